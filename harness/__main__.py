@@ -1,0 +1,206 @@
+"""`python -m harness`: plan, pins, doctor, and the run itself. `python -m reports` renders what it records."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from harness.errors import BAD_INPUT, INFRASTRUCTURE, HarnessError, InputError, exit_code
+from harness.plan import Plan, Selection
+from harness.records import Device
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with this project's exit code for bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(BAD_INPUT, f"{self.prog}: error: {message}\n")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _devices(text: str) -> tuple[Device, ...]:
+    chosen: list[Device] = []
+    for name in text.split(","):
+        if name == "auto":
+            return ()
+        if name not in ("cpu", "cuda"):
+            raise argparse.ArgumentTypeError(f"{name!r} is not auto, cpu or cuda")
+        chosen.append("cpu" if name == "cpu" else "cuda")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m harness", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    shared = Parser(add_help=False)
+    shared.add_argument("--matrix", type=Path, default=Path("matrix.yaml"), help="default: matrix.yaml")
+    running = Parser(add_help=False)
+    running.add_argument("--list", action="store_true", help="print the plan and do nothing else")
+    running.add_argument("--executor", choices=["auto", "venv"], default="auto")
+    running.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
+    running.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
+    running.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")
+    running.add_argument("--launches", type=_positive, metavar="N")
+    running.add_argument("--trials", type=_positive, metavar="N")
+    running.add_argument("--quick", action="store_true", help="few trials and launches: under two minutes")
+    running.add_argument("--strict", action="store_true", help="refuse every fallback")
+    running.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
+    running.add_argument("--run-path", type=Path, help="write the path of the run's folder to this file")
+    # Of `python -m reports`; taken here too, so that both commands take the same options.
+    running.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    running.add_argument("--fail-on", help=argparse.SUPPRESS)
+    verbs.add_parser("matrix", parents=[shared, running], help="every environment, in blocks")
+    only = verbs.add_parser("eval", parents=[shared, running], help="one environment, timed alone")
+    only.add_argument("--torch", required=True, help="a PyTorch version of matrix.yaml")
+    pins = verbs.add_parser("pins", parents=[shared], help="resolve docker/pins/ again")
+    pins.add_argument("--missing", action="store_true", help="only the files that do not exist")
+    verbs.add_parser("doctor", parents=[shared], help="what this machine has and lacks")
+    schema = verbs.add_parser("schema", help="the JSON Schema of matrix.yaml")
+    schema.add_argument("--write", type=Path, metavar="FILE")
+    return parser
+
+
+def _print_plan(plan: Plan) -> None:
+    print(
+        f"baseline {plan.baseline}; {len(plan.cells)} cells; {len(plan.launches)} launches; "
+        f"{plan.threads} threads; plan {plan.digest[:12]}"
+    )
+    for fallback in plan.fallbacks:
+        print(f"fallback: {fallback.subject}: {fallback.got} instead of {fallback.wanted}")
+    for build in plan.builds:
+        print(
+            f"build    {build.environment}/{build.kernel}/{build.device}{'' if build.runnable else ' (compile only)'}"
+        )
+    for cell in plan.cells:
+        trials = ", ".join(f"{count} {recipe}" for recipe, count in plan.workload(cell.workload).trials.items())
+        alone = "" if cell.environment in plan.measured else " (stored validation)"
+        print(f"cell     {cell.id}: {trials}{alone}")
+    for launch in plan.launches:
+        print(
+            f"launch   {launch.position:3d} block {launch.index} {launch.environment}/{launch.kernel}/{launch.device}"
+        )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from harness.gathering import Options, make_plan
+    from harness.runner import run_matrix
+
+    selection = Selection(
+        mode=arguments.verb,
+        torch=getattr(arguments, "torch", None),
+        kernels=tuple(arguments.kernel),
+        workloads=tuple(arguments.workload),
+        devices=arguments.device,
+        launches=arguments.launches,
+        trials=arguments.trials,
+        quick=arguments.quick,
+    )
+    command = ["nox", "-s", f"eval(torch='{arguments.torch}')" if arguments.verb == "eval" else "matrix"]
+    given = [word for word in arguments.given if word]
+    options = Options(
+        matrix_path=arguments.matrix,
+        command=(*command, *(["--", *given] if given else [])),
+        strict=arguments.strict,
+        fresh=arguments.fresh,
+    )
+    if arguments.list:
+        _print_plan(make_plan(options, selection, write_pins=False).plan)
+        return 0
+    run, codes = run_matrix(options, selection)
+    if arguments.run_path:
+        arguments.run_path.write_text(str(run.folder))
+    print(f"records: {run.folder}")
+    return exit_code(codes)
+
+
+def _pins(arguments: argparse.Namespace) -> int:
+    """Pins of every environment whose index answers; an index that was never reached gets none."""
+    from harness.indexes import probe_index
+    from harness.matrix import load_matrix
+    from harness.pins import ensure_pins
+    from harness.plan import PlannedEnvironment
+
+    matrix, _ = load_matrix(arguments.matrix)
+    root, written = arguments.matrix.resolve().parent, 0
+    problems: dict[str, str] = {}
+    for spec in matrix.environments:
+        for index in dict.fromkeys(index for index in (spec.wheel_index, spec.fallback_index) if index):
+            if index not in problems:
+                problems[index] = probe_index(index)
+                if problems[index]:
+                    print(f"no pins from {index}: {problems[index]}")
+            if not problems[index]:
+                environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+                path, new = ensure_pins(root, environment, matrix, again=not arguments.missing)
+                written += 1
+                print(f"{path.relative_to(root)}: {'resolved' if new else 'kept'}")
+    if not written:
+        raise HarnessError("no index answers, so nothing was resolved", "check the network with: nox -s doctor")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from harness.doctor import examine, render
+    from harness.matrix import load_matrix
+
+    matrix, _ = load_matrix(arguments.matrix)
+    checks = examine(matrix, arguments.matrix.resolve().parent)
+    print(render(checks))
+    return INFRASTRUCTURE if any(check.needed and not check.ok for check in checks) else 0
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from harness.inside import protocol
+    from harness.matrix import json_schema
+
+    text = json.dumps(json_schema(), indent=2) + "\n"
+    if arguments.write:
+        protocol.write_atomically(str(arguments.write), text.encode())
+    else:
+        print(text, end="")
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 0 done, 64 bad input, 30 infrastructure, 20 a build failed."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    arguments.given = _without_plumbing(argv[1:])
+    verbs = {"matrix": _run, "eval": _run, "pins": _pins, "doctor": _doctor, "schema": _schema}
+    try:
+        return verbs[arguments.verb](arguments)
+    except HarnessError as error:
+        kind = "error" if isinstance(error, InputError) else "cannot go on"
+        print(f"{kind}: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def _without_plumbing(words: list[str]) -> list[str]:
+    """What the user gave, without what a session adds for itself."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip or word.startswith(("--run-path=", "--torch=")):
+            skip = False
+        elif word in ("--run-path", "--torch"):
+            skip = True
+        else:
+            kept.append(word)
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Outputs of all environments against each other: did the kernel move, or did a reference?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from harness.inside import protocol
+from harness.records import Crossing, CrossingRecord, Device, ValidationRecord, WorkloadInfo
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def as_float64(array: np.ndarray) -> np.ndarray:
+    """Values of a stored output; bfloat16 is stored as its bits, in uint16."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None]:
+    """(trials with identical bits, largest and mean absolute difference over finite elements).
+
+    Differences are None where no element is finite on both sides.
+    """
+    identical, largest, total, count = 0, None, 0.0, 0
+    for a, b in zip(left, right, strict=True):
+        identical += a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        difference = np.abs(as_float64(a) - as_float64(b))
+        finite = difference[np.isfinite(difference)]
+        if finite.size:
+            top = float(finite.max())
+            largest = top if largest is None else max(largest, top)
+            total += float(finite.sum())
+            count += finite.size
+    return identical, largest, total / count if count else None
+
+
+def cross(
+    kernel: str, workload: WorkloadInfo, device: Device, validations: list[ValidationRecord], folder: Path
+) -> CrossingRecord | None:
+    """Every stored target of every environment against every other, and against the truth. None without arrays."""
+    outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}  # recipe -> "environment:target" -> trial -> array
+    inputs: dict[str, set[str]] = {}
+    for validation in validations:
+        for recipe in validation.recipes:
+            inputs.setdefault(recipe.recipe, set()).add("".join(recipe.input_sha256))
+        if not validation.arrays or not (folder / validation.arrays).is_file():
+            continue
+        with np.load(folder / validation.arrays, allow_pickle=False) as arrays:
+            for name in arrays.files:
+                recipe_name, trial, target = name.split("/")
+                owner = protocol.TRUTH if target == protocol.TRUTH else f"{validation.environment}:{target}"
+                outputs.setdefault(recipe_name, {}).setdefault(owner, {})[trial] = arrays[name]
+    pairs = []
+    for recipe_name, by_owner in outputs.items():
+        for left, right in itertools.combinations(by_owner, 2):
+            trials = sorted(by_owner[left].keys() & by_owner[right].keys())
+            same = [t for t in trials if by_owner[left][t].shape == by_owner[right][t].shape]
+            if not same:
+                continue
+            identical, largest, mean = cross_pair([by_owner[left][t] for t in same], [by_owner[right][t] for t in same])
+            pairs.append(
+                Crossing(
+                    left=left,
+                    right=right,
+                    recipe=recipe_name,
+                    trials=len(same),
+                    identical_trials=identical,
+                    max_abs=largest,
+                    mean_abs=mean,
+                )
+            )
+    if not pairs:
+        return None
+    return CrossingRecord(
+        kernel=kernel,
+        workload=workload.id,
+        device=device,
+        inputs_identical=all(len(digests) == 1 for digests in inputs.values()),
+        pairs=pairs,
+    )

@@ -1,0 +1,156 @@
+"""`nox -s doctor`: what this machine has of what a run needs, and what to do about the rest."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.indexes import probe_index
+from harness.interpreters import installed
+from harness.matrix import PYPI, Matrix
+from harness.tools import cache_folder, cpu_model, cuda_compiler, gpus, host_compiler, output_of, physical_cores
+
+GIB = 2**30
+NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """`needed` checks that fail stop a run; the others narrow it."""
+
+    name: str
+    ok: bool
+    needed: bool
+    found: str
+    remedy: str = ""
+
+
+def check_pythons(matrix: Matrix) -> list[Check]:
+    checks = []
+    for version in sorted({environment.python for environment in matrix.environments}):
+        found = installed(version)
+        ready = bool(found) and found[0].headers
+        checks.append(
+            Check(
+                name=f"Python {version}",
+                ok=ready,
+                needed=False,
+                found=str(found[0]) if found else "none here",
+                remedy=f"apt-get install python{version} python{version}-dev; otherwise uv fetches one, where it can",
+            )
+        )
+    return checks
+
+
+def check_compiler() -> Check:
+    compiler = host_compiler()
+    return Check(
+        name="C++ compiler",
+        ok=compiler is not None,
+        needed=True,
+        found=f"{compiler[1]} ({compiler[0]})" if compiler else "none",
+        remedy="apt-get install g++",
+    )
+
+
+def check_nvcc() -> Check:
+    nvcc = cuda_compiler()
+    return Check(
+        name="nvcc",
+        ok=nvcc is not None,
+        needed=False,
+        found=nvcc[1] if nvcc else "none",
+        remedy="install a CUDA 12 toolkit and set CUDA_HOME, to compile the CUDA sources too",
+    )
+
+
+def check_gpu() -> Check:
+    found = gpus()
+    return Check(
+        name="GPU",
+        ok=bool(found),
+        needed=False,
+        found="; ".join(found) or "none that nvidia-smi lists",
+        remedy="without one, kernels are measured through their CPU twins",
+    )
+
+
+def check_engine() -> Check:
+    version = output_of(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=5)
+    return Check(
+        name="container engine",
+        ok=version is not None,
+        needed=False,
+        found=f"Docker {version.strip()}" if version else "none that answers",
+        remedy="not used by this version: environments are virtual environments",
+    )
+
+
+def check_disk(matrix: Matrix) -> Check:
+    folder = cache_folder()
+    existing = next(path for path in [folder, *folder.parents] if path.exists())
+    free = shutil.disk_usage(existing).free / GIB
+    needed = NEEDED_GIB * len(matrix.environments)
+    made = len(list((folder / "environments").glob("*/complete.json")))
+    return Check(
+        name="disk",
+        ok=free >= needed or made >= len(matrix.environments),
+        needed=True,
+        found=f"{free:.0f} GiB free under {folder}, {made} environments there; {needed} GiB for a first run",
+        remedy="free some, or move it: export KERNEL_MATRIX_CACHE=/a/larger/disk",
+    )
+
+
+def check_indexes(matrix: Matrix) -> list[Check]:
+    indexes = dict.fromkeys(index for e in matrix.environments for index in (e.wheel_index, e.fallback_index) if index)
+    checks = []
+    for index in indexes:
+        problem = probe_index(index)
+        fallback = index in {environment.fallback_index for environment in matrix.environments}
+        checks.append(
+            Check(
+                name=f"index {index}",
+                ok=not problem,
+                needed=index == PYPI,
+                found=problem or "answers",
+                remedy="check network and proxy" if fallback else "its environments fall back, and the report says so",
+            )
+        )
+    return checks
+
+
+def check_pins(matrix: Matrix, root: Path) -> Check:
+    present = sorted(path.stem for path in (root / "docker" / "pins").glob("*.txt"))
+    return Check(
+        name="pins",
+        ok=bool(present),
+        needed=False,
+        found=", ".join(present) or "none",
+        remedy="nox -s pins; a run also resolves those that it lacks",
+    )
+
+
+def examine(matrix: Matrix, root: Path) -> list[Check]:
+    cpu = Check(name="processor", ok=True, needed=True, found=f"{cpu_model()}, {physical_cores()} physical cores")
+    return [
+        cpu,
+        *check_pythons(matrix),
+        check_compiler(),
+        check_nvcc(),
+        check_gpu(),
+        check_engine(),
+        check_disk(matrix),
+        *check_indexes(matrix),
+        check_pins(matrix, root),
+    ]
+
+
+def render(checks: list[Check]) -> str:
+    lines = []
+    for check in checks:
+        mark = "ok     " if check.ok else ("MISSING" if check.needed else "without")
+        lines.append(f"{mark}  {check.name}: {check.found}")
+        if not check.ok:
+            lines.append(f"         -> {check.remedy}")
+    return "\n".join(lines)

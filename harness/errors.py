@@ -1,0 +1,58 @@
+"""The one error tree. An error says what is wrong, where, and the next thing to type.
+
+`python -m harness` and `python -m reports` catch `HarnessError` once, at the top, and exit with its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+DONE = 0
+CORRECTNESS_REGRESSED = 10
+LATENCY_REGRESSED = 11
+BUILD_FAILED = 20
+INFRASTRUCTURE = 30
+UNDECIDED = 40
+BAD_INPUT = 64
+
+# Where several hold, the first one of this order is the exit code.
+PRECEDENCE = (BAD_INPUT, INFRASTRUCTURE, BUILD_FAILED, CORRECTNESS_REGRESSED, LATENCY_REGRESSED, UNDECIDED)
+
+
+def exit_code(codes: Iterable[int]) -> int:
+    """The one code to exit with when all of `codes` hold; 0 for none."""
+    held = set(codes)
+    return next((code for code in PRECEDENCE if code in held), DONE)
+
+
+class HarnessError(Exception):
+    """Something the user can act on; `remedy` is what to do next."""
+
+    code = INFRASTRUCTURE
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message
+
+
+class InputError(HarnessError):
+    """The user's input (matrix.yaml, an option, a pin file, a record) cannot be accepted."""
+
+    code = BAD_INPUT
+
+
+class RecordError(InputError):
+    """A record file that cannot be trusted."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}", "delete the file, and start the same command again to measure it anew")
+
+
+class InfrastructureError(HarnessError):
+    """The machine, a package index or a tool does not do what is needed."""
+
+    code = INFRASTRUCTURE

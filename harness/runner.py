@@ -1,0 +1,342 @@
+"""The workflow of a run: plan, prepare, build, validate, cross, launch. Every step is a record, written at once.
+
+What is recorded is not done again: an interrupted run continues where it stopped, a validation whose key is
+unchanged is taken from the run that holds it, and an unchanged run ends at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+
+from harness.crossing import cross
+from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InfrastructureError
+from harness.executors.venv import VenvExecutor, environment_key
+from harness.gathering import Options, Prepared, make_plan
+from harness.inside import protocol
+from harness.interpreters import find_interpreter
+from harness.pins import ensure_pins
+from harness.plan import PlannedEnvironment, Selection
+from harness.progress import Display
+from harness.records import (
+    BuildRecord,
+    Cell,
+    EnvironmentRecord,
+    LaunchRecord,
+    Run,
+    RunRecord,
+    ValidationRecord,
+    load_record,
+    save_record,
+)
+from harness.runs import find_run, new_run, now_utc, point_latest, stored
+from harness.steps.building import build, build_key
+from harness.steps.context import Context
+from harness.steps.launching import launch
+from harness.steps.requests import deciding_rule, limits_of
+from harness.steps.validating import store_problem, validate, validation_key
+from harness.tools import cache_folder
+
+
+def run_record(options: Options, prepared: Prepared, run: Run) -> RunRecord:
+    plan = prepared.plan
+    return RunRecord(
+        run_id=run.folder.name,
+        created_utc=now_utc(),
+        plan_digest=plan.digest,
+        command=list(options.command),
+        mode=plan.mode,
+        quick=plan.quick,
+        executor=plan.facts.executor,
+        executor_reason=plan.facts.executor_reason,
+        host=dict(plan.facts.host),
+        baseline=plan.baseline,
+        environments=[e.id for e in plan.environments],
+        kernels=list(plan.kernels),
+        workloads=list(plan.workloads),
+        cells=list(plan.cells),
+        fallbacks=list(plan.fallbacks),
+        thresholds=dict(plan.thresholds),
+        tolerances={k: v for k, v in plan.tolerances.items() if k != "decides"},
+        launches=plan.launches_each,
+        order_seed=plan.order_seed,
+        matrix_text=prepared.text,
+        sources_sha256=dict(plan.facts.sources_sha256),
+    )
+
+
+def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
+    """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`)."""
+    prepared = make_plan(options, selection, write_pins=True)
+    plan, root = prepared.plan, options.root
+    locks = cache_folder() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with _held(locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"):
+        run = (None if options.fresh else find_run(root, plan.digest)) or new_run(root, plan.digest)
+        if not run.run_path().exists():
+            save_record(run.run_path(), run_record(options, prepared, run))
+        for fallback in plan.fallbacks:
+            print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
+        codes = _finish(options, prepared, run)
+    point_latest(root, run)
+    return run, codes
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        print("another process is working on this very run; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
+    plan = prepared.plan
+    wanted_launches = [
+        launch
+        for launch in plan.launches
+        if not run.launch_path(launch.environment, launch.kernel, launch.device, launch.index).exists()
+    ]
+    if (
+        not wanted_launches
+        and all(run.validation_path(cell).exists() for cell in plan.cells)
+        and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
+    ):
+        print("nothing changed since this run was finished: its records are reported again (--fresh measures anew)")
+        return _codes(run)
+    cache = cache_folder()
+    context = Context(
+        root=options.root,
+        cache=cache,
+        matrix=prepared.matrix,
+        plan=plan,
+        run=run,
+        executor=VenvExecutor(cache, plan.threads),
+        sources=prepared.sources,
+    )
+    total = len(plan.measured) + len(plan.builds) + len(plan.cells) + len(wanted_launches)
+    with Display(total) as display:
+        _prepare_and_build(context, display)
+        _store(context)
+        _validate(context, display, fresh=options.fresh)
+        _cross(context)
+        _launch(context, display)
+    shutil.rmtree(run.folder / "scratch", ignore_errors=True)
+    return _codes(run)
+
+
+def _codes(run: Run) -> list[int]:
+    codes = []
+    if any(environment.status == protocol.BROKEN for environment in run.environments()):
+        codes.append(INFRASTRUCTURE)
+    if any(build.status == protocol.BUILD_FAILED for build in run.builds()):
+        codes.append(BUILD_FAILED)
+    return codes
+
+
+def _prepare_and_build(context: Context, display: Display) -> None:
+    """Environments side by side: one installs, which waits for the network, while the other compiles."""
+    plan, run = context.plan, context.run
+
+    def one(environment: PlannedEnvironment) -> None:
+        pins, _ = ensure_pins(context.root, environment, context.matrix)
+        record = context.executor.prepare(environment, pins)
+        context.environments[environment.id] = record
+        save_record(run.environment_path(environment.id), record)
+        what = "found" if record.reused else "made"
+        display.step(f"{environment.id}: {what + ' and proven' if record.status == protocol.OK else record.message}")
+        for planned in (b for b in plan.builds if b.environment == environment.id):
+            built = build(context, planned)
+            context.builds[planned.environment, planned.kernel, planned.device] = built
+            save_record(run.build_path(planned.environment, planned.kernel, planned.device), built)
+            how = "unchanged" if built.reused else built.status.replace("_", " ")
+            display.step(
+                f"{environment.id}: build {planned.kernel} ({planned.device}): {how}"
+                + (f": {built.message}" if built.message and built.status != protocol.OK else "")
+            )
+
+    measured = [environment for environment in plan.environments if environment.id in plan.measured]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for future in [pool.submit(one, environment) for environment in measured]:
+            future.result()
+    for environment in plan.environments:
+        if environment.id not in plan.measured:
+            _recall_environment(context, environment)
+
+
+def _recall_environment(context: Context, environment: PlannedEnvironment) -> None:
+    """The baseline of an `eval`: not run, its stored records taken where their keys say that they still hold."""
+    pins, _ = ensure_pins(context.root, environment, context.matrix)
+    key = environment_key(environment, pins, find_interpreter(environment.spec.python))
+    place = context.run.environment_path(environment.id).relative_to(context.run.folder)
+    known = next((r for _, r in stored(context.root, place, EnvironmentRecord, key) if r.status == protocol.OK), None)
+    if known is None:
+        known = EnvironmentRecord(
+            id=environment.id,
+            torch=environment.spec.torch,
+            cuda=environment.spec.cuda,
+            python=environment.spec.python,
+            replica=environment.spec.replica,
+            index=environment.index,
+            executor=context.executor.name,
+            key=key,
+            pins={},
+            pins_sha256="",
+            prepared_s=None,
+            reused=False,
+            observed=None,
+            status="not_run",
+            message="no stored validation of the baseline: start `nox -s matrix` first",
+        )
+    context.environments[environment.id] = known
+    save_record(context.run.environment_path(environment.id), known)
+
+
+def _store(context: Context) -> None:
+    for workload in context.plan.workloads:
+        if workload.problem is None:
+            continue
+        kernel = next(
+            k
+            for k in context.matrix.kernels
+            if k.problem == workload.problem and workload.id in context.plan.kernel(k.name).workloads
+        )
+        order = [context.plan.baseline, *context.plan.measured]
+        ready = [e for e in order if e in context.plan.measured and context.environment_ok(e)]
+        context.stores[workload.id] = (
+            store_problem(context, kernel, workload, ready[0]) if ready else (None, "no environment is usable")
+        )
+
+
+def _validate(context: Context, display: Display, *, fresh: bool) -> None:
+    # Cell by cell, all environments in turn: the truth of a workload is computed once, then read while it is warm.
+    for cell in sorted(context.plan.cells, key=lambda cell: (cell.kernel, cell.device, cell.workload)):
+        path = context.run.validation_path(cell)
+        if path.exists():
+            record = load_record(path, ValidationRecord)
+            display.step(f"validated before: {cell.id}")
+            continue
+        measured = cell.environment in context.plan.measured
+        if measured:
+            built = context.builds[cell.environment, cell.kernel, cell.device]
+            key = validation_key(context, built.key, cell)
+        else:
+            environment = context.environments[cell.environment]
+            key = validation_key(
+                context, build_key(context, environment.key, context.kernel(cell.kernel), cell.device), cell
+            )
+        reused = None if fresh else _recall(context, cell, key)
+        if reused is not None:
+            display.step(f"validation unchanged: {cell.id}")
+            continue
+        if measured:
+            with _device(context):
+                record = validate(context, cell)
+        else:
+            workload = context.plan.workload(cell.workload)
+            record = ValidationRecord(
+                **cell.model_dump(),
+                key=key,
+                decides=deciding_rule(context.plan, workload),
+                limits=limits_of(context.plan, workload),
+                started_utc=now_utc(),
+                duration_s=0,
+                status="not_run",
+                message="no stored validation of the baseline: start `nox -s matrix` first",
+            )
+        save_record(path, record)
+        display.step(
+            f"validate {cell.id}: {record.status.replace('_', ' ')}"
+            + (f": {record.message}" if record.message and record.status != protocol.OK else "")
+        )
+    shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
+
+
+def _recall(context: Context, cell: Cell, key: str) -> ValidationRecord | None:
+    """A validation with this key from an earlier run, copied here with its arrays and its build record."""
+    run = context.run
+    for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
+        if record.status not in (protocol.OK, protocol.WRONG):
+            continue
+        if record.arrays and (other.folder / record.arrays).is_file():
+            target = run.folder / record.arrays
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other.folder / record.arrays, target)
+        build_path = run.build_path(cell.environment, cell.kernel, cell.device)
+        if not build_path.exists():
+            theirs = other.build_path(cell.environment, cell.kernel, cell.device)
+            if theirs.is_file():
+                save_record(build_path, load_record(theirs, BuildRecord))
+        save_record(run.validation_path(cell), record)
+        return record
+    return None
+
+
+def _cross(context: Context) -> None:
+    plan, run = context.plan, context.run
+    for kernel, device, workload in dict.fromkeys((c.kernel, c.device, c.workload) for c in plan.cells):
+        path = run.crossing_path(kernel, device, workload)
+        if path.exists():
+            continue
+        cells = [c for c in plan.cells if (c.kernel, c.device, c.workload) == (kernel, device, workload)]
+        validations = [load_record(run.validation_path(c), ValidationRecord) for c in cells]
+        record = cross(kernel, plan.workload(workload), device, validations, run.folder)
+        if record is not None:
+            save_record(path, record)
+
+
+def _launch(context: Context, display: Display) -> None:
+    plan, run = context.plan, context.run
+    validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
+    for cell in plan.cells:
+        record = load_record(run.validation_path(cell), ValidationRecord)
+        validations.setdefault((cell.environment, cell.kernel, cell.device), {})[cell.workload] = record
+    for planned in plan.launches:
+        place = planned.environment, planned.kernel, planned.device
+        path = run.launch_path(*place, planned.index)
+        if path.exists():
+            continue
+        if context.environment_ok(planned.environment):
+            with _device(context):
+                launched = launch(context, planned, validations[place])
+        else:
+            launched = LaunchRecord(
+                environment=planned.environment,
+                kernel=planned.kernel,
+                device=planned.device,
+                key="",
+                index=planned.index,
+                position=planned.position,
+                started_utc=now_utc(),
+                duration_s=0,
+                status="broken",
+                message="its environment is broken",
+            )
+        save_record(path, launched)
+        display.step(
+            f"launch {planned.index + 1}/{plan.launches_each} {planned.environment} {planned.kernel} "
+            f"({planned.device}): {launched.status.replace('_', ' ')}"
+            + (f": {launched.message}" if launched.message else "")
+        )
+
+
+@contextmanager
+def _device(context: Context) -> Iterator[None]:
+    """One measurement at a time on this machine, whichever run it belongs to."""
+    path = context.cache / "locks" / "measure.lock"
+    try:
+        with filelock.FileLock(path):
+            yield
+    except PermissionError as error:
+        raise InfrastructureError(f"{path}: {error.strerror}", "set KERNEL_MATRIX_CACHE to a folder of yours") from None

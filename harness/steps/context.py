@@ -1,0 +1,62 @@
+"""What every step needs, and how a verb that ended without a result becomes an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.executors import Answer, Executor
+from harness.inside import protocol
+from harness.matrix import Kernel, Matrix
+from harness.plan import Plan, PlannedBuild
+from harness.records import BuildRecord, Device, EnvironmentRecord, Outcome, Run, Status
+
+
+@dataclass
+class Context:
+    """What every step needs."""
+
+    root: Path
+    cache: Path
+    matrix: Matrix
+    plan: Plan
+    run: Run
+    executor: Executor
+    sources: dict[str, dict[Device, list[str]]]
+    environments: dict[str, EnvironmentRecord] = field(default_factory=dict)
+    builds: dict[tuple[str, str, str], BuildRecord] = field(default_factory=dict)
+    stores: dict[str, tuple[Path | None, str]] = field(default_factory=dict)
+
+    def kernel(self, name: str) -> Kernel:
+        return next(kernel for kernel in self.matrix.kernels if kernel.name == name)
+
+    def environment_ok(self, environment: str) -> bool:
+        return self.environments[environment].status == protocol.OK
+
+    def build_folder(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
+        return self.cache / "builds" / f"{build.environment}-{build.kernel}-{build.device}-{key[:12]}"
+
+
+def failure(answer: Answer, what: str) -> Outcome:
+    """The outcome of a verb that ended without a result."""
+    ended = answer.ended
+    status: Status = protocol.TIMED_OUT if ended.timed_out else protocol.CRASHED
+    return Outcome(status=status, message=f"{what} {ended.how}", log_excerpt=ended.log)
+
+
+def checked(make: Callable[[], Any], answer: Answer, what: str) -> Any:
+    """A record made from a verb's result, or the `Outcome` of a result that does not parse."""
+    if answer.result is None:
+        return failure(answer, what)
+    try:
+        return make()
+    except (ValidationError, TypeError, KeyError) as error:
+        return Outcome(
+            status="crashed",
+            message=f"{what} gave a result that cannot be read: {error}"[:500],
+            log_excerpt=answer.ended.log,
+        )

@@ -1,0 +1,79 @@
+"""Launches: fresh processes that time, the statistical replicates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.inside import protocol
+from harness.plan import PlannedLaunch
+from harness.records import LaunchRecord, Timing, ValidationRecord
+from harness.runs import now_utc
+from harness.steps.context import Context, checked
+from harness.steps.requests import EXPECTED_RECIPE, kernel_request, workload_request
+
+
+def launch(context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> LaunchRecord:
+    """One fresh process that times every workload and target. `validations` are the kernel's, by workload.
+
+    A kernel that crashed or hung in validation is not called again: it would take the other workloads with it.
+    """
+    plan, run = context.plan, context.run
+    built = context.builds[planned.environment, planned.kernel, planned.device]
+    workloads = [
+        w
+        for w in plan.workloads_of(planned.kernel, planned.device)
+        if not w.problem or context.stores[w.id][0] is not None
+    ]
+    key = protocol.digest([plan.digest, planned.environment, planned.kernel, planned.device, planned.index])
+    runs_kernel = [w.id for w in workloads if validations[w.id].status in (protocol.OK, protocol.WRONG)]
+    expected = {}
+    for workload in runs_kernel:
+        for recipe in validations[workload].recipes:
+            for target in recipe.targets:
+                if recipe.recipe == EXPECTED_RECIPE and target.target == protocol.KERNEL and target.output_sha256:
+                    expected[workload] = target.output_sha256[0]
+    started = now_utc()
+    place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
+    answer = context.executor.run(
+        planned.environment,
+        "time",
+        {
+            "kernel": kernel_request(context, planned.kernel, planned.device, built) if runs_kernel else None,
+            "workloads": [{**workload_request(context, w), "time_kernel": w.id in runs_kernel} for w in workloads],
+            "targets": [protocol.KERNEL, *plan.kernel(planned.kernel).references],
+            "seed": plan.seed,
+            "device": planned.device,
+            "threads": plan.threads,
+            "order_seed": plan.order_seed + planned.position,
+            "timing": dict(plan.timing),
+            "expected_sha256": expected,
+        },
+        scratch=run.folder / "scratch" / planned.environment / place,
+        log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
+        timeout_s=plan.limits["launch_s"],
+    )
+    identity: dict[str, Any] = {
+        "environment": planned.environment,
+        "kernel": planned.kernel,
+        "device": planned.device,
+        "key": key,
+        "index": planned.index,
+        "position": planned.position,
+        "started_utc": started,
+        "duration_s": round(answer.ended.duration_s, 3),
+    }
+    record = checked(lambda: LaunchRecord(**identity, **(answer.result or {})), answer, "the launch")
+    if not isinstance(record, LaunchRecord):
+        return LaunchRecord(**identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt)
+    missing = [
+        Timing(
+            workload=w.id,
+            target=protocol.KERNEL,
+            order=-1,
+            status="not_run",
+            message=f"the kernel was not called: in validation it {validations[w.id].status.replace('_', ' ')}",
+        )
+        for w in workloads
+        if w.id not in runs_kernel
+    ]
+    return record.model_copy(update={"timings": [*record.timings, *missing]})

@@ -1,0 +1,55 @@
+"""What the verbs of `harness.inside` are told about kernels and workloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.plan import Plan
+from harness.records import BuildRecord, Device, WorkloadInfo
+from harness.steps.context import Context
+
+EXPECTED_RECIPE = "independent"
+
+
+def kernel_request(context: Context, name: str, device: Device, build_record: BuildRecord) -> dict[str, Any]:
+    kernel = context.kernel(name)
+    artifact = None
+    if kernel.model_new is None:
+        artifact = str(context.build_folder(build_record, build_record.key) / build_record.artifact)
+    model_new = str(context.root / kernel.model_new) if kernel.model_new else None
+    return {"name": name, "device": device, "artifact": artifact, "model_new": model_new}
+
+
+def workload_request(context: Context, workload: WorkloadInfo) -> dict[str, Any]:
+    problem = None
+    if workload.problem is not None:
+        store, _ = context.stores[workload.id]
+        problem = {"file": str(context.root / workload.problem), "store": str(store)}
+    return {
+        "id": workload.id,
+        "dtype": workload.dtype,
+        "batch": workload.batch,
+        "heads": workload.heads,
+        "seq_len": workload.seq_len,
+        "head_dim": workload.head_dim,
+        "causal": workload.causal,
+        "scale": workload.scale,
+        "recipes": workload.trials,
+        "problem": problem,
+    }
+
+
+def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:
+    """Each rule's tolerance for a workload's dtype."""
+    half = workload.dtype != "float32"
+    return {
+        "rounding": plan.tolerances["rounding_units"],
+        "strict": plan.tolerances["strict"],
+        "kernelbench": plan.tolerances["kernelbench_half" if half else "kernelbench_float32"],
+    }
+
+
+def deciding_rule(plan: Plan, workload: WorkloadInfo) -> str:
+    """A problem file has no rounding model, so KernelBench's own rule decides there."""
+    rule = str(plan.tolerances["decides"])
+    return "kernelbench" if workload.problem and rule == "rounding" else rule

@@ -1,0 +1,167 @@
+"""Validation: the candidate leaves bytes, and a process that never loads it judges them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from harness.inside import protocol
+from harness.matrix import Kernel
+from harness.records import Cell, Outcome, ValidationRecord, WorkloadInfo
+from harness.runs import now_utc
+from harness.steps.context import Context, checked, failure
+from harness.steps.requests import EXPECTED_RECIPE, deciding_rule, kernel_request, limits_of, workload_request
+
+ARRAY_TRIALS = 2
+
+
+def store_problem(
+    context: Context, kernel: Kernel, workload: WorkloadInfo, environment: str
+) -> tuple[Path | None, str]:
+    """Make a problem file's inputs and weights once, in one environment, for all. (folder, '') or (None, why not)."""
+    assert kernel.problem is not None
+    key = protocol.digest(
+        [
+            context.environments[environment].key,
+            context.plan.facts.sources_sha256[kernel.problem],
+            context.plan.seed,
+            workload.trials,
+            context.plan.facts.inside_sha256,
+        ]
+    )
+    folder = context.cache / "stores" / f"{workload.id}-{key[:12]}"
+    lock = context.cache / "locks" / f"{folder.name}.lock"
+    with filelock.FileLock(lock):
+        if (folder / "complete.json").exists():
+            return folder, ""
+        shutil.rmtree(folder, ignore_errors=True)
+        answer = context.executor.run(
+            environment,
+            "store",
+            {
+                "problem": str(context.root / kernel.problem),
+                "out": str(folder),
+                "seed": context.plan.seed,
+                "trials": workload.trials[EXPECTED_RECIPE],
+                "threads": context.plan.threads,
+            },
+            scratch=context.run.folder / "scratch" / f"store-{workload.id}",
+            log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
+            timeout_s=context.plan.limits["validation_s"],
+        )
+        if answer.result is None:
+            return None, f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
+        if answer.result["status"] != protocol.OK:
+            return None, str(answer.result["message"])
+        protocol.write_json(str(folder / "complete.json"), answer.result)
+        return folder, ""
+
+
+def validation_key(context: Context, build_key: str, cell: Cell) -> str:
+    plan, workload = context.plan, context.plan.workload(cell.workload)
+    return protocol.digest(
+        [
+            build_key,
+            workload.model_dump(),
+            plan.kernel(cell.kernel).references,
+            plan.seed,
+            plan.threads,
+            dict(plan.tolerances),
+            plan.facts.inside_sha256,
+            dict(plan.facts.host),
+            plan.facts.executor,
+            plan.facts.sources_sha256.get(workload.problem or "", ""),
+        ]
+    )
+
+
+def validate(context: Context, cell: Cell) -> ValidationRecord:
+    """Run the candidate, let it end, and judge the bytes it left in a process that never loads it."""
+    plan, run = context.plan, context.run
+    workload = plan.workload(cell.workload)
+    environment = context.environments[cell.environment]
+    built = context.builds[cell.environment, cell.kernel, cell.device]
+    started = now_utc()
+    identity: dict[str, Any] = {
+        **cell.model_dump(),
+        "key": validation_key(context, built.key, cell),
+        "decides": deciding_rule(plan, workload),
+        "limits": limits_of(plan, workload),
+        "started_utc": started,
+    }
+    if environment.status != protocol.OK:
+        return ValidationRecord(**identity, status="broken", message=environment.message, duration_s=0)
+    if workload.problem and context.stores[workload.id][0] is None:
+        return ValidationRecord(**identity, status="crashed", message=context.stores[workload.id][1], duration_s=0)
+
+    place = f"{cell.kernel}-{cell.device}-{cell.workload}"
+    logs = run.folder / "logs" / cell.environment
+    scratch = run.folder / "scratch" / cell.environment / place
+    out = scratch.with_name(place + ".out")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    request = workload_request(context, workload)
+    common = {"workload": request, "seed": plan.seed, "threads": plan.threads}
+    candidate_failure: Outcome | None = None
+    candidate = None
+    duration_s = 0.0
+    if built.status == protocol.OK:
+        answer = context.executor.run(
+            cell.environment,
+            "candidate",
+            {**common, "kernel": kernel_request(context, cell.kernel, cell.device, built), "out": str(out)},
+            scratch=scratch,
+            log=logs / f"candidate-{place}.log",
+            timeout_s=plan.limits["validation_s"],
+        )
+        duration_s += answer.ended.duration_s
+        candidate = answer.result
+        if candidate is None:
+            candidate_failure = failure(answer, "the kernel's process")
+    else:
+        candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
+
+    arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
+    (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
+    answer = context.executor.run(
+        cell.environment,
+        "judge",
+        {
+            **common,
+            "device": cell.device,
+            "references": plan.kernel(cell.kernel).references,
+            "candidate": candidate,
+            "candidate_out": str(out),
+            "truth_dir": str(run.folder / "scratch" / "truth"),
+            "arrays": str(run.folder / arrays),
+            "array_trials": ARRAY_TRIALS,
+            "decides": identity["decides"],
+            "limits": identity["limits"],
+            "problem": request["problem"],
+        },
+        scratch=scratch,
+        log=logs / f"judge-{place}.log",
+        timeout_s=plan.limits["validation_s"],
+    )
+    shutil.rmtree(out, ignore_errors=True)
+    duration_s = round(duration_s + answer.ended.duration_s, 3)
+    stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None
+    record = checked(
+        lambda: ValidationRecord(**identity, arrays=stored_arrays, duration_s=duration_s, **(answer.result or {})),
+        answer,
+        "the judge",
+    )
+    if not isinstance(record, ValidationRecord):
+        return ValidationRecord(
+            **identity,
+            status=record.status,
+            message=record.message,
+            log_excerpt=record.log_excerpt,
+            duration_s=duration_s,
+        )
+    if candidate_failure:
+        return record.model_copy(update=candidate_failure.model_dump())
+    return record

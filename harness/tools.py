@@ -1,0 +1,105 @@
+"""Where this machine keeps what the harness uses: uv, its cache folder, compilers, GPUs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import platformdirs
+import psutil
+
+CACHE_VARIABLE = "KERNEL_MATRIX_CACHE"
+
+
+def uv_command() -> list[str]:
+    """uv, as installed beside the harness."""
+    from uv import find_uv_bin
+
+    return [find_uv_bin()]
+
+
+def cache_folder() -> Path:
+    """Environments and builds; `KERNEL_MATRIX_CACHE` moves it to a disk with room."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).absolute() if chosen else Path(platformdirs.user_cache_dir("kernel-matrix", appauthor=False))
+
+
+def output_of(command: list[str], timeout_s: float = 30) -> str | None:
+    """A command's standard output, or None where it is missing or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+@functools.cache
+def host_compiler() -> tuple[str, str] | None:
+    """(path, first line of its --version) of the C++ compiler that PyTorch's builder will call."""
+    path = shutil.which(os.environ.get("CXX", "c++"))
+    version = output_of([path, "--version"]) if path else None
+    return (path, version.splitlines()[0]) if path and version else None
+
+
+@functools.cache
+def cuda_compiler() -> tuple[str, str] | None:
+    """(path, last line of its --version) of nvcc: CUDA_HOME's, the PATH's, or the usual folder's."""
+    home = os.environ.get("CUDA_HOME")
+    path = shutil.which("nvcc", path=f"{home}/bin") if home else shutil.which("nvcc")
+    path = path or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    version = output_of([path, "--version"]) if path else None
+    return (path, version.strip().splitlines()[-1]) if path and version else None
+
+
+@functools.cache
+def gpus() -> tuple[str, ...]:
+    """One line a GPU: name, UUID, driver. Empty where nvidia-smi is missing or finds none."""
+    printed = output_of(["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"])
+    return tuple(line.strip() for line in (printed or "").splitlines() if line.strip())
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use."""
+    allowed = len(os.sched_getaffinity(0))
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+
+
+def cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("model name", "Model", "CPU part")):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def host_facts() -> dict[str, str]:
+    """What identifies this machine to a measurement. Its name is left out: a page is sent on."""
+    identity = Path("/etc/machine-id")
+    seed = identity.read_text().strip() if identity.exists() else platform.node()
+    compiler, nvcc = host_compiler(), cuda_compiler()
+    return {
+        "machine": hashlib.sha256(("kernel-matrix:" + seed).encode()).hexdigest()[:12],
+        "architecture": platform.machine(),
+        "cpu": cpu_model(),
+        "cores": str(physical_cores()),
+        "memory_gib": str(round(psutil.virtual_memory().total / 2**30)),
+        "kernel": platform.release(),
+        "system": _system_name(),
+        "compiler": compiler[1] if compiler else "none",
+        "nvcc": nvcc[1] if nvcc else "none",
+        "gpus": "; ".join(gpus()) or "none",
+    }
+
+
+def _system_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return platform.system()
