@@ -1,0 +1,45 @@
+"""Unit tests start no process and open no connection by accident: what does, says so with a marker."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+REAL = {"environments", "container", "gpu", "browser", "process"}
+
+
+@pytest.fixture
+def root() -> Path:
+    """The repository's root."""
+    return ROOT
+
+
+@pytest.fixture(autouse=True)
+def nothing_real(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a marker that says otherwise, a child process or a connection is an error."""
+    if REAL & {mark.name for mark in request.node.iter_markers()}:
+        return
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("a unit test started a process or opened a connection; mark it if it must")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    gpu = shutil.which("nvidia-smi")
+    for item in items:
+        if item.get_closest_marker("browser") and not browser:
+            item.add_marker(pytest.mark.skip(reason="no Chromium: apt-get install chromium"))
+        if item.get_closest_marker("gpu") and not gpu:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here"))

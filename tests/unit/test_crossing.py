@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from harness.crossing import as_float64, cross, cross_pair
+from harness.inside import protocol
+from harness.records import RecipeResult, ValidationRecord, WorkloadInfo
+
+WORKLOAD = WorkloadInfo(id="seed-fp32", name="seed", dtype="float32", devices=["cpu"])
+
+
+def validation(environment: str, folder: Path, arrays: dict[str, np.ndarray], inputs: str = "same") -> ValidationRecord:
+    np.savez(folder / f"{environment}.npz", **arrays)
+    recipe = RecipeResult(
+        recipe="independent", trials=1, input_sha256=[inputs], truth_sha256=[], rounding_cost=[], targets=[]
+    )
+    return ValidationRecord(
+        environment=environment, kernel="k", workload="seed-fp32", device="cpu", key="", decides="rounding", limits={},
+        recipes=[recipe], arrays=f"{environment}.npz", started_utc="", duration_s=0, status="ok",
+    )
+
+
+def test_bfloat16_bits_become_values() -> None:
+    bits = np.array([0x3F80, 0xC000, 0x7FC0], dtype=np.uint16)
+    values = as_float64(bits)
+    assert values[0] == 1.0 and values[1] == -2.0 and np.isnan(values[2])
+
+
+def test_identity_is_of_bits_and_differences_are_of_finite_values() -> None:
+    a = np.array([1.0, np.nan], dtype=np.float32)
+    assert cross_pair([a], [a.copy()]) == (1, 0.0, 0.0)
+    assert cross_pair([a], [np.array([1.5, np.nan], dtype=np.float32)]) == (0, 0.5, 0.5)
+    assert cross_pair([a[1:]], [a[1:]]) == (1, None, None)
+    zeros = np.array([0.0], dtype=np.float32)
+    assert cross_pair([zeros], [-zeros]) == (0, 0.0, 0.0), "minus zero has other bits"
+
+
+def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_path: Path) -> None:
+    one = np.ones((1, 1, 2, 2), dtype=np.float32)
+    key = "independent/0/"
+    a = validation("a", tmp_path, {key + "kernel": one, key + "flash": one, key + protocol.TRUTH: one.astype(float)})
+    b = validation("b", tmp_path, {key + "kernel": one, key + "flash": one * 2})
+    record = cross("k", WORKLOAD, "cpu", [a, b], tmp_path)
+    assert record is not None and record.inputs_identical
+    pairs = {(pair.left, pair.right): pair for pair in record.pairs}
+    assert len(pairs) == 10
+    assert pairs["a:kernel", "b:kernel"].identical_trials == 1
+    assert pairs["a:flash", "b:flash"].identical_trials == 0 and pairs["a:flash", "b:flash"].max_abs == 1.0
+    assert ("truth", "b:flash") in pairs
+
+
+def test_other_inputs_are_noticed_and_nothing_stored_is_no_record(tmp_path: Path) -> None:
+    one = {"independent/0/kernel": np.ones(2, dtype=np.float32)}
+    different = [validation("a", tmp_path, one, "x"), validation("b", tmp_path, one, "y")]
+    record = cross("k", WORKLOAD, "cpu", different, tmp_path)
+    assert record is not None and not record.inputs_identical
+    (tmp_path / "a.npz").unlink()
+    (tmp_path / "b.npz").unlink()
+    assert cross("k", WORKLOAD, "cpu", different, tmp_path) is None

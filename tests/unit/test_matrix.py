@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from harness.errors import BAD_INPUT, InputError
+from harness.matrix import PYPI, Matrix, json_schema, load_matrix, parse_matrix
+
+SMALL = """\
+schema_version: 1
+baseline: "2.1.0"
+environments:
+  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}
+  - {torch: "2.5.0", cuda: "12.1", python: "3.11"}
+packages: [numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]
+kernels:
+  - {name: mine, sources: {cpu: [mine.cpp]}}
+workloads:
+  - {name: small, shape: {batch: 1, heads: 1, seq_len: 8, head_dim: 64}, dtypes: {cpu: [float32]}}
+"""
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_matrix(text)
+    assert caught.value.code == BAD_INPUT
+    assert caught.value.remedy, "an error without a way out"
+    return str(caught.value)
+
+
+def test_the_shipped_matrix_is_accepted_and_has_what_it_promises(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    assert [e.torch for e in matrix.environments] == ["2.1.0", "2.5.0"]
+    assert {e.cuda for e in matrix.environments} == {"12.1"}
+    assert matrix.baseline_environment.torch == "2.1.0"
+    seed = next(w for w in matrix.workloads if w.name == "seed")
+    assert (seed.shape.batch, seed.shape.heads, seed.shape.seq_len, seed.shape.head_dim) == (1, 8, 512, 64)
+    assert {w.shape.seq_len for w in matrix.workloads} >= {239, 1023}
+
+
+def test_three_more_lines_add_an_environment_a_kernel_or_a_workload(root: Path) -> None:
+    text = (root / "matrix.yaml").read_text()
+    third = '  - torch: "2.4.1"\n    cuda: "12.1"\n    python: "3.11"\n'
+    kernel = "  - name: mine\n    sources:\n      cpu: [csrc/mine.cpp]\n"
+    workload = (
+        "  - name: wide\n    shape: {batch: 1, heads: 2, seq_len: 64, head_dim: 128}\n    dtypes: {cpu: [float32]}\n"
+    )
+    for section, lines in (("environments:\n", third), ("kernels:\n", kernel), ("workloads:\n", workload)):
+        assert lines.count("\n") == 3
+        text = text.replace(f"\n{section}", f"\n{section}{lines}")
+    matrix = parse_matrix(text)
+    assert matrix.environments[0].id() == "torch2.4.1-cu121-py311"
+    assert matrix.kernels[0].name == "mine"
+    assert matrix.workloads[0].name == "wide"
+
+
+def test_ids_are_derived() -> None:
+    matrix = parse_matrix(SMALL.replace('python: "3.11"}\npackages', 'python: "3.11", replica: 1}\npackages'))
+    assert [e.id() for e in matrix.environments] == ["torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311-r1"]
+    assert matrix.environments[0].id(PYPI) == "torch2.1.0-pypi-py311"
+    assert matrix.environments[0].wheel_index == "https://download.pytorch.org/whl/cu121"
+
+
+def test_the_same_environment_twice_needs_a_replica_number() -> None:
+    twice = SMALL.replace('"2.5.0"', '"2.1.0"')
+    assert "stands twice" in refusal(twice) and "replica" in refusal(twice)
+    control = parse_matrix(twice.replace('python: "3.11"}\npackages', 'python: "3.11", replica: 1}\npackages'))
+    assert control.baseline_environment.replica == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('torch: "2.5.0"', "torch: 2.5", ["environments[1].torch", "2.5 (float)", "quotes"]),
+        ('torch: "2.5.0"', 'torch: "nightly"', ["environments[1].torch", "nightly"]),
+        ("schema_version: 1", "schema_version: 2", ["schema_version", "2"]),
+        ("baseline", "baselin", ["baselin"]),
+        ('baseline: "2.1.0"', 'baseline: "3.0.0"', ["baseline", "3.0.0", "2.1.0, 2.5.0"]),
+        ("{name: mine, sources: {cpu: [mine.cpp]}}", "{name: mine}", ["kernels[0]", "exactly one of"]),
+        ("[mine.cpp]", "[../../etc/passwd]", ["kernels[0].sources.cpu[0]", "inside the folder"]),
+        ("[mine.cpp]", "[/etc/passwd]", ["inside the folder"]),
+        ("name: mine", "name: '<script>'", ["kernels[0].name", "<script>"]),
+        ("seq_len: 8", "seq_len: 0", ["workloads[0].shape.seq_len", "greater than or equal to 1"]),
+        ("seq_len: 8", "seq_len: true", ["workloads[0].shape.seq_len", "True (bool)"]),
+        ("[float32]", "[float8]", ["workloads[0].dtypes.cpu[0]", "float8"]),
+        ("numpy==1.26.4, ", "", ["packages", "numpy"]),
+        ("numpy==1.26.4", "numpy>=1.26", ["packages[0]"]),
+        ("  - {name: mine, ", "  - {name: mine, workloads: [none], ", ["kernels[0].workloads", "none"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_path(old: str, new: str, said: list[str]) -> None:
+    assert old in SMALL
+    message = refusal(SMALL.replace(old, new))
+    for part in ["matrix.yaml", *said]:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected a mapping"),
+        ("- 1", "expected a mapping, got list"),
+        ("a: [1", "line 1, column 6"),
+        (SMALL + 'baseline: "2.5.0"\n', "'baseline' stands twice"),
+        ("a: !!python/object/apply:os.system [id]", "tag"),
+        ("a: !custom 1", "tag"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "anchors and aliases"),
+        ("[" * 20_000, "nested too deeply"),
+        ("? [a, b]\n: 1", ""),
+        ("a: 2026-99-99", "month must be"),
+        ("x" * (1 << 21), "larger than"),
+        (SMALL.split("environments:")[0] + "environments: []\n", "environments"),
+    ],
+)
+def test_hostile_or_broken_yaml_is_refused(text: str, said: str) -> None:
+    assert said in refusal(text)
+
+
+def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        load_matrix(tmp_path / "matrix.yaml")
+    (tmp_path / "matrix.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not UTF-8"):
+        load_matrix(tmp_path / "matrix.yaml")
+
+
+def test_the_committed_json_schema_is_current_and_accepts_the_shipped_matrix(root: Path) -> None:
+    committed = json.loads((root / "harness" / "matrix.schema.json").read_text())
+    assert committed == json_schema(), "write it again: python -m harness schema --write harness/matrix.schema.json"
+    shipped = yaml.safe_load((root / "matrix.yaml").read_text())
+    jsonschema.Draft202012Validator(committed).validate(shipped)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(committed).validate({**shipped, "launchs": 3})
+
+
+def test_models_are_frozen() -> None:
+    matrix = parse_matrix(SMALL)
+    with pytest.raises(ValueError, match="frozen"):
+        matrix.launches = 3  # type: ignore[misc]
+    assert isinstance(matrix, Matrix)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from harness.matrix import PYPI, Environment, load_matrix
+from harness.pins import _explain, ensure_pins, load_pins, parse_pins, pins_path, project_text
+from harness.plan import PlannedEnvironment
+
+HASH = "--hash=sha256:" + "0" * 64
+
+
+def planned(index: str, **changes: object) -> PlannedEnvironment:
+    spec = Environment(**{"torch": "2.5.0", "cuda": "12.1", "python": "3.11", **changes})  # type: ignore[arg-type]
+    return PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+
+
+def test_the_committed_pins_hold_what_the_matrix_asks_for(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    for spec in matrix.environments:
+        path, written = ensure_pins(root, PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI), matrix)
+        assert not written
+        assert load_pins(path)["torch"] == spec.torch
+
+
+def test_the_committed_pins_name_no_index_but_the_public_ones(root: Path) -> None:
+    for path in (root / "docker" / "pins").glob("*.txt"):
+        text = path.read_text()
+        assert [line for line in text.splitlines() if "://" in line] == ["# torch from: https://pypi.org/simple"]
+
+
+def test_replicas_share_a_pin_file(tmp_path: Path) -> None:
+    assert pins_path(tmp_path, planned(PYPI)) == pins_path(tmp_path, planned(PYPI, replica=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("torch==2.5.0\n", "no exact version with a hash"),
+        (f"torch>=2.5.0 {HASH}\n", "no exact version"),
+        ("-r other.txt\n", "no exact version"),
+        (f"numpy==1.26.4 {HASH}\n", "pins no torch"),
+        (f"torch==2.5.0 {HASH}\nTorch==2.5.0 {HASH}\n", "stands twice"),
+        ("", "pins no torch"),
+    ],
+)
+def test_a_pin_file_that_pins_less_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        parse_pins(text, "docker/pins/x.txt")
+    assert "docker/pins/x.txt" in str(caught.value) and "nox -s pins" in caught.value.remedy
+
+
+def test_pins_of_another_version_are_refused(tmp_path: Path, root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    environment = planned(PYPI)
+    path = pins_path(tmp_path, environment)
+    path.parent.mkdir(parents=True)
+    path.write_text(f"torch==2.5.0 {HASH}\nnumpy==1.25.0 {HASH}\n")
+    with pytest.raises(InputError, match=r"does not pin numpy==1.26.4"):
+        ensure_pins(tmp_path, environment, matrix)
+
+
+def test_torch_comes_from_the_index_with_its_build_and_from_pypi_without() -> None:
+    own = project_text(planned("https://download.pytorch.org/whl/cu121"), ["numpy==1.26.4"])
+    assert '"torch==2.5.0+cu121"' in own and "explicit = true" in own
+    fallback = project_text(planned(PYPI), ["numpy==1.26.4"])
+    assert '"torch==2.5.0"' in fallback and "tool.uv" not in fallback
+
+
+def test_uvs_complaints_are_told_apart() -> None:
+    environment = planned(PYPI)
+    missing = "No solution found: Because there is no version of torch==9.9.9 and ..."
+    python = "Because torch==2.1.0 has no wheels with a matching Python ABI tag (e.g., `cp313`)"
+    network = "error: Failed to fetch: `https://pypi.org/simple/torch/` dns error"
+    assert "does not exist" in str(_explain(environment, missing))
+    assert "no wheel for Python 3.11" in str(_explain(environment, python))
+    assert "could not resolve" in str(_explain(environment, network))

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from harness.matrix import PYPI, Matrix, load_matrix, parse_matrix
+from harness.plan import Facts, Selection, interleave, kernel_sources, plan_run
+from tests.unit.test_matrix import SMALL
+
+FACTS = Facts(executor="venv", executor_reason="test", threads=2)
+
+
+@pytest.fixture
+def shipped(root: Path) -> Matrix:
+    return load_matrix(root / "matrix.yaml")[0]
+
+
+def test_every_environment_kernel_and_workload_is_a_cell(shipped: Matrix) -> None:
+    plan = plan_run(shipped, Selection(), FACTS)
+    expected = 2 * sum(len(w.dtypes.cpu) for w in shipped.workloads)
+    assert len(plan.cells) == len({c.id for c in plan.cells}) == expected
+    assert plan.cells[0].id == "torch2.1.0-cu121-py311/attention_scalar/seed-fp32/cpu"
+
+
+def test_cuda_cells_need_a_gpu_but_cuda_sources_are_compiled_without_one(shipped: Matrix) -> None:
+    without = plan_run(shipped, Selection(), FACTS)
+    assert {c.device for c in without.cells} == {"cpu"}
+    assert [(b.device, b.runnable) for b in without.builds if b.environment == without.baseline] == [
+        ("cpu", True), ("cuda", False),
+    ]
+    with_gpu = plan_run(shipped, Selection(), replace(FACTS, gpus=1))
+    assert {c.device for c in with_gpu.cells} == {"cpu", "cuda"}
+    assert all(b.runnable for b in with_gpu.builds)
+    only = plan_run(shipped, Selection(devices=("cuda",)), replace(FACTS, gpus=1))
+    assert {c.device for c in only.cells} == {"cuda"}
+
+
+def test_the_same_arguments_give_the_same_plan_and_any_other_another(shipped: Matrix) -> None:
+    plan = plan_run(shipped, Selection(), FACTS)
+    assert plan == plan_run(shipped, Selection(), FACTS)
+    others = [
+        plan_run(shipped, Selection(quick=True), FACTS),
+        plan_run(shipped, Selection(launches=3), FACTS),
+        plan_run(shipped, Selection(workloads=("seed",)), FACTS),
+        plan_run(shipped, Selection(), replace(FACTS, threads=1)),
+        plan_run(shipped, Selection(), replace(FACTS, pins_sha256={"a": "b"})),
+        plan_run(shipped, Selection(), replace(FACTS, sources_sha256={"csrc/a.cpp": "b"})),
+        plan_run(shipped, Selection(), replace(FACTS, inside_sha256="b")),
+        plan_run(shipped, Selection(), replace(FACTS, host={"cpu": "other"})),
+    ]
+    digests = {plan.digest, *(other.digest for other in others)}
+    assert len(digests) == 1 + len(others)
+
+
+def test_thresholds_only_judge_so_they_do_not_start_a_new_run(shipped: Matrix) -> None:
+    stricter = shipped.model_copy(update={"thresholds": shipped.thresholds.model_copy(update={"min_effect_cpu": 0.2})})
+    assert plan_run(stricter, Selection(), FACTS).digest == plan_run(shipped, Selection(), FACTS).digest
+
+
+def test_a_fallback_is_another_environment_and_is_listed(shipped: Matrix) -> None:
+    indexes = {e.id(): PYPI for e in shipped.environments}
+    reasons = {e.id(): "it answered 403" for e in shipped.environments}
+    plan = plan_run(shipped, Selection(), replace(FACTS, indexes=indexes, index_reasons=reasons))
+    assert [e.id for e in plan.environments] == ["torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311"]
+    assert plan.baseline == "torch2.1.0-pypi-py311"
+    assert [(f.subject, f.got, f.reason) for f in plan.fallbacks] == [
+        (id, PYPI, "it answered 403") for id in ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")
+    ]
+    assert not plan_run(shipped, Selection(), FACTS).fallbacks
+
+
+def test_eval_measures_one_environment_and_keeps_the_baseline_beside_it(shipped: Matrix) -> None:
+    plan = plan_run(shipped, Selection(mode="eval", torch="2.5.0"), FACTS)
+    assert plan.measured == ("torch2.5.0-cu121-py311",)
+    assert {e.id for e in plan.environments} == {"torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"}
+    assert {launch.environment for launch in plan.launches} == {"torch2.5.0-cu121-py311"}
+    baseline = plan_run(shipped, Selection(mode="eval", torch="2.1.0"), FACTS)
+    assert [e.id for e in baseline.environments] == ["torch2.1.0-cu121-py311"]
+
+
+@pytest.mark.parametrize(
+    "selection", [Selection(kernels=("none",)), Selection(workloads=("none",)), Selection(torch="9.9.9", mode="eval")]
+)
+def test_a_selection_of_what_is_not_there_names_what_is(shipped: Matrix, selection: Selection) -> None:
+    with pytest.raises(InputError, match=r"not in matrix.yaml") as caught:
+        plan_run(shipped, selection, FACTS)
+    assert "choose from" in caught.value.remedy
+
+
+def test_nothing_left_is_an_error(shipped: Matrix) -> None:
+    with pytest.raises(InputError, match="nothing to measure"):
+        plan_run(parse_matrix(SMALL), Selection(devices=("cuda",)), replace(FACTS, gpus=1))
+
+
+def test_a_workload_is_picked_by_name_or_by_id(shipped: Matrix) -> None:
+    by_name = plan_run(shipped, Selection(workloads=("seed",)), FACTS)
+    by_id = plan_run(shipped, Selection(workloads=("seed-fp16", "long")), FACTS)
+    assert {c.workload for c in by_name.cells} == {"seed-fp32", "seed-fp16", "seed-bf16"}
+    assert {c.workload for c in by_id.cells} == {"seed-fp16", "long-fp32"}
+
+
+def test_quick_takes_fewer_trials_and_launches_of_every_cell(shipped: Matrix) -> None:
+    full, quick = plan_run(shipped, Selection(), FACTS), plan_run(shipped, Selection(quick=True), FACTS)
+    assert full.cells == quick.cells
+    assert len(quick.launches) < len(full.launches)
+    assert sum(quick.workload("seed-fp16").trials.values()) < sum(full.workload("seed-fp16").trials.values())
+
+
+@given(count=st.integers(1, 5), each=st.integers(1, 12), seed=st.integers(0, 2**32))
+def test_blocks_hold_everything_once_in_a_recorded_order(count: int, each: int, seed: int) -> None:
+    keys = [(f"environment{i}", "kernel", "cpu") for i in range(count)]
+    launches = interleave(keys, each, seed)  # type: ignore[arg-type]
+    assert launches == interleave(keys, each, seed)  # type: ignore[arg-type]
+    assert [launch.position for launch in launches] == list(range(count * each))
+    assert Counter((x.environment, x.index) for x in launches) == Counter((k[0], i) for k in keys for i in range(each))
+    assert all(launches[i].index <= launches[i + 1].index for i in range(len(launches) - 1))
+
+
+def test_a_folder_is_a_kernel() -> None:
+    kernel = parse_matrix(SMALL.replace("sources: {cpu: [mine.cpp]}", "folder: mine")).kernels[0]
+    files = {"mine": ["mine/a.cu", "mine/a_cpu.cpp", "mine/a.h", "mine/README"]}
+    assert kernel_sources(kernel, files) == {"cuda": ["mine/a.cu"], "cpu": ["mine/a_cpu.cpp"]}
+    own = kernel.model_copy(update={"binding": "own"})
+    assert kernel_sources(own, files) == {"cuda": ["mine/a.cu", "mine/a_cpu.cpp"]}
+    with pytest.raises(InputError, match="no .cpp or .cu"):
+        kernel_sources(kernel, {"mine": ["mine/README"]})
+
+
+def test_a_problem_file_is_its_own_workload() -> None:
+    text = SMALL.replace("sources: {cpu: [mine.cpp]}", "problem: p/softmax.py, model_new: p/fast.py")
+    plan = plan_run(parse_matrix(text), Selection(), FACTS)
+    assert {c.workload for c in plan.cells} == {"mine.softmax"}
+    assert plan.kernel("mine").references == ["model"]
