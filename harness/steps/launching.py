@@ -39,7 +39,8 @@ def launch(context: Context, planned: PlannedLaunch, validations: dict[str, Vali
         "time",
         {
             "kernel": kernel_request(context, planned.kernel, planned.device, built) if runs_kernel else None,
-            "workloads": [{**workload_request(context, w), "time_kernel": w.id in runs_kernel} for w in workloads],
+            "workloads": [workload_request(context, w) for w in workloads],
+            "kernel_workloads": runs_kernel,
             "targets": [protocol.KERNEL, *plan.kernel(planned.kernel).references],
             "seed": plan.seed,
             "device": planned.device,
