@@ -17,6 +17,8 @@ from harness.steps.context import Context, checked
 
 HEADER_SUFFIXES = {".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"}
 SHIPPED_BINDING = "csrc/attention_binding.cpp"
+BINDING_FLAGS: dict[Device, list[str]] = {"cpu": [], "cuda": ["-DATTENTION_CUDA=1"]}
+LINK_FLAGS: dict[Device, list[str]] = {"cpu": ["-pthread"], "cuda": []}
 
 
 def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], device: Device) -> list[str]:
@@ -95,7 +97,11 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
             "name": kernel.name.replace(".", "_"),
             "sources": [str(context.root / name) for name in sources],
             "include_dirs": include,
-            "flags": {"cxx": kernel.flags.cxx, "nvcc": kernel.flags.nvcc, "ld": []},
+            "flags": {
+                "cxx": [*kernel.flags.cxx, *BINDING_FLAGS[device]],
+                "nvcc": kernel.flags.nvcc,
+                "ld": LINK_FLAGS[device],
+            },
             "defines": {name: str(value) for name, value in kernel.tunables.items()},
             "architectures": kernel.architectures,
             "build_dir": str(folder),

@@ -1,0 +1,77 @@
+/* The C interface of every attention kernel in this project.
+ *
+ *     o = softmax(scale * q k^T + mask) v        for each batch entry and head on its own
+ *
+ * It knows nothing of PyTorch. One object file can therefore be called by the extension of any PyTorch
+ * version, by a stand-alone program under a sanitizer, or through ctypes. "Machine code" and "runtime" become
+ * separate factors that way: the very same object can run in two environments.
+ *
+ * Valid C99 and C++. Nothing here owns memory, and no function keeps a pointer after the work it started is
+ * done.
+ */
+#ifndef ATTENTION_H
+#define ATTENTION_H
+
+#if defined(__GNUC__)
+#define ATTENTION_EXPORT __attribute__((visibility("default")))
+#else
+#define ATTENTION_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element types of q, k, v and o, which all share one. */
+enum { ATTENTION_FP16 = 0, ATTENTION_BF16 = 1, ATTENTION_FP32 = 2 };
+
+/* Codes above zero are a CUDA runtime error (cudaError_t). Codes below zero are refusals: nothing was
+ * launched and o was not written, except for ATTENTION_ERROR_MEMORY, after which o is undefined. */
+enum {
+    ATTENTION_OK = 0,
+    ATTENTION_ERROR_NULL = -1,      /* the problem or a tensor pointer is NULL */
+    ATTENTION_ERROR_SHAPE = -2,     /* batch, heads or seq_len is below 1 */
+    ATTENTION_ERROR_HEAD_DIM = -3,  /* the kernel has no code for this head_dim */
+    ATTENTION_ERROR_DTYPE = -4,     /* dtype is none of ATTENTION_FP16, ATTENTION_BF16, ATTENTION_FP32 */
+    ATTENTION_ERROR_ALIGNMENT = -5, /* a tensor pointer is less aligned than the kernel's loads need */
+    ATTENTION_ERROR_TOO_LARGE = -6, /* more tiles than one launch can index */
+    ATTENTION_ERROR_THREADS = -7,   /* threads is below 0 */
+    ATTENTION_ERROR_MEMORY = -8     /* no host memory for the workspace */
+};
+
+typedef struct attention_problem {
+    int batch;    /* >= 1 */
+    int heads;    /* >= 1, the same for q, k and v */
+    int seq_len;  /* >= 1, the same for queries and keys; need not be a multiple of anything */
+    int head_dim; /* 64 or 128 in attention_scalar; other kernels may take others */
+    int dtype;    /* ATTENTION_FP16, ATTENTION_BF16 or ATTENTION_FP32 */
+    int causal;   /* nonzero: query i sees keys 0 to i */
+    int threads; /* CPU only: worker threads, the caller's included; 0 means 1. Results do not depend on it */
+    float scale; /* factor on q k^T, usually 1 / sqrt(head_dim); any value, zero and negative included */
+} attention_problem;
+
+/* q, k, v, o: contiguous [batch, heads, seq_len, head_dim], all on one device; o must not overlap the inputs.
+ * Every element of o is written. A query row that sees a NaN in q, k or v is NaN; so is one whose scores
+ * overflow fp32. A NaN of v at a key that a causal row does not see may reach that row or not (zero times
+ * NaN).
+ *
+ * stream: a cudaStream_t for CUDA kernels, NULL being the legacy default stream; not looked at on a CPU. CUDA
+ * kernels start on it and return at once, so only launch errors are seen here; faults surface when it is
+ * synchronised. CPU kernels return when o is complete, and leave no thread behind.
+ *
+ * Returns ATTENTION_OK or a code that attention_error_string explains. Thread-safe. */
+ATTENTION_EXPORT int attention_forward(const attention_problem* problem, const void* q, const void* k,
+                                       const void* v, void* o, void* stream);
+
+/* One line in English, never NULL, valid for the life of the library. */
+ATTENTION_EXPORT const char* attention_error_string(int code);
+
+/* The compile-time choices in this binary, "NAME=value" separated by single spaces, as in
+ * "BLOCK_M=32 NUM_WARPS=8 VEC_WIDTH=4 SYNC_POLICY=2 REDUCE=warp". What was built, not what was asked for. */
+ATTENTION_EXPORT const char* attention_tunables(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
