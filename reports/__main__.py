@@ -1,0 +1,88 @@
+"""python -m reports: records in, report out. Nothing is measured, and no record is touched."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from harness.errors import HarnessError, InputError, exit_code
+from harness.inside import protocol
+from reports.evidence import load_evidence
+from reports.formats import words
+from reports.page import render_page
+from reports.report import Report, build_report, exit_codes
+from reports.summaries import render_junit, render_markdown, render_summary
+
+LATEST = Path("reports") / "latest"
+ASPECTS = ("correctness", "latency")
+
+
+class Parser(argparse.ArgumentParser):
+    """A wrong option is bad input like any other, with its code."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message, f"see: {self.prog} --help")
+
+
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="python -m reports", description="Render a run's report from its records.")
+    parser.add_argument("run_folder", nargs="?", type=Path, default=LATEST, help=f"default: {LATEST}")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write there instead of into the run's folder")
+    parser.add_argument("--fail-on", default="", metavar="WHAT", help="correctness, latency, or both with a comma")
+    parser.add_argument("--strict", action="store_true", help="with --fail-on: what is undecided fails too")
+    options = parser.parse_args(arguments)
+    wanted = [word.strip() for word in options.fail_on.split(",") if word.strip()]
+    for word in wanted:
+        if word not in ASPECTS:
+            raise InputError(f"--fail-on {word}: is neither correctness nor latency", "give one, or both with a comma")
+    options.fail_on = frozenset(wanted)
+    return options
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """All files, each whole or not at all; index.html last, so that a page never stands before its data."""
+    files = {
+        "summary.json": render_summary(report),
+        "summary.md": render_markdown(report),
+        "junit.xml": render_junit(report),
+        "index.html": render_page(report),
+    }
+    for name, text in files.items():
+        try:
+            # A lone surrogate in a record has no bytes in UTF-8.
+            protocol.write_atomically(str(folder / name), text.encode("utf-8", "replace"))
+        except OSError as error:
+            raise InputError(f"{folder / name}: cannot be written: {error.strerror}", "give another --out") from None
+    return folder / "index.html"
+
+
+def count_line(report: Report) -> str:
+    parts = []
+    for aspect, counts in zip(ASPECTS, (report.correctness_counts, report.latency_counts), strict=True):
+        said = ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
+        parts.append(f"{aspect}: {said or 'none'}")
+    return "; ".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    # A report is one pass over data without cycles; the collector would walk all records again and again.
+    gc.disable()
+    try:
+        options = parse_options(sys.argv[1:] if arguments is None else arguments)
+        report = build_report(load_evidence(options.run_folder))
+        page = write_report(report, options.out or options.run_folder)
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    print(report.headline)
+    print(count_line(report))
+    print(page)
+    return exit_code(exit_codes(report, options.fail_on, options.strict))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""The words of a report, as data: what compare, statistics and attribution produce and rendering consumes.
+
+A ratio is this environment's time over the baseline's: above 1 is slower. A share is between 0 and 1.
+A value that could not be measured is None; the `why` or `message` beside it says the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PASS = "pass"
+FAILING = "failing"
+REGRESSED = "regressed"
+FIXED = "fixed"
+IMPROVED = "improved"
+NEWLY_SUPPORTED = "newly_supported"
+NO_LONGER_SUPPORTED = "no_longer_supported"
+# Refused in both environments: neither a pass, for nothing ran, nor undecided, for it is known.
+UNSUPPORTED = "unsupported"
+UNDECIDED = "undecided"
+BROKEN = "broken"
+
+# Worst first: the order of counts, and of rows that are equally significant.
+VERDICTS = (
+    BROKEN, REGRESSED, NO_LONGER_SUPPORTED, FAILING, UNDECIDED, IMPROVED, FIXED, NEWLY_SUPPORTED, UNSUPPORTED, PASS,
+)
+MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED})
+WORSE = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Trials that pass a rule, with the exact (Clopper-Pearson) interval of the share."""
+
+    passed: int
+    trials: int
+    low: float
+    high: float
+    rule: str
+    against: str
+
+    @property
+    def share(self) -> float:
+        return self.passed / self.trials
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSide:
+    """One target on one input recipe; `rates` holds every rule against every other target."""
+
+    recipe: str
+    trials: int
+    status: str
+    message: str
+    rates: list[Rate]
+    max_abs: float | None
+    max_units: float | None
+    worst: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectnessSide:
+    """What one environment says about one target's outputs, over all recipes. Errors are absolute, against `against`;
+    units are multiples of what correct rounding costs on this workload and dtype."""
+
+    environment: str
+    status: str
+    message: str = ""
+    log_excerpt: str = ""
+    record: str | None = None
+    measured_with: str | None = None
+    decides: str = ""
+    rate: Rate | None = None
+    agreement: dict[str, Rate] = field(default_factory=dict)
+    max_abs: float | None = None
+    max_units: float | None = None
+    nonfinite_trials: int = 0
+    repeats_differ: int = 0
+    inputs_mutated: int = 0
+    unwritten_trials: int = 0
+    operators: list[str] = field(default_factory=list)
+    nearer_to: dict[str, int] = field(default_factory=dict)
+    recipes: list[RecipeSide] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits:
+    """Outputs of both environments by digest, over the trials whose inputs were the same bytes."""
+
+    compared: int
+    identical: int
+    inputs_differ: int
+
+    @property
+    def word(self) -> str:
+        if not self.compared:
+            return "inputs differ" if self.inputs_differ else "unknown"
+        return "identical" if self.identical == self.compared else "differ"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correctness:
+    verdict: str
+    why: str
+    baseline: CorrectnessSide
+    this: CorrectnessSide
+    bits: Bits
+    p_value: float | None = None
+    q_value: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencySide:
+    """Launch medians of one target in one environment, in microseconds, by block; one launch is one replicate."""
+
+    environment: str
+    status: str
+    message: str = ""
+    log_excerpt: str = ""
+    record: str | None = None
+    measured_with: str | None = None
+    blocks: list[int] = field(default_factory=list)
+    medians_us: list[float] = field(default_factory=list)
+    median_us: float | None = None
+    samples: int = 0
+    tflops: float | None = None
+    wrong_output: bool = False
+    failed_launches: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """`ratio` with its interval, test and the smallest slow-down that this run could have called."""
+
+    verdict: str
+    why: str
+    baseline: LatencySide
+    this: LatencySide
+    min_effect: float
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    q_value: float | None = None
+    spread: float | None = None
+    smallest_effect: float | None = None
+    launches_needed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One observation, and the record that holds it (a path inside the run's folder)."""
+
+    text: str
+    record: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A cause, at the strength the evidence has: shown, suspected or undecided."""
+
+    cause: str
+    about: str
+    certainty: str
+    statement: str
+    evidence: list[Evidence]
+    rules_out: list[str]
+    next_command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One cell (or reference x workload x device) against the same in the baseline environment."""
+
+    id: str
+    kind: str
+    target: str
+    workload: str
+    device: str
+    environment: str
+    baseline: str
+    control: bool
+    alone: bool
+    correctness: Correctness
+    latency: Latency
+    command: str
+    eval_command: str
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastP:
+    """KernelBench's fast_p: the share of problems with a correct kernel whose speed-up exceeds p."""
+
+    environment: str
+    kernel: str
+    device: str
+    reference: str
+    problems: int
+    left_out: dict[str, str]
+    speedups: dict[str, float]
+    correct: int
+    fast_0: float
+    fast_1: float
+    fast_2: float

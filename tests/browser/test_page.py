@@ -1,0 +1,212 @@
+"""The page in a real browser: opened from a file, with every request watched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.__main__ import main
+from reports.formats import TIMES
+from tests.unit.synthetic import NEXT, Case, Spec, write_run
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytestmark = pytest.mark.browser
+
+WORKLOADS = ("seed-fp16", "seed-fp32", "causal-fp32")
+MANY = tuple(f"shape{number:03d}-fp16" for number in range(120))
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
+CASES = {
+    (NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new"),
+    (NEXT, "math", "*"): Case(slowdown=1.3, bits="new"),
+    (NEXT, "flash", "causal-fp32"): Case(status="unsupported", message=HOSTILE),
+}
+ROW = f"{NEXT}/attention_scalar/seed-fp16/cpu"
+
+
+def render(folder: Path, spec: Spec) -> str:
+    write_run(folder, spec)
+    assert main([str(folder)]) == 0
+    return (folder / "index.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return render(tmp_path_factory.mktemp("small"), Spec(workloads=WORKLOADS, cases=CASES))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> str:
+    cases = {(NEXT, "kernel", "shape077-fp16"): Case(status="crashed", message=HOSTILE)}
+    return render(tmp_path_factory.mktemp("large"), Spec(workloads=MANY, cases=cases, trials=4, launches=4))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    with sync_api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A tab whose complaints and requests are kept; `finish` asserts that there were none."""
+
+    def __init__(self, browser: Any, **options: Any) -> None:
+        self.context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
+        self.tab = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.tab.on("console", lambda message: self.complaints.append(message.text))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+
+    def open(self, address: str, ready: bool = True) -> Any:
+        self.tab.goto(address)
+        if ready:
+            self.tab.wait_for_selector("html[data-ready]")
+        return self.tab
+
+    def finish(self) -> None:
+        self.context.close()
+        assert self.complaints == []
+        assert all(address.startswith(("file:", "data:")) for address in self.requests)
+        assert len([address for address in self.requests if address.startswith("file:")]) >= 1
+
+
+@pytest.fixture
+def watched(browser: Any) -> Iterator[Watched]:
+    tab = Watched(browser)
+    yield tab
+    tab.finish()
+
+
+def names(tab: Any, table: str, column: int) -> list[str]:
+    return tab.locator(f"#table-{table} .row td:nth-child({column})").all_inner_texts()
+
+
+def test_it_opens_with_the_verdict_and_nothing_else_is_requested(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    assert "1 newly wrong" in tab.inner_text("h1")
+    assert tab.locator(".moved li").count() == 3
+    assert len(watched.requests) <= 2
+    assert tab.title() != "owned"
+
+
+def test_filters_narrow_both_tables_and_stay_in_the_address(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    tab.keyboard.press("/")
+    tab.keyboard.type("seed math")
+    assert tab.locator("#table-correctness .row").count() == tab.locator("#table-latency .row").count() == 2
+    tab.select_option("#verdict", "regressed")
+    assert tab.locator("#table-correctness .row").count() == 0
+    assert "No row matches" in tab.inner_text("#correctness")
+    assert tab.locator("#table-latency .row").count() == 2
+    assert "q=seed+math" in tab.url and "verdict=regressed" in tab.url
+    tab.reload()
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.locator("#table-latency .row").count() == 2
+    tab.focus("#q")
+    tab.keyboard.press("Escape")
+    tab.select_option("#verdict", "")
+    tab.select_option("#kind", "kernel")
+    assert tab.locator("#table-correctness .row").count() == 3
+
+
+def test_a_header_sorts_and_says_so(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    head = tab.locator("#table-latency th", has_text="Ratio to baseline")
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    ratios = [float(text.split(TIMES)[0]) for text in names(tab, "latency", 5) if TIMES in text]
+    assert len(ratios) == 8 and ratios == sorted(ratios)
+    assert TIMES not in names(tab, "latency", 5)[-1]
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert "sort-latency=-4" in tab.url
+    assert TIMES not in names(tab, "latency", 5)[-1]
+
+
+def test_a_permalink_scrolls_opens_and_highlights(watched: Watched, small: str) -> None:
+    tab = watched.open(f"{small}#correctness/{ROW}")
+    row = tab.locator(f'[id="correctness/{ROW}"]')
+    assert "open" in row.get_attribute("class")
+    assert row.locator("a").get_attribute("aria-expanded") == "true"
+    sync_api.expect(row).to_be_in_viewport()
+    assert "nox -s matrix -- --kernel attention_scalar" in tab.locator(".detail.open").inner_text()
+    row.locator("td").nth(1).click()
+    assert tab.locator(".detail.open").count() == 0
+
+
+def test_a_moved_row_leads_to_its_evidence(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    tab.locator(".moved a").first.click()
+    sync_api.expect(tab.locator(".detail.open .finding").first).to_be_visible()
+
+
+def test_keys_walk_the_rows(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    tab.keyboard.press("j")
+    tab.keyboard.press("j")
+    tab.keyboard.press("k")
+    focused = tab.evaluate("document.activeElement.closest('.row').id")
+    assert focused == tab.locator(".rows .row").first.get_attribute("id")
+    tab.keyboard.press("Enter")
+    sync_api.expect(tab.locator(".detail.open")).to_have_count(1)
+
+
+def test_rows_beyond_the_first_are_found_filtered_and_linked(watched: Watched, large: str) -> None:
+    link = f"latency/{NEXT}/ref:math/shape099-fp16/cpu"
+    tab = watched.open(f"{large}#{link}")
+    row = tab.locator(f'[id="{link}"]')
+    sync_api.expect(row).to_be_in_viewport()
+    sync_api.expect(tab.locator(".detail.open")).to_be_visible()
+    tab.fill("#q", "shape077 attention")
+    assert tab.locator("#table-correctness .row").count() == 1
+    tab.locator("#table-correctness .row td").nth(1).click()
+    sync_api.expect(tab.locator("#table-correctness .detail.open")).to_contain_text("onerror")
+    assert tab.title() != "owned"
+    tab.fill("#q", "")
+    tab.locator("[data-more=latency]").get_by_role("button", name="Later rows").click()
+    assert "rows 101 to 200 of 360" in tab.inner_text("[data-more=latency]")
+
+
+def test_without_script_a_small_run_is_whole(browser: Any, small: str) -> None:
+    watched = Watched(browser, java_script_enabled=False)
+    tab = watched.open(f"{small}#correctness/{ROW}", ready=False)
+    assert tab.locator("#table-correctness .row").count() == 9
+    assert tab.locator(f'[id="correctness/{ROW}"] + .detail').is_visible()
+    assert tab.locator(".detail:visible").count() == 1
+    watched.finish()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_schemes_and_the_toggle(browser: Any, small: str, scheme: str) -> None:
+    watched = Watched(browser, color_scheme=scheme)
+    tab = watched.open(small)
+    shade = "getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"
+    assert (int(tab.evaluate(shade)) < 128) == (scheme == "dark")
+    tab.click("#theme")
+    assert (int(tab.evaluate(shade)) < 128) == (scheme == "light")
+    watched.finish()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+def test_the_page_never_scrolls_sideways(browser: Any, small: str, width: int) -> None:
+    watched = Watched(browser, viewport={"width": width, "height": 844})
+    tab = watched.open(f"{small}#correctness/{ROW}")
+    for details in tab.locator("details").all():
+        details.evaluate("element => element.open = true")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    watched.finish()
+
+
+def test_print_shows_every_table_without_controls(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    tab.emulate_media(media="print")
+    assert not tab.locator("#filters").is_visible()
+    assert tab.locator("#table-latency .row").first.is_visible()

@@ -1,0 +1,166 @@
+"""The page without a browser: self-contained, escaped, complete, small."""
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records import Fallback, Outcome
+from reports.evidence import load_evidence
+from reports.formats import strip, time_text
+from reports.page import SERVER_ROWS, csp_hash, render_page
+from reports.report import Report, build_report
+from tests.unit.synthetic import BASE, NEXT, Case, Spec, write_run
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'<svg onload=alert(2)>{{ 7*7 }}"
+
+
+def report_of(folder: Path, spec: Spec) -> Report:
+    write_run(folder, spec)
+    return build_report(load_evidence(folder))
+
+
+def unpack(page: str, name: str) -> Any:
+    found = re.search(f'id="{name}">([^<]*)</script>', page)
+    assert found is not None
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+class Tags(HTMLParser):
+    """Every start tag with its attributes, and the text outside of script and style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def assert_harmless(text: str) -> None:
+    for tag, attributes in Tags(text).found:
+        assert tag not in ("img", "iframe", "object", "embed", "base")
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert "style" not in attributes
+        for name in ("href", "src"):
+            value = attributes.get(name) or ""
+            assert not value or value.startswith("#") or value == "data:,", (tag, value)
+
+
+def test_hostile_records_stay_text(tmp_path: Path) -> None:
+    spec = Spec(
+        hostile=HOSTILE, stacks={NEXT: Outcome(status="broken", message=HOSTILE, log_excerpt=HOSTILE)},
+        fallbacks=(Fallback(subject=HOSTILE, wanted=HOSTILE, got=HOSTILE, reason=HOSTILE),),
+    )
+    page = render_page(report_of(tmp_path, spec))
+    assert_harmless(page)
+    assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "49" not in re.findall(r"onload=alert\(2\)&gt;(.{4})", page)
+    # The page's own script is the only one that the policy admits, and nothing closed it early.
+    assert [tag for tag, _ in Tags(page).found].count("script") == 3
+
+
+def test_hostile_messages_in_rows_that_travel_compressed(tmp_path: Path) -> None:
+    names = tuple(f"w{number:03d}" for number in range(80))
+    cases = {(NEXT, "kernel", "*"): Case(status="crashed", message=HOSTILE),
+             (NEXT, "math", "*"): Case(operators=(HOSTILE,), bits="moved")}
+    page = render_page(report_of(tmp_path, Spec(workloads=names, cases=cases, launches=2, trials=3)))
+    rows, details = unpack(page, "payload"), unpack(page, "details")
+    assert details and any("html" in item for item in rows["correctness"])
+    for item in [*rows["correctness"], *rows["latency"]]:
+        assert_harmless(item.get("html", ""))
+    for text in details.values():
+        assert_harmless(text)
+    assert any("onerror" in text for text in details.values())
+
+
+def test_nothing_is_fetched_and_the_policy_says_so(tmp_path: Path) -> None:
+    page = render_page(report_of(tmp_path, Spec()))
+    policy = next(a["content"] for t, a in Tags(page).found if t == "meta" and "http-equiv" in a)
+    assert policy is not None and "default-src 'none'" in policy and "unsafe" not in policy
+    script = re.search(r"<script>(.*?)</script>", page, re.S)
+    style = re.search(r"<style>(.*?)</style>", page, re.S)
+    assert script is not None and style is not None
+    assert csp_hash(script[1]) in policy and csp_hash(style[1]) in policy
+    assert not re.search(r"url\(|@import", style[1])
+    assert_harmless(page)
+
+
+def test_small_runs_need_no_script(tmp_path: Path) -> None:
+    report = report_of(tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new")}))
+    page = render_page(report)
+    visible = page.partition('<script type="application')[0]
+    for row in report.rows:
+        assert f'id="correctness/{row.id}"' in visible and f'id="latency/{row.id}"' in visible
+        assert row.command in visible
+    for text in ("2.1.0+cu121", "2.5.0+cu121", "19/100", "12%\N{EN DASH}28%", "Reference drift", "fast_p"):
+        assert text in visible
+    assert not unpack(page, "details")
+
+
+def test_what_moved_comes_first_and_says_why(tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new"), (NEXT, "math", "*"): Case(slowdown=1.3)}
+    report = report_of(tmp_path, Spec(cases=cases))
+    assert report.moved[0].id == f"{NEXT}/attention_scalar/seed-fp16/cpu"
+    first_screen = render_page(report).partition("<main>")[0]
+    assert "1 newly wrong" in first_screen and "slower by up to 3" in first_screen
+    assert first_screen.index("attention_scalar") < first_screen.index(">math<")
+
+
+def test_fallbacks_stand_at_the_top(tmp_path: Path) -> None:
+    fallback = Fallback(subject=NEXT, wanted="https://one.example", got="https://two.example", reason="unreachable")
+    page = render_page(report_of(tmp_path, Spec(fallbacks=(fallback,))))
+    assert page.index("https://two.example") < page.index("What moved")
+
+
+def test_an_environment_timed_alone_shows_the_command_that_compares(tmp_path: Path) -> None:
+    page = render_page(report_of(tmp_path, Spec(mode="eval")))
+    assert "timed alone" in page and "<code>nox -s matrix</code>" in page
+
+
+def test_wrong_times_and_failures_are_marked(tmp_path: Path) -> None:
+    spec = Spec(cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)})
+    assert "wrong output here</span>" in render_page(report_of(tmp_path / "a", spec))
+    outcome = Outcome(status="build_failed", message="it broke", log_excerpt="kernel.cu(3): error: x")
+    failed = Spec(builds={NEXT: outcome})
+    assert "kernel.cu(3): error: x" in render_page(report_of(tmp_path / "b", failed))
+
+
+def test_three_thousand_comparisons_fit_in_two_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda handle: None)
+    names = tuple(f"shape{number:03d}-fp16" for number in range(200))
+    cases = {(NEXT, "kernel", name): Case(passed=2, bits="moved", slowdown=1.04) for name in names[::7]}
+    spec = Spec(kernels=tuple(f"kernel{number:02d}" for number in range(13)), workloads=names, cases=cases, trials=4)
+    report = report_of(tmp_path, spec)
+    page = render_page(report)
+    assert len(report.rows) == 3000
+    assert len(page.encode()) < 2_000_000
+    rows, details = unpack(page, "payload"), unpack(page, "details")
+    assert len(rows["correctness"]) == len(rows["latency"]) == 3000
+    assert all(("html" in item) == (item["id"] in details) for item in rows["latency"])
+    assert sum("html" not in item for item in rows["latency"]) < SERVER_ROWS
+
+
+def test_several_environments_get_a_column_and_a_filter(tmp_path: Path) -> None:
+    other = "torch2.4.0-cu121-py311"
+    page = render_page(report_of(tmp_path, Spec(environments=(BASE, other, NEXT))))
+    assert f"<option>{other}</option>" in page and 'data-label="Environment"' in page
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (800.04, "800.0 µs"), (1234.5, "1.234 ms"), (2.5e6, "2.500 s"), (0.5, "0.5 µs"), (None, "—"),
+])
+def test_times_carry_their_unit(value: float | None, text: str) -> None:
+    assert time_text(value) == text
+
+
+def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:
+    assert strip([], []) == ""
+    assert "<svg" in strip([5.0, 5.0], [5.0])

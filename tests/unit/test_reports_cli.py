@@ -1,0 +1,110 @@
+"""python -m reports: files, lines, exit codes, and each guard tripped."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.records import Cell, Outcome, ValidationRecord, load_record, save_record
+from reports.__main__ import main
+from tests.unit.synthetic import NEXT, Case, Spec, write_run
+
+FILES = ("index.html", "summary.json", "summary.md", "junit.xml")
+WRONG = {(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new")}
+SLOW = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=1.3)}
+SEED_CELL = Cell(environment=NEXT, kernel="attention_scalar", workload="seed-fp16", device="cpu")
+
+
+def test_all_files_and_the_page_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, Spec())
+    assert main([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[-1] == str(tmp_path / "index.html")
+    assert lines[0].startswith("From PyTorch 2.1.0+cu121 to 2.5.0+cu121")
+    assert all((tmp_path / name).is_file() for name in FILES)
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_out_leaves_the_run_alone(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", Spec())
+    before = sorted((tmp_path / "run").rglob("*"))
+    assert main([str(tmp_path / "run"), "--out", str(tmp_path / "new" / "out")]) == 0
+    assert sorted((tmp_path / "run").rglob("*")) == before
+    assert all((tmp_path / "new" / "out" / name).is_file() for name in FILES)
+
+
+@pytest.mark.parametrize(("spec", "options", "code"), [
+    (Spec(), [], 0),
+    (Spec(min_effect=0.03), ["--fail-on", "correctness,latency", "--strict"], 0),
+    (Spec(cases=WRONG), [], 0),
+    (Spec(cases=WRONG), ["--fail-on", "correctness"], 10),
+    (Spec(cases=WRONG), ["--fail-on", "latency"], 0),
+    (Spec(cases=SLOW), ["--fail-on", "correctness"], 0),
+    (Spec(cases=SLOW), ["--fail-on", "latency"], 11),
+    (Spec(cases=WRONG | {(NEXT, "math", "*"): Case(slowdown=1.3)}), ["--fail-on", "latency,correctness"], 10),
+    (Spec(cases={(NEXT, "kernel", "*"): Case(status="unsupported")}), ["--fail-on", "correctness"], 10),
+    (Spec(cases={(NEXT, "kernel", "*"): Case(status="crashed")}), ["--fail-on", "correctness"], 10),
+    (Spec(launches=3), ["--fail-on", "latency"], 0),
+    (Spec(launches=3), ["--fail-on", "latency", "--strict"], 40),
+    (Spec(launches=3), ["--strict"], 0),
+    (Spec(mode="eval"), ["--fail-on", "latency", "--strict"], 40),
+    (Spec(builds={NEXT: Outcome(status="build_failed")}), [], 20),
+    (Spec(builds={NEXT: Outcome(status="build_failed")}), ["--fail-on", "correctness"], 20),
+    (Spec(stacks={NEXT: Outcome(status="broken")}), ["--fail-on", "correctness"], 30),
+])
+def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -> None:
+    write_run(tmp_path, spec)
+    assert main([str(tmp_path), *options]) == code
+
+
+def edited(path: Path) -> None:
+    value = json.loads(path.read_text())
+    value["body"]["recipes"][0]["trials"] = 99
+    path.write_text(json.dumps(value))
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def of_another_version(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 999}))
+
+
+def in_anothers_place(path: Path) -> None:
+    save_record(path, load_record(path, ValidationRecord).model_copy(update={"workload": "seed-fp32"}))
+
+
+@pytest.mark.parametrize("damage", [edited, truncated, of_another_version, in_anothers_place])
+def test_records_that_cannot_be_trusted_are_refused_with_their_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage
+) -> None:
+    run = write_run(tmp_path, Spec())
+    damage(run.validation_path(SEED_CELL))
+    assert main([str(tmp_path)]) == 64
+    error = capsys.readouterr().err
+    assert f"{NEXT}/attention_scalar-cpu/seed-fp" in error and "remedy" in error
+    assert not (tmp_path / "index.html").exists()
+
+
+@pytest.mark.parametrize("options", [["--fail-on", "beauty"], ["--nonsense"], ["absent-folder"]])
+def test_bad_options_are_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(options) == 64
+    assert "remedy" in capsys.readouterr().err
+
+
+def test_an_out_that_is_a_file_is_bad_input(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", Spec())
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "run"), "--out", str(tmp_path / "file")]) == 64
+
+
+def test_latest_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "reports" / "runs" / "one", Spec())
+    (tmp_path / "reports" / "latest").symlink_to("runs/one")
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0
+    assert (tmp_path / "reports" / "runs" / "one" / "index.html").is_file()

@@ -1,0 +1,82 @@
+"""The machine-readable and the pasted forms."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+from harness.records import Fallback, Outcome
+from reports.evidence import load_evidence
+from reports.report import Report, build_report
+from reports.summaries import SCHEMA_VERSION, render_junit, render_markdown, render_summary
+from tests.unit.synthetic import BASE, NEXT, Case, Spec, cells, write_run
+
+
+def report_of(folder: Path, spec: Spec) -> Report:
+    write_run(folder, spec)
+    return build_report(load_evidence(folder))
+
+
+MOVED = Spec(cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new"),
+                    (NEXT, "flash", "seed-fp16"): Case(status="unsupported", message="refused"),
+                    (NEXT, "math", "*"): Case(slowdown=1.3)})
+
+
+def test_summary_names_versions_as_observed_and_every_planned_cell(tmp_path: Path) -> None:
+    value = json.loads(render_summary(report_of(tmp_path, MOVED)))
+    assert value["schema_version"] == SCHEMA_VERSION
+    assert [version["torch"] for version in value["environments"]] == ["2.1.0+cu121", "2.5.0+cu121"]
+    assert [cell["id"] for cell in value["cells"]] == [cell.id for cell in cells(MOVED)]
+    assert {cell["status"] for cell in value["cells"]} == {"ok", "wrong"}
+    first = next(row for row in value["comparisons"] if row["id"] == value["moved"][0])
+    assert first["correctness"]["verdict"] == "regressed"
+    assert first["correctness"]["this"]["rate"]["passed"] == 19
+    assert len(first["latency"]["this"]["medians_us"]) == 10
+    assert first["findings"][0]["evidence"]
+
+
+def test_unobserved_versions_are_null(tmp_path: Path) -> None:
+    value = json.loads(render_summary(report_of(tmp_path, Spec(stacks={NEXT: Outcome(status="broken")}))))
+    assert value["environments"][1]["torch"] is None
+    assert {cell["status"] for cell in value["cells"] if cell["environment"] == NEXT} == {"broken"}
+
+
+def test_markdown_is_short_and_holds_the_verdict(tmp_path: Path) -> None:
+    text = render_markdown(report_of(tmp_path, MOVED))
+    assert text.startswith("**From PyTorch 2.1.0+cu121 to 2.5.0+cu121: ")
+    assert len(text.splitlines()) < 40 and "nox -s matrix -- --kernel" in text
+
+
+def test_markdown_of_hostile_names_is_text(tmp_path: Path) -> None:
+    hostile = "`|<img src=x> @everyone\n# heading"
+    fallback = Fallback(subject=hostile, wanted=hostile, got=hostile, reason=hostile)
+    stacks = {NEXT: Outcome(status="broken", message=hostile)}
+    text = render_markdown(report_of(tmp_path, Spec(fallbacks=(fallback,), stacks=stacks)))
+    assert "\n# heading" not in text
+    assert r"\<img src=x\> \@everyone" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows and all(line.replace("\\|", "").count("|") == 7 for line in rows)
+
+
+def test_junit_counts_what_it_holds(tmp_path: Path) -> None:
+    report = report_of(tmp_path, MOVED)
+    root = ElementTree.fromstring(render_junit(report))
+    for suite in root.iter("testsuite"):
+        assert int(suite.get("tests", "")) == len(suite.findall("testcase")) == len(report.rows)
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.get(name, "")) == len(suite.findall(f"testcase/{tag}"))
+    failed = [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None]
+    assert "seed-fp16 correctness" in failed and "seed-fp16 latency" in failed
+
+
+def test_junit_is_well_formed_whatever_a_log_holds(tmp_path: Path) -> None:
+    message = "bell \x07, escape \x1b[31m, </testcase>, \ufffe"
+    spec = Spec(stacks={NEXT: Outcome(status="broken", message=message)})
+    root = ElementTree.fromstring(render_junit(report_of(tmp_path, spec)))
+    errors = list(root.iter("error"))
+    assert errors and "</testcase>" in errors[0].get("message", "")
+
+
+def test_reports_of_equal_records_are_equal(tmp_path: Path) -> None:
+    one, two = (report_of(tmp_path / name, MOVED) for name in "ab")
+    assert render_summary(one) == render_summary(two)
+    assert BASE in render_summary(one)
