@@ -5,7 +5,9 @@
 // in extra_cflags: the helper itself defines no macro that tells the two apart.
 #include "attention.h"
 
-#include <torch/extension.h>
+// Not torch/extension.h: it brings all of PyTorch's C++ interface, and four times the compile time.
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/utils/pybind.h>
 
 #if defined(ATTENTION_CUDA) && ATTENTION_CUDA
 #include <c10/cuda/CUDAGuard.h>

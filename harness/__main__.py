@@ -6,37 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-from harness.errors import BAD_INPUT, INFRASTRUCTURE, HarnessError, InputError, exit_code
+from harness.errors import INFRASTRUCTURE, HarnessError, InputError, exit_code
+from harness.options import Parser, run_options
 from harness.plan import Plan, Selection
-from harness.records import Device
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse, with this project's exit code for bad input."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(BAD_INPUT, f"{self.prog}: error: {message}\n")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
-def _devices(text: str) -> tuple[Device, ...]:
-    chosen: list[Device] = []
-    for name in text.split(","):
-        if name == "auto":
-            return ()
-        if name not in ("cpu", "cuda"):
-            raise argparse.ArgumentTypeError(f"{name!r} is not auto, cpu or cuda")
-        chosen.append("cpu" if name == "cpu" else "cuda")
-    return tuple(dict.fromkeys(chosen))
 
 
 def _parser() -> Parser:
@@ -44,21 +17,7 @@ def _parser() -> Parser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     shared = Parser(add_help=False)
     shared.add_argument("--matrix", type=Path, default=Path("matrix.yaml"), help="default: matrix.yaml")
-    running = Parser(add_help=False)
-    running.add_argument("--list", action="store_true", help="print the plan and do nothing else")
-    running.add_argument("--executor", choices=["auto", "venv"], default="auto")
-    running.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
-    running.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
-    running.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")
-    running.add_argument("--launches", type=_positive, metavar="N")
-    running.add_argument("--trials", type=_positive, metavar="N")
-    running.add_argument("--quick", action="store_true", help="few trials and launches: under two minutes")
-    running.add_argument("--strict", action="store_true", help="refuse every fallback")
-    running.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
-    running.add_argument("--run-path", type=Path, help="write the path of the run's folder to this file")
-    # Of `python -m reports`; taken here too, so that both commands take the same options.
-    running.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    running.add_argument("--fail-on", help=argparse.SUPPRESS)
+    running = run_options()
     verbs.add_parser("matrix", parents=[shared, running], help="every environment, in blocks")
     only = verbs.add_parser("eval", parents=[shared, running], help="one environment, timed alone")
     only.add_argument("--torch", required=True, help="a PyTorch version of matrix.yaml")
@@ -173,11 +132,10 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str]) -> int:
     """Exit code: 0 done, 64 bad input, 30 infrastructure, 20 a build failed."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    arguments.given = _without_plumbing(argv[1:])
     verbs = {"matrix": _run, "eval": _run, "pins": _pins, "doctor": _doctor, "schema": _schema}
     try:
+        arguments = _parser().parse_args(argv)
+        arguments.given = _without_plumbing(argv[1:])
         return verbs[arguments.verb](arguments)
     except HarnessError as error:
         kind = "error" if isinstance(error, InputError) else "cannot go on"

@@ -60,7 +60,14 @@ class Ended:
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A short environment: what the user's shell holds must not be what differs."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1", **extra}
+    return {
+        **kept,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **extra,
+    }
 
 
 def _die_with_parent() -> None:

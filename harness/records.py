@@ -21,7 +21,7 @@ message beside it say why. JSON has no NaN: a non-finite error is None with `non
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -386,6 +386,24 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise RecordError(path, f"{where}: {first['msg']}") from None
+
+
+def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
+    """A JSON value with every occurrence of each key of `replacements` replaced, in order, in every string."""
+    if isinstance(value, str):
+        for old, new in replacements.items():
+            value = value.replace(old, new)
+        return value
+    if isinstance(value, list):
+        return [replace_strings(item, replacements) for item in value]
+    if isinstance(value, dict):
+        return {key: replace_strings(item, replacements) for key, item in value.items()}
+    return value
+
+
+def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
+    """The record with folders of this machine replaced by their names: records and pages are sent on."""
+    return type(record).model_validate(replace_strings(record.model_dump(mode="json"), replacements))
 
 
 def save_record(path: Path, record: Record) -> None:

@@ -153,13 +153,13 @@ def _prepare_and_build(context: Context, display: Display) -> None:
         pins, _ = ensure_pins(context.root, environment, context.matrix)
         record = context.executor.prepare(environment, pins)
         context.environments[environment.id] = record
-        save_record(run.environment_path(environment.id), record)
+        context.save(run.environment_path(environment.id), record)
         what = "found" if record.reused else "made"
         display.step(f"{environment.id}: {what + ' and proven' if record.status == protocol.OK else record.message}")
         for planned in (b for b in plan.builds if b.environment == environment.id):
             built = build(context, planned)
             context.builds[planned.environment, planned.kernel, planned.device] = built
-            save_record(run.build_path(planned.environment, planned.kernel, planned.device), built)
+            context.save(run.build_path(planned.environment, planned.kernel, planned.device), built)
             how = "unchanged" if built.reused else built.status.replace("_", " ")
             display.step(
                 f"{environment.id}: build {planned.kernel} ({planned.device}): {how}"
@@ -255,7 +255,7 @@ def _validate(context: Context, display: Display, *, fresh: bool) -> None:
                 status="not_run",
                 message="no stored validation of the baseline: start `nox -s matrix` first",
             )
-        save_record(path, record)
+        record = context.save(path, record)
         display.step(
             f"validate {cell.id}: {record.status.replace('_', ' ')}"
             + (f": {record.message}" if record.message and record.status != protocol.OK else "")
@@ -323,7 +323,7 @@ def _launch(context: Context, display: Display) -> None:
                 status="broken",
                 message="its environment is broken",
             )
-        save_record(path, launched)
+        launched = context.save(path, launched)
         display.step(
             f"launch {planned.index + 1}/{plan.launches_each} {planned.environment} {planned.kernel} "
             f"({planned.device}): {launched.status.replace('_', ' ')}"

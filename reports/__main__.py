@@ -7,10 +7,10 @@ import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from harness.errors import HarnessError, InputError, exit_code
 from harness.inside import protocol
+from harness.options import ASPECTS, Parser, run_options
 from reports.evidence import load_evidence
 from reports.formats import words
 from reports.page import render_page
@@ -18,29 +18,14 @@ from reports.report import Report, build_report, exit_codes
 from reports.summaries import render_junit, render_markdown, render_summary
 
 LATEST = Path("reports") / "latest"
-ASPECTS = ("correctness", "latency")
-
-
-class Parser(argparse.ArgumentParser):
-    """A wrong option is bad input like any other, with its code."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(message, f"see: {self.prog} --help")
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="python -m reports", description="Render a run's report from its records.")
+    parser = Parser(
+        prog="python -m reports", description="Render a run's report from its records.", parents=[run_options()]
+    )
     parser.add_argument("run_folder", nargs="?", type=Path, default=LATEST, help=f"default: {LATEST}")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write there instead of into the run's folder")
-    parser.add_argument("--fail-on", default="", metavar="WHAT", help="correctness, latency, or both with a comma")
-    parser.add_argument("--strict", action="store_true", help="with --fail-on: what is undecided fails too")
-    options = parser.parse_args(arguments)
-    wanted = [word.strip() for word in options.fail_on.split(",") if word.strip()]
-    for word in wanted:
-        if word not in ASPECTS:
-            raise InputError(f"--fail-on {word}: is neither correctness nor latency", "give one, or both with a comma")
-    options.fail_on = frozenset(wanted)
-    return options
+    return parser.parse_args(arguments)
 
 
 def write_report(report: Report, folder: Path) -> Path:

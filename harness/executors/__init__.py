@@ -26,6 +26,9 @@ class Answer:
 class Executor(Protocol):
     name: str
 
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        """Where a prepared environment lies."""
+
     def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
         """Make the environment, or find it made, and prove what it is. A failure is a `broken` record."""
 

@@ -73,6 +73,9 @@ class VenvExecutor:
         self.inside = stage_inside(cache)
         self._pythons: dict[str, Path] = {}
 
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        return self.cache / "environments" / f"{environment.id}-{environment.key[:12]}"
+
     def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
         started = time.monotonic()
         key, folder, reused, observed = "", None, False, None

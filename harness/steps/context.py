@@ -13,7 +13,17 @@ from harness.executors import Answer, Executor
 from harness.inside import protocol
 from harness.matrix import Kernel, Matrix
 from harness.plan import Plan, PlannedBuild
-from harness.records import BuildRecord, Device, EnvironmentRecord, Outcome, Run, Status
+from harness.records import (
+    AnyRecord,
+    BuildRecord,
+    Device,
+    EnvironmentRecord,
+    Outcome,
+    Run,
+    Status,
+    save_record,
+    without_paths,
+)
 
 
 @dataclass
@@ -39,6 +49,19 @@ class Context:
 
     def build_folder(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
         return self.cache / "builds" / f"{build.environment}-{build.kernel}-{build.device}-{key[:12]}"
+
+    def save(self, path: Path, record: AnyRecord) -> AnyRecord:
+        """Write a record without this machine's folders in it, and return it as written."""
+        environment = getattr(record, "environment", None) or getattr(record, "id", None)
+        known = self.environments.get(environment) if environment else None
+        folders = {}
+        if known is not None and known.key:
+            folders[str(self.executor.folder(known))] = "$ENVIRONMENT"
+        folders |= {str(self.cache / "builds"): "$BUILDS", str(self.run.folder): "$RUN", str(self.cache): "$CACHE"}
+        folders |= {str(self.root): "$ROOT", str(Path.home()): "~"}
+        written = without_paths(record, {old: new for old, new in folders.items() if old != "/"})
+        save_record(path, written)
+        return written
 
 
 def failure(answer: Answer, what: str) -> Outcome:

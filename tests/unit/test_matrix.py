@@ -113,7 +113,7 @@ def test_a_wrong_value_is_named_with_its_path(old: str, new: str, said: list[str
         ("? [a, b]\n: 1", ""),
         ("a: 2026-99-99", "month must be"),
         ("x" * (1 << 21), "larger than"),
-        (SMALL.split("environments:")[0] + "environments: []\n", "environments"),
+        (SMALL.partition("environments:")[0] + "environments: []\n", "environments"),
     ],
 )
 def test_hostile_or_broken_yaml_is_refused(text: str, said: str) -> None:

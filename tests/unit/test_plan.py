@@ -128,7 +128,7 @@ def test_a_folder_is_a_kernel() -> None:
     assert kernel_sources(kernel, files) == {"cuda": ["mine/a.cu"], "cpu": ["mine/a_cpu.cpp"]}
     own = kernel.model_copy(update={"binding": "own"})
     assert kernel_sources(own, files) == {"cuda": ["mine/a.cu", "mine/a_cpu.cpp"]}
-    with pytest.raises(InputError, match="no .cpp or .cu"):
+    with pytest.raises(InputError, match=r"no \.cpp or \.cu"):
         kernel_sources(kernel, {"mine": ["mine/README"]})
 
 

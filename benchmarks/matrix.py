@@ -1,0 +1,101 @@
+"""How much the harness costs, as ratios within one run on one machine.
+
+    python benchmarks/matrix.py cold       a first `matrix --quick` against plain uv installations of both environments
+    python benchmarks/matrix.py warm       an unchanged run, and the share of launch time that is not in launches
+
+`cold` starts from empty caches, twice, and so downloads every wheel twice (about 10 GB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from harness.interpreters import need_interpreter  # noqa: E402
+from harness.matrix import PYPI, load_matrix  # noqa: E402
+from harness.records import Run  # noqa: E402
+from harness.tools import uv_command  # noqa: E402
+
+
+def timed(command: list[str], **environment: str) -> float:
+    started = time.monotonic()
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+    return time.monotonic() - started
+
+
+def run_harness(*arguments: str, **environment: str) -> tuple[float, Run]:
+    with tempfile.TemporaryDirectory() as folder:
+        run_path = Path(folder, "run")
+        command = [sys.executable, "-m", "harness", "matrix", *arguments, f"--run-path={run_path}"]
+        elapsed_s = timed(command, **environment)
+        return elapsed_s, Run(Path(run_path.read_text()))
+
+
+def measured_s(run: Run) -> float:
+    """Time inside candidates', judges' and launches' processes."""
+    return sum(r.duration_s for r in run.validations()) + sum(r.duration_s for r in run.launches())
+
+
+def cold(work: Path) -> dict[str, float]:
+    matrix, _ = load_matrix(ROOT / "matrix.yaml")
+    plain = 0.0
+    for environment in matrix.environments:
+        venv, cache = work / environment.id(), str(work / "uv-plain")
+        python = need_interpreter(environment.python).path
+        pins = ROOT / "docker" / "pins" / f"{environment.id(PYPI)}.txt"
+        plain += timed([*uv_command(), "venv", "-q", "--no-config", "--python", python, str(venv)], UV_CACHE_DIR=cache)
+        plain += timed(
+            [*uv_command(), "pip", "install", "-q", "--no-config", "--python", str(venv / "bin" / "python"),
+             "--require-hashes", "--no-deps", "-r", str(pins)],
+            UV_CACHE_DIR=cache,
+        )  # fmt: skip
+        shutil.rmtree(venv)
+    shutil.rmtree(work / "uv-plain")
+    elapsed_s, run = run_harness(
+        "--quick", "--fresh", UV_CACHE_DIR=str(work / "uv-matrix"), KERNEL_MATRIX_CACHE=str(work / "cache")
+    )
+    launches_s = measured_s(run)
+    return {
+        "uv_install_s": plain, "matrix_s": elapsed_s, "launches_and_validation_s": launches_s,
+        "ratio": (elapsed_s - launches_s) / plain,
+    }  # fmt: skip
+
+
+def warm() -> dict[str, float]:
+    run_harness("--quick")
+    unchanged_s, _ = run_harness("--quick")
+    workload = "--workload=seed"
+    run_harness("--quick", workload)  # so that only launches are left to do below
+    elapsed_s, run = run_harness("--quick", workload, "--launches=8")
+    launches_s = sum(record.duration_s for record in run.launches())
+    return {
+        "unchanged_s": unchanged_s, "launch_phase_s": elapsed_s, "in_launches_s": launches_s,
+        "overhead_share": elapsed_s / launches_s - 1,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=["cold", "warm"])
+    parser.add_argument("--work", type=Path, help="a folder with 25 GB free, for `cold`")
+    arguments = parser.parse_args()
+    if arguments.which == "warm":
+        result = warm()
+    else:
+        with tempfile.TemporaryDirectory(dir=arguments.work) as folder:
+            result = cold(Path(folder))
+    print(json.dumps({name: round(value, 3) for name, value in result.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The options that `python -m harness` and `python -m reports` share: one list, so that both take the same."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from harness.errors import InputError
+from harness.records import Device
+
+ASPECTS = ("correctness", "latency")
+
+
+class Parser(argparse.ArgumentParser):
+    """A wrong option is bad input like any other, with its code."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message, f"see: {self.prog} --help")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _devices(text: str) -> tuple[Device, ...]:
+    chosen: list[Device] = []
+    for name in text.split(","):
+        if name == "auto":
+            return ()
+        if name not in ("cpu", "cuda"):
+            raise argparse.ArgumentTypeError(f"{name!r} is not auto, cpu or cuda")
+        chosen.append("cpu" if name == "cpu" else "cuda")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _aspects(text: str) -> frozenset[str]:
+    wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
+    unknown = sorted(wanted - set(ASPECTS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is neither correctness nor latency")
+    return wanted
+
+
+def run_options() -> Parser:
+    """A parent parser. Each command ignores what only the other acts on."""
+    options = Parser(add_help=False)
+    options.add_argument("--list", action="store_true", help="print the plan and do nothing else")
+    options.add_argument("--executor", choices=["auto", "venv"], default="auto")
+    options.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
+    options.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
+    options.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")
+    options.add_argument("--launches", type=_positive, metavar="N")
+    options.add_argument("--trials", type=_positive, metavar="N")
+    options.add_argument("--quick", action="store_true", help="few trials and launches: under two minutes")
+    options.add_argument("--strict", action="store_true", help="refuse every fallback")
+    options.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
+    options.add_argument("--run-path", type=Path, help="write the path of the run's folder to this file")
+    options.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
+    options.add_argument(
+        "--fail-on",
+        type=_aspects,
+        default=frozenset(),
+        metavar="WHAT",
+        help="correctness, latency, or both with a comma",
+    )
+    return options
