@@ -62,7 +62,6 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {
         **kept,
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "PYTHONNOUSERSITE": "1",
         "PYTHONUNBUFFERED": "1",

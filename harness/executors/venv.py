@@ -28,6 +28,8 @@ from harness.records import EnvironmentRecord, Observation, Status
 from harness.tools import uv_command
 
 OBSERVE_TIMEOUT_S = 600
+# Without stored bytecode importing torch takes three times as long; what runs candidates stores none.
+STORES_BYTECODE = ("observe", "build", "judge")
 INSIDE = Path(__file__).parent.parent / "inside"
 
 
@@ -219,6 +221,7 @@ class VenvExecutor:
                 "VIRTUAL_ENV": str(python.parent.parent),
                 "HOME": str(home),
                 "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+                **({} if verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
                 "OMP_NUM_THREADS": str(self.threads),
                 "MKL_NUM_THREADS": str(self.threads),
                 "OPENBLAS_NUM_THREADS": str(self.threads),

@@ -1,0 +1,249 @@
+"""`build`: compile an extension with PyTorch's own helper and ninja, and describe what came out."""
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+
+from . import machine_code, protocol
+
+EXCERPT_CHARACTERS = 8000
+CUDA_SUFFIXES = (".cu", ".cuh")
+
+
+class NotRun(Exception):
+    """The machine lacks what the build needs: not a fault of the code."""
+
+
+def build(request):
+    """`BuildRecord`'s own fields. The caller holds the only lock on the build folder."""
+    flags = compiler_flags(request)
+    result = {
+        "status": protocol.OK,
+        "message": "",
+        "log_excerpt": "",
+        "compiler": "",
+        "flags": [f"{kind}: {flag}" for kind in ("cxx", "nvcc", "ld") for flag in flags[kind]],
+        "build_ninja": "",
+        "build_s": None,
+        "artifact": "",
+        "artifact_sha256": "",
+        "artifact_bytes": None,
+        "objects": {},
+        "functions": [],
+    }
+    try:
+        _build(request, flags, result)
+    except NotRun as error:
+        result.update(status=protocol.NOT_RUN, message=str(error))
+    return result
+
+
+def identifier(name):
+    """The extension module's name: the kernel's, made a C identifier."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def define_flags(defines):
+    """-DBLOCK_M=32 of a number; -DREDUCE_WARP=1 of a word, since the preprocessor cannot compare words."""
+    flags = []
+    for name, value in sorted(defines.items()):
+        text = str(value)
+        if re.match(r"-?\d+$", text):
+            flags.append(f"-D{name}={text}")
+        else:
+            flags.append("-D{}_{}=1".format(name, re.sub(r"\W", "_", text).upper()))
+    return flags
+
+
+def compiler_flags(request):
+    given, defines = request["flags"], define_flags(request["defines"])
+    flags = {kind: list(given.get(kind) or []) for kind in ("cxx", "nvcc", "ld")}
+    flags["cxx"] += defines
+    if uses_cuda(request):
+        # PyTorch's helper does not know every architecture (2.1.0 refuses 9.0a), so all are given here, and
+        # its own choice is left out (`_compile`).
+        flags["nvcc"] += defines + [gencode(name) for name in request["architectures"]]
+    else:
+        flags["nvcc"] = []
+    return flags
+
+
+def gencode(architecture):
+    number = architecture.split("_")[-1]
+    return f"-gencode=arch=compute_{number},code=sm_{number}"
+
+
+def uses_cuda(request):
+    return any(source.endswith(CUDA_SUFFIXES) for source in request["sources"])
+
+
+def _build(request, flags, result):
+    folder = request["build_dir"]
+    os.makedirs(folder, exist_ok=True)
+    lock = os.path.join(folder, "lock")
+    if os.path.exists(lock):  # of a killed build: the helper would wait for it for ever
+        os.unlink(lock)
+    # ninja is a wheel of this environment, and the environment need not be activated.
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+    extension = _helper()
+    cuda = uses_cuda(request)
+    result["compiler"] = compiler_line(extension.get_cxx_compiler())
+    if cuda:
+        nvcc = check_nvcc(extension)
+        result["compiler"] = "{}; {}".format(compiler_line(nvcc, last=True), result["compiler"])
+        # Without a GPU and without this the helper fails, whatever -gencode says; it must be one it knows.
+        os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request["architectures"])
+    name = identifier(request["name"])
+    started = time.perf_counter()
+    output, error = _compile(extension, name, request, flags, cuda, folder)
+    result["build_s"] = time.perf_counter() - started
+    result["build_ninja"] = _read(os.path.join(folder, "build.ninja"))
+    if error is not None:
+        message = first_error(output, request["sources"])
+        if message is None and "rror building extension" not in str(error):
+            result["message"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        else:
+            result["message"] = message or "ninja failed; see the log"
+        result.update(status=protocol.BUILD_FAILED, log_excerpt=relevant(output))
+        return
+    artifact = os.path.join(folder, name + ".so")
+    result["artifact"] = artifact
+    result["artifact_sha256"] = protocol.sha256_file(artifact)
+    result["artifact_bytes"] = os.path.getsize(artifact)
+    result["objects"] = machine_code.hash_objects(folder, request["sources"])
+    if cuda:
+        result["functions"], result["message"] = machine_code.device_functions(
+            artifact, os.path.join(extension.CUDA_HOME, "bin")
+        )
+    if request["load"]:
+        _load(artifact, result)
+
+
+def _helper():
+    try:
+        from torch.utils import cpp_extension
+    except ImportError as error:
+        raise NotRun(
+            f"torch.utils.cpp_extension cannot be imported ({error}); PyTorch 2.1.0 needs setuptools below 70"
+        ) from None
+    if not cpp_extension.is_ninja_available():
+        raise NotRun("ninja is not installed in the environment; add it to the pins")
+    return cpp_extension
+
+
+def _compile(extension, name, request, flags, cuda, folder):
+    """(what ninja and the compilers printed, the helper's exception or None)."""
+    # The helper loads what it built. Loading here would run a stranger's initialisers, and fail where a
+    # CUDA library or device is missing, so its last step, the same function in 2.1 to 2.11, is left out.
+    extension._import_module_from_library = lambda *arguments, **options: None
+    # Some versions add TORCH_CUDA_ARCH_LIST's architectures to those of the flags, some only where there are none.
+    extension._get_cuda_arch_flags = lambda *arguments, **options: []
+    error = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            extension.load(
+                name=name,
+                sources=list(request["sources"]),
+                extra_cflags=flags["cxx"],
+                extra_cuda_cflags=flags["nvcc"],
+                extra_ldflags=flags["ld"],
+                extra_include_paths=list(request["include_dirs"]),
+                build_directory=folder,
+                with_cuda=cuda,
+                verbose=False,
+            )
+        except Exception as raised:  # the helper raises RuntimeError, OSError, ValueError and IndexError
+            error = raised
+    output = io.StringIO()
+    for warning in caught:
+        output.write(f"warning: {str(warning.message).strip()}\n")
+    if error is not None:
+        output.write(re.sub(r"^Error building extension '\w*': ", "", str(error)))
+    return output.getvalue(), error
+
+
+def _load(artifact, result):
+    import torch  # noqa: F401  (its libraries must be there before the extension's)
+
+    from . import kernels
+
+    try:
+        kernels.load_extension(artifact)
+    except Exception as error:
+        result["status"] = protocol.BUILD_FAILED
+        result["message"] = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
+        result["log_excerpt"] = traceback.format_exc()[-EXCERPT_CHARACTERS:]
+
+
+def check_nvcc(extension):
+    """Path of an nvcc that this PyTorch accepts; NotRun with the reason."""
+    import torch
+
+    if torch.version.cuda is None:
+        raise NotRun("this PyTorch was built without CUDA; pin a CUDA build to compile CUDA sources")
+    home = extension.CUDA_HOME
+    nvcc = os.path.join(home or "", "bin", "nvcc")
+    if not home or not os.path.exists(nvcc):
+        raise NotRun(f"no nvcc found; install the CUDA toolkit {torch.version.cuda} or set CUDA_HOME")
+    found = re.search(r"release (\d+)\.(\d+)", _run([nvcc, "--version"]))
+    if found and found.group(1) != torch.version.cuda.split(".")[0]:
+        raise NotRun(
+            "nvcc is {}.{}, and PyTorch {} was built with CUDA {}: it refuses another major version; "
+            "set CUDA_HOME to a CUDA {} toolkit".format(
+                found.group(1), found.group(2), torch.__version__, torch.version.cuda, torch.version.cuda.split(".")[0]
+            )
+        )
+    return nvcc
+
+
+def helper_architectures(names):
+    """"9.0a" is unknown to older helpers: the variable gets its plain number, -gencode the real name."""
+    numbers = [re.sub(r"[a-z]+$", "", name.split("_")[-1]) for name in names]
+    return ";".join(dict.fromkeys(f"{number[:-1]}.{number[-1]}" for number in numbers)) or "8.0"
+
+
+def compiler_line(compiler, last=False):
+    lines = _run([*shlex.split(compiler), "--version"]).strip().splitlines()
+    return (lines[-2] if last and len(lines) > 1 else lines[0]) if lines else ""
+
+
+def _run(command):
+    try:
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _read(path):
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def first_error(output, sources):
+    """The compiler's first error line, its path relative to the sources' folder; None where there is none."""
+    folders = sorted({os.path.dirname(source) + os.sep for source in sources}, key=len, reverse=True)
+    for line in output.splitlines():
+        if re.search(r"(\berror\b ?(#\d+)?(-D)?:|\bundefined reference\b|: command not found)", line):
+            for folder in folders:
+                line = line.replace(folder, "")
+            return line.strip()
+    return None
+
+
+def relevant(output):
+    """The part to show: from a few lines before the first error on, without the echo of whole commands."""
+    lines = [line for line in output.splitlines() if "-DTORCH_EXTENSION_NAME=" not in line]
+    start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)
+    return "\n".join(lines[max(0, start - 5) :])[:EXCERPT_CHARACTERS]

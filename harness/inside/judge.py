@@ -1,0 +1,247 @@
+"""`judge`: outputs against the truth and the references. Never loads the candidate; reads its bytes.
+
+The main thread runs the references trial by trial; a few threads compare (numpy releases the interpreter's
+lock), each a whole trial, so that memory stays bounded and all processors work.
+"""
+
+import collections
+import concurrent.futures
+import hashlib
+import io
+import os
+
+import numpy as np
+import torch
+
+from . import agreement, dtypes, inputs, protocol, tensors, truth
+from . import workload as workloads
+from .references import Unsupported
+from .verdict import describe_target, describe_validation
+
+# Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
+# alone takes half of a validation's time on the CPU.
+REPEATED_TRIALS = 10
+
+
+class Output:
+    """What one target produced in one trial: its array in `dtype`'s storage, and what was seen while it ran."""
+
+    def __init__(self, array, dtype, repeats, mutated=False, unwritten=False):
+        self.array = array
+        self.dtype = dtype
+        self.sha256 = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+        self.repeats = repeats
+        self.mutated = mutated
+        self.unwritten = unwritten
+
+
+class Failed(Exception):
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Candidate:
+    """The candidate's stored outputs: untrusted files."""
+
+    name = protocol.KERNEL
+    operators = ()
+
+    def __init__(self, request, workload):
+        self.result = request["candidate"]
+        self.folder = request["candidate_out"]
+        self.workload = workload
+        self.failed = None
+        if self.result["status"] != protocol.OK:
+            self.failed = Failed(self.result["status"], self.result.get("message", ""))
+
+    def begin(self, _arguments):
+        if self.failed is not None:
+            raise self.failed
+
+    def output(self, recipe, trial, _arguments, expected):
+        try:
+            row = self.result["recipes"][recipe][trial]
+            claimed = list(row["shape"]), row["dtype"]
+            shape, dtype = expected or claimed  # a problem whose model cannot run says nothing of its output
+            mutated, unwritten = bool(row["mutated"]), bool(row["unwritten"])
+        except (KeyError, IndexError, TypeError):
+            raise Failed(protocol.CRASHED, f"no output of trial {trial} of {recipe}") from None
+        if claimed != (list(shape), dtype) or not self.workload.fits(shape, dtype):
+            raise Failed(
+                protocol.WRONG,
+                f"returned {tuple(claimed[0])} {claimed[1]}; expected {tuple(shape)} {dtype}",
+            )
+        first, second = (self._read(recipe, trial, suffix, shape, dtype) for suffix in ("", ".repeat"))
+        return Output(dtypes.from_bytes(first, dtype, shape), dtype, first == second, mutated, unwritten)
+
+    def _read(self, recipe, trial, suffix, shape, dtype):
+        name = f"{recipe}/{trial}{suffix}.bin"
+        wanted = dtypes.size_bytes(dtype, shape)
+        try:
+            with open(os.path.join(self.folder, name), "rb") as file:
+                data = file.read(wanted + 1)
+        except OSError as error:
+            raise Failed(protocol.CRASHED, f"output {name} cannot be read: {error.strerror}") from None
+        if len(data) != wanted:
+            size = "more" if len(data) > wanted else str(len(data))
+            raise Failed(protocol.WRONG, f"output {name} has {size} bytes; expected {wanted}")
+        return data
+
+
+class Reference:
+    """A reference, run here."""
+
+    def __init__(self, reference):
+        self.reference = reference
+        self.name = reference.name
+        self.operators = None
+        self.failed = None
+
+    def begin(self, arguments):
+        """Prove, once, which operators run."""
+        if self.operators is None and self.failed is None:
+            try:
+                self.operators = self.reference.prove(arguments)
+            except Unsupported as error:
+                self.failed = Failed(protocol.UNSUPPORTED, str(error))
+        if self.failed is not None:
+            raise self.failed
+
+    def output(self, _recipe, trial, arguments, _expected):
+        try:
+            with torch.no_grad(), self.reference.active():
+                call = self.reference.bind(arguments)
+                outputs = [call() for _ in range(2 if trial < REPEATED_TRIALS else 1)]
+                dtype = tensors.dtype_name(outputs[0])
+                outputs = [tensors.to_array(output) for output in outputs]
+        except RuntimeError as error:
+            self.failed = Failed(protocol.CRASHED, str(error).strip().splitlines()[0])
+            raise self.failed from None
+        return Output(outputs[0], dtype, outputs[0].tobytes() == outputs[-1].tobytes())
+
+
+def judge(request):
+    torch.set_num_threads(request["threads"])
+    workload = workloads.parse_workload(request["workload"])
+    targets = [Reference(reference) for reference in workload.references(request["references"], request["device"])]
+    if request["candidate"] is not None:
+        targets.append(Candidate(request, workload))
+    arrays = {}
+    with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
+        recipes = [
+            _judge_recipe(request, workload, recipe, trials, targets, pool, arrays)
+            for recipe, trials in workload.recipes.items()
+        ]
+    if request["arrays"]:
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        protocol.write_atomically(request["arrays"], buffer.getvalue())
+    status, message = describe_validation(recipes, request["decides"], request["limits"])
+    return {"status": status, "message": message, "recipes": recipes}
+
+
+def _judge_recipe(request, workload, recipe, trials, targets, pool, kept):
+    cache = truth.Cache(request["truth_dir"])
+    failures, rows, pending = {}, [], collections.deque()
+    for trial in range(trials):
+        arrays = workload.arrays(recipe, trial, request["seed"])
+        arguments = workload.arguments(arrays, request["device"])
+        outputs = {}
+        expected = workload.expected_output()
+        for target in targets:
+            if target.name in failures:
+                continue
+            try:
+                target.begin(arguments)
+                outputs[target.name] = target.output(recipe, trial, arguments, expected)
+            except Failed as error:
+                failures[target.name] = error
+            else:
+                if expected is None:  # a problem's shape is known once its model has run
+                    expected = outputs[target.name].array.shape, outputs[target.name].dtype
+        keep = kept if trial < request["array_trials"] and request["arrays"] else None
+        while len(pending) > request["threads"]:
+            rows.append(pending.popleft().result())
+        pending.append(
+            pool.submit(_judge_trial, workload, arrays, outputs, cache, request["limits"], recipe, trial, keep)
+        )
+    rows.extend(job.result() for job in pending)
+    return {
+        "recipe": recipe,
+        "trials": trials,
+        "input_sha256": [row["input_sha256"] for row in rows],
+        "truth_sha256": [row["truth_sha256"] for row in rows if row["truth_sha256"]],
+        "rounding_cost": [row["cost"] for row in rows if row["cost"] is not None],
+        "targets": [
+            _target_result(target, failures.get(target.name), rows, trials, request) for target in targets
+        ],
+    }
+
+
+def _judge_trial(workload, arrays, outputs, cache, limits, recipe, trial, keep):
+    """Everything about one trial that needs its arrays; only numbers and digests are returned."""
+    sha256 = inputs.digest(arrays)
+    exact, truth_sha256, cost = workload.truth(arrays, sha256, cache, trial)
+    values = {name: dtypes.decode(output.array, output.dtype) for name, output in outputs.items()}
+    pairs = {}
+    for name, value in values.items():
+        if exact is not None and exact.shape == value.shape:
+            pairs[name, protocol.TRUTH] = agreement.compare(value, exact, limits, cost)
+    if protocol.KERNEL in values:
+        for name, value in values.items():
+            if name != protocol.KERNEL and value.shape == values[protocol.KERNEL].shape:
+                pairs[protocol.KERNEL, name] = agreement.compare(values[protocol.KERNEL], value, limits)
+    if keep is not None:
+        for name, output in outputs.items():
+            keep[f"{recipe}/{trial}/{name}"] = output.array
+        if exact is not None:
+            keep[f"{recipe}/{trial}/{protocol.TRUTH}"] = exact
+    seen = {name: (o.sha256, o.repeats, o.mutated, o.unwritten) for name, o in outputs.items()}
+    return {"input_sha256": sha256, "truth_sha256": truth_sha256, "cost": cost, "pairs": pairs, "seen": seen}
+
+
+def _target_result(target, failed, rows, trials, request):
+    """The `TargetResult` of one target on one recipe."""
+    name = target.name
+    result = {
+        "target": name,
+        "status": failed.status if failed else protocol.OK,
+        "message": failed.message if failed else "",
+        "log_excerpt": "",
+        "operators": list(target.operators or ()),
+        "against": [],
+        "output_sha256": [],
+        "repeats_differ": 0,
+        "inputs_mutated": 0,
+        "unwritten_trials": 0,
+        "nearer_to": {},
+    }
+    if failed:  # trials before a failure are not a pass rate
+        return result
+    seen = [row["seen"][name] for row in rows]
+    result["output_sha256"] = [sha256 for sha256, _, _, _ in seen]
+    result["repeats_differ"] = sum(not repeats for _, repeats, _, _ in seen)
+    result["inputs_mutated"] = sum(mutated for _, _, mutated, _ in seen)
+    result["unwritten_trials"] = sum(unwritten for _, _, _, unwritten in seen)
+    others = [protocol.TRUTH] + [other for other in request["references"] if name == protocol.KERNEL]
+    for other in others:
+        found = [row["pairs"][name, other] for row in rows if (name, other) in row["pairs"]]
+        if len(found) == trials:
+            result["against"].append(agreement.combine(other, found))
+    if name == protocol.KERNEL:
+        result["nearer_to"] = _nearer(rows, [item["against"] for item in result["against"][1:]])
+    result["status"], result["message"] = describe_target(result, trials, request["decides"], request["limits"])
+    return result
+
+
+def _nearer(rows, references):
+    """Trials by the reference with the smallest mean difference; of equals the first in the request's order."""
+    counts = collections.Counter()
+    for row in rows:
+        pairs = [(row["pairs"][protocol.KERNEL, name], name) for name in references]
+        sums = [(pair["sum"], index) for index, (pair, _) in enumerate(pairs) if not pair["nonfinite"]]
+        if sums:
+            counts[references[min(sums)[1]]] += 1
+    return dict(counts)

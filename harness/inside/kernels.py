@@ -1,0 +1,118 @@
+"""The code under test: loaded from what was built, and called by its convention.
+
+An extension module has one of two forms:
+
+* ``forward(q, k, v, out, causal, scale)`` writes `out`; this is the default.
+* ``forward(q, k, v, causal, scale)`` returns the output; the module says so: ``RETURNS_OUTPUT = True``
+  (``m.attr("RETURNS_OUTPUT") = true;`` in its binding).
+
+A problem's kernel is a Python file that defines ``ModelNew``.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import traceback
+
+import torch
+
+from . import protocol, tensors
+
+EXCERPT_CHARACTERS = 8000
+
+
+class KernelFailure(Exception):
+    """The code under test failed; `status` is one of the protocol's."""
+
+    def __init__(self, status, message, excerpt=""):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.excerpt = excerpt
+
+
+def failure(error, doing):
+    """A KernelFailure from an exception that the code under test raised while `doing`."""
+    status = protocol.UNSUPPORTED if isinstance(error, NotImplementedError) else protocol.CRASHED
+    lines = str(error).strip().splitlines() or ["(no message)"]
+    message = f"{doing} raised {type(error).__name__}: {lines[0]}"
+    return KernelFailure(status, message, traceback.format_exc()[-EXCERPT_CHARACTERS:])
+
+
+def load_extension(path):
+    name = os.path.basename(path).split(".")[0]
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))
+    loader.exec_module(module)
+    return module
+
+
+class Extension:
+    """A kernel from an extension module, for one attention workload."""
+
+    def __init__(self, artifact, workload):
+        try:
+            module = load_extension(artifact)
+            self.forward = module.forward
+        except BaseException as error:
+            raise failure(error, f"loading {os.path.basename(artifact)}") from None
+        self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
+        self.rest = (bool(workload.causal), float(workload.scale))
+
+    def bind(self, arguments):
+        """A function of no arguments that runs the kernel once and gives its output, poisoned before any run."""
+        q, k, v = arguments
+        if self.returns:
+            tensors.leave_poison_behind(q.numel() * q.element_size(), q.device)
+            return lambda: self.forward(q, k, v, *self.rest)
+        out = tensors.poison(torch.empty_like(q))
+
+        def call():
+            self.forward(q, k, v, out, *self.rest)
+            return out
+
+        return call
+
+
+class Model:
+    """A kernel from a problem's ``ModelNew``."""
+
+    def __init__(self, path, workload, device):
+        try:
+            self.model, self.note = workload.model(path, "ModelNew", device)
+        except BaseException as error:
+            raise failure(error, "constructing ModelNew") from None
+
+    def bind(self, arguments):
+        size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
+        tensors.leave_poison_behind(size, next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu"))
+        return lambda: self.model(*arguments)
+
+
+def load(kernel, workload):
+    """The request's kernel, ready to bind; KernelFailure."""
+    device = kernel["device"]
+    if device == "cuda" and not torch.cuda.is_available():
+        raise KernelFailure(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
+    if kernel.get("model_new"):
+        if workload.problem is None:
+            raise KernelFailure(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
+        return Model(kernel["model_new"], workload, device)
+    if workload.problem is not None:
+        raise KernelFailure(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
+    return Extension(kernel["artifact"], workload)
+
+
+def checked(output, workload, device):
+    """The output, once it is what the workload demands; KernelFailure otherwise."""
+    if not isinstance(output, torch.Tensor):
+        raise KernelFailure(
+            protocol.WRONG, f"returned {type(output).__name__}, not a tensor; expected {workload.expected()}"
+        )
+    shape, dtype = tuple(output.shape), tensors.dtype_name(output)
+    if output.device.type != device or not workload.fits(shape, dtype):
+        raise KernelFailure(
+            protocol.WRONG,
+            f"returned {shape} {dtype} on {output.device.type}; expected {workload.expected()} on {device}",
+        )
+    return output

@@ -1,0 +1,121 @@
+"""Hashes of machine code that stay the same when only paths and addresses change, and what GPU functions use."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+
+
+def hash_objects(folder, sources):
+    """Object file name to the hash of its disassembly; of its bytes, marked "raw:", where objdump is missing."""
+    found = {}
+    for source in sources:
+        stem = os.path.splitext(os.path.basename(source))[0]
+        for name in (stem + ".o", stem + ".cuda.o"):
+            path = os.path.join(folder, name)
+            if os.path.exists(path):
+                found[name] = hash_object(path)
+    return found
+
+
+def hash_object(path):
+    text = run(["objdump", "-d", "-r", "--no-show-raw-insn", path]) if shutil.which("objdump") else None
+    if text is None:
+        with open(path, "rb") as file:
+            return "raw:" + hashlib.sha256(file.read()).hexdigest()
+    return hashlib.sha256(normalise_disassembly(text).encode()).hexdigest()
+
+
+def normalise_disassembly(text):
+    """A disassembly without file name, addresses, and names that depend on the source's path."""
+    lines = []
+    for line in text.splitlines():
+        if "file format" in line or not line.strip():
+            continue
+        line = re.sub(r"^\s*[0-9a-f]+( <|:)", r"\1", line)  # the address of the line
+        line = re.sub(r"\b[0-9a-f]+ <", "<", line)  # the address of a jump's target
+        lines.append(normalise_names(line).strip())
+    return "\n".join(lines)
+
+
+def normalise_names(text):
+    """nvcc and gcc put hashes of the source's path into names of anonymous namespaces."""
+    text = re.sub(r"_GLOBAL__N__[0-9A-Za-z_]*?_(?=\d+[A-Za-z_])", "_GLOBAL__N_", text)
+    text = re.sub(r"_GLOBAL__N__[0-9a-f]{8}_[0-9A-Za-z_]*", "_GLOBAL__N_", text)
+    text = re.sub(r"_INTERNAL_[0-9a-f]{8}_[0-9A-Za-z_]*", "_INTERNAL", text)
+    return re.sub(r"_GLOBAL__sub_I_\S+", "_GLOBAL__sub_I", text)
+
+
+def device_functions(artifact, tools):
+    """(`DeviceFunction`s of an extension, a note on what could not be read)."""
+    tool = os.path.join(tools, "cuobjdump")
+    tool = tool if os.path.exists(tool) else shutil.which("cuobjdump")
+    if not tool:
+        return [], "cuobjdump is missing: registers and disassembly are not recorded"
+    usage, code = (run([tool, option, artifact]) for option in ("-res-usage", "-sass"))
+    if usage is None or code is None:
+        return [], "cuobjdump failed: registers and disassembly are not recorded"
+    hashes = parse_sass(code)
+    functions = [
+        dict(entry, disassembly_sha256=hashes.get((entry["architecture"], entry["name"]), ""))
+        for entry in parse_usage(usage)
+    ]
+    for entry in functions:
+        entry["name"] = normalise_names(entry["name"])
+    return sorted(functions, key=lambda entry: (entry["architecture"], entry["name"])), ""
+
+
+def parse_usage(text):
+    """Registers, stack and shared memory of every function, from ``cuobjdump -res-usage``."""
+    entries, architecture, name = [], "", ""
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("arch ="):
+            architecture = line.split("=")[1].strip()
+        elif line.startswith("Function "):
+            name = line[len("Function ") :].rstrip(":")
+        elif line.startswith("REG:"):
+            fields = dict(part.split(":", 1) for part in line.split() if ":" in part)
+            entries.append(
+                {
+                    "name": name,
+                    "architecture": architecture,
+                    "registers": int(fields.get("REG", 0)),
+                    # LOCAL counts what the STACK does not hold; spilled registers live in either.
+                    "spill_bytes": int(fields.get("STACK", 0)) + int(fields.get("LOCAL", 0)),
+                    "shared_bytes": int(fields.get("SHARED", 0)),
+                }
+            )
+    return entries
+
+
+def parse_sass(text):
+    """(architecture, function) to the hash of its normalised instructions, from ``cuobjdump -sass``."""
+    hashes, architecture, name, lines = {}, "", None, []
+
+    def close():
+        if name is not None:
+            hashes[architecture, name] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("arch ="):
+            close()
+            name, architecture = None, line.split("=")[1].strip()
+        elif line.startswith("Function :"):
+            close()
+            name, lines = line.split(":", 1)[1].strip(), []
+        elif name is not None and line.startswith("/*"):
+            lines.append(normalise_names(re.sub(r"^/\*[0-9a-f]+\*/\s*", "", line)))
+    close()
+    return hashes
+
+
+def run(command):
+    """What a tool printed, or None where it failed."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=300)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode(errors="replace")

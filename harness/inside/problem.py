@@ -1,0 +1,211 @@
+"""Problem files in KernelBench's form: ``Model``, ``get_inputs()``, ``get_init_inputs()``; replayed from bytes."""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import sys
+import traceback
+
+import numpy as np
+import torch
+
+from . import dtypes, protocol, rounding, tensors
+
+PERTURBATION_SEED = 20240517
+
+
+def load_module(path):
+    name = "problem_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def excerpt():
+    return traceback.format_exc()[-8000:]
+
+
+def construct(model, initial):
+    """An instance by KernelBench's convention: positional, or, for one dict, by keyword."""
+    if len(initial) == 1 and isinstance(initial[0], dict):
+        return model(**initial[0])
+    return model(*initial)
+
+
+class ProblemWorkload:
+    """A problem file with its stored tensors. The only recipe is `independent`."""
+
+    def __init__(self, value):
+        self.id = value["id"]
+        self.dtype = value["dtype"]
+        self.problem = value["problem"]["file"]
+        self.folder = value["problem"]["store"]
+        self.recipes = {"independent": value["recipes"]["independent"]}
+        self.index = protocol.read_json(os.path.join(self.folder, "index.json"))
+        self.shape = None  # known once the reference has run
+
+    # -- stored bytes ------------------------------------------------------------------------------------
+
+    def _array(self, entry):
+        with open(os.path.join(self.folder, entry["tensor"]), "rb") as file:
+            return dtypes.from_bytes(file.read(), entry["dtype"], entry["shape"])
+
+    def _value(self, entry, device):
+        if "tensor" in entry:
+            return tensors.to_tensor(self._array(entry), entry["dtype"], device)
+        if "value" in entry:
+            return entry["value"]
+        if "dict" in entry:
+            return {key: self._value(item, device) for key, item in entry["dict"].items()}
+        kind, items = next(iter(entry.items()))
+        return (tuple if kind == "tuple" else list)(self._value(item, device) for item in items)
+
+    def arrays(self, _recipe, trial, _seed):
+        """Arrays of the trial's tensors; the sets repeat when there are fewer than trials."""
+        sets = self.index["inputs"]
+        return Inputs(self, sets[trial % len(sets)])
+
+    def arguments(self, arrays, device):
+        return [self._value(entry, device) for entry in arrays.entries]
+
+    def model(self, path, name, device):
+        """(an instance of the file's class with the stored weights, a note on what could not be given)."""
+        torch.manual_seed(self.index["seed"])
+        module = load_module(path)
+        torch.manual_seed(self.index["seed"])
+        model = construct(getattr(module, name), [self._value(entry, "cpu") for entry in self.index["init"]])
+        state = {key: self._value(entry, "cpu") for key, entry in self.index["state"].items()}
+        own = model.state_dict()
+        note = ""
+        if {key: value.shape for key, value in own.items()} == {key: value.shape for key, value in state.items()}:
+            model.load_state_dict(state, strict=True)
+        elif state or own:
+            note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
+        return model.to(device), note
+
+    # -- what a target must give -------------------------------------------------------------------------
+
+    def expected_output(self):
+        return None
+
+    def expected(self):
+        return "a tensor"
+
+    def fits(self, _shape, dtype):
+        return dtype in dtypes.STORAGE
+
+    def references(self, names, device):
+        return [ModelReference(self, device) for name in names if name == protocol.MODEL]
+
+    # -- truth -------------------------------------------------------------------------------------------
+
+    def truth(self, arrays, inputs_sha256, cache, _trial):
+        """(float64 output of Model on the CPU, its SHA-256, the cost of rounding); Nones where it cannot be."""
+        if self.shape is None:
+            return None, "", None
+        weights = protocol.digest([self.index["state"], self.index["init"]])
+        key = ["problem", protocol.sha256_file(self.problem), weights, list(self.shape), self.dtype]
+        try:
+            return cache.get(inputs_sha256, key, self.shape, lambda: self._exact(arrays))
+        except Exception as error:
+            print(f"no truth: {type(error).__name__}: {error}", file=sys.stderr)
+            return None, "", None
+
+    def _exact(self, arrays):
+        """Truth, and one unit: how far it moves when every input and weight is moved by one rounding.
+
+        An algorithm that is exact up to correctly rounded inputs makes an error of about one unit. Nothing
+        better is known of a model that can be anything; unlike a reference's own error it is the same
+        everywhere. It knows nothing of accumulators, so float32 models with long sums stand at several units
+        by right: KernelBench's tolerance is the better judge of these.
+        """
+        model, _ = self.model(self.problem, "Model", "cpu")
+        model = model.double()
+        arguments = [_double(argument) for argument in self.arguments(arrays, "cpu")]
+        unit = dtypes.UNIT_ROUNDOFF.get(self.dtype, 2.0**-53)
+        with torch.no_grad():
+            exact = model(*arguments).numpy()
+            generator = np.random.Philox(key=np.array([PERTURBATION_SEED, 0], dtype=np.uint64))
+            for weight in model.parameters():
+                weight.copy_(_perturbed(weight, unit, generator))
+            moved = model(*[_perturbed(argument, unit, generator) for argument in arguments]).numpy()
+        if exact.shape != tuple(self.shape):
+            raise ValueError(f"the float64 model gives {exact.shape}")
+        rounded = dtypes.quantise(np.ascontiguousarray(moved, dtype=np.float64), self.dtype)
+        return exact.astype(np.float64), rounding.cost(rounded, exact, self.dtype)
+
+
+class Inputs(list):
+    """The arrays of a trial's tensors, in order; `entries` describes the whole arguments."""
+
+    def __init__(self, workload, entries):
+        super().__init__(workload._array(entry) for entry in _tensors(entries))
+        self.entries = entries
+
+
+def _tensors(entries):
+    for entry in entries:
+        if "tensor" in entry:
+            yield entry
+        elif "dict" in entry:
+            yield from _tensors(entry["dict"].values())
+        elif "value" not in entry:
+            yield from _tensors(next(iter(entry.values())))
+
+
+def _double(value):
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.double()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_double(item) for item in value)
+    return value
+
+
+def _perturbed(value, unit, generator):
+    """Every element of a float64 tensor times 1 + unit or 1 - unit."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        signs = (generator.random_raw(value.numel()) >> np.uint64(63)).astype(np.float64) * 2 - 1
+        return value * (1 + unit * torch.from_numpy(signs.reshape(tuple(value.shape))))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_perturbed(item, unit, generator) for item in value)
+    return value
+
+
+class ModelReference:
+    """The problem's own ``Model``, with the stored weights."""
+
+    name = protocol.MODEL
+
+    def __init__(self, workload, device):
+        self.workload = workload
+        self.device = device
+        self.model = None
+
+    def prove(self, arguments):
+        """Nothing is forced, so no operator is proven; the model must run."""
+        self.attempt(arguments)
+        return []
+
+    def attempt(self, arguments):
+        """references.Unsupported where the model does not run, or gives something else than a tensor."""
+        from . import references
+
+        try:
+            if self.model is None:
+                self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
+            with torch.no_grad():
+                output = self.model(*arguments)
+        except Exception as error:
+            raise references.Unsupported(f"Model raised {type(error).__name__}: {error}") from None
+        if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
+            raise references.Unsupported(f"Model returns {type(output).__name__}, not one tensor")
+        self.workload.shape = tuple(output.shape)
+
+    def active(self):
+        return contextlib.nullcontext()
+
+    def bind(self, arguments):
+        return lambda: self.model(*arguments)

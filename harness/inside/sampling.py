@@ -1,0 +1,104 @@
+"""When to measure and when to stop. A sample is the time of a call, in microseconds."""
+
+import math
+import time
+
+SAMPLE_NS = 100000  # a sample's shortest length on the CPU: a thousand times the clock's own cost
+CHECK_EVERY = 10  # samples between looks at the precision reached
+FLUSH_TIMES = 2  # bytes written between calls, in sizes of the second-level cache
+
+
+def sample(call, device, timing):
+    """Warm up, then sample until the median is known well enough or the time is over.
+
+    `timing`: warmup_s, target_s, min_samples, max_samples, relative_error. Returns fields of `Timing`.
+    """
+    warmup_calls, call_ns = warm_up(call, device, timing["warmup_s"])
+    if device == "cuda":
+        calls, clock, measure = 1, "cuda_event", _cuda_sampler(call)
+    else:
+        calls, clock = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns))), "perf_counter_ns"
+        measure = _cpu_sampler(call, calls)
+    samples = []
+    deadline = time.perf_counter() + timing["target_s"]
+    while len(samples) < timing["max_samples"]:
+        samples.append(measure())
+        if len(samples) < timing["min_samples"]:
+            continue
+        if time.perf_counter() >= deadline:
+            break
+        if len(samples) % CHECK_EVERY == 0 and median_error(samples) <= timing["relative_error"]:
+            break
+    return {"clock": clock, "calls_per_sample": calls, "warmup_calls": warmup_calls, "samples_us": samples}
+
+
+def warm_up(call, device, warmup_s):
+    """Calls until `warmup_s` passed, three at least: (their number, the fastest's nanoseconds)."""
+    synchronise = _synchroniser(device)
+    fastest, calls = math.inf, 0
+    deadline = time.perf_counter() + warmup_s
+    while calls < 3 or time.perf_counter() < deadline:
+        start = time.perf_counter_ns()
+        call()
+        synchronise()
+        fastest = min(fastest, time.perf_counter_ns() - start)
+        calls += 1
+    return calls, fastest
+
+
+def _synchroniser(device):
+    if device != "cuda":
+        return lambda: None
+    import torch
+
+    return torch.cuda.synchronize
+
+
+def median_error(samples):
+    """Relative standard error of the median, from order statistics: no assumption on the distribution.
+
+    The median's rank among n samples has a standard deviation of sqrt(n) / 2.
+    """
+    ordered = sorted(samples)
+    count = len(ordered)
+    middle, spread = (count - 1) / 2, math.sqrt(count) / 2
+    low = ordered[max(0, math.floor(middle - spread))]
+    high = ordered[min(count - 1, math.ceil(middle + spread))]
+    median = ordered[count // 2]
+    return (high - low) / 2 / median if median > 0 else math.inf
+
+
+def _cpu_sampler(call, calls):
+    clock, repeat = time.perf_counter_ns, range(calls)
+
+    def measure():
+        start = clock()
+        for _ in repeat:
+            call()
+        return (clock() - start) / calls / 1000
+
+    return measure
+
+
+def _cuda_sampler(call):
+    """Events around single calls, each after a write larger than the second-level cache.
+
+    The write empties the cache, and keeps the device busy while the host enqueues the call, so the call's
+    launch overhead is not measured.
+    """
+    import torch
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    size = FLUSH_TIMES * (getattr(properties, "L2_cache_size", 0) or 64 << 20)
+    flush = torch.empty(max(size, 64 << 20), dtype=torch.uint8, device="cuda")
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def measure():
+        flush.zero_()
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop) * 1000
+
+    return measure

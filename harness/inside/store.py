@@ -1,0 +1,66 @@
+"""`store`: the inputs and weights of a problem file, made once, as bytes that every environment replays.
+
+A problem file in KernelBench's form makes its tensors with PyTorch's generator, whose stream is not promised
+to stay the same between versions. Layout of the folder: `index.json`, and one .bin per tensor, in C order.
+"""
+
+import os
+
+import torch
+
+from . import problem, protocol, tensors
+
+INDEX = "index.json"
+
+
+def store(request):
+    """Every file's name to its SHA-256."""
+    torch.manual_seed(request["seed"])
+    try:
+        module = problem.load_module(request["problem"])
+        writer = Writer(request["out"])
+        initial = list(module.get_init_inputs())
+        # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
+        torch.manual_seed(request["seed"])
+        model = problem.construct(module.Model, initial)
+        state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
+        torch.manual_seed(request["seed"])
+        sets = [[writer.encode(item, "input") for item in module.get_inputs()] for _ in range(request.get("trials", 1))]
+        index = {
+            "seed": request["seed"],
+            "init": [writer.encode(item, "init") for item in initial],
+            "state": state,
+            "inputs": sets,
+        }
+    except Exception as error:
+        excerpt = problem.excerpt()
+        message = "{}: {}: {}".format(os.path.basename(request["problem"]), type(error).__name__, error)
+        return {"status": protocol.CRASHED, "message": message, "log_excerpt": excerpt, "files": {}}
+    path = os.path.join(request["out"], INDEX)
+    protocol.write_json(path, index)
+    writer.files[INDEX] = protocol.sha256_file(path)
+    return {"status": protocol.OK, "message": "", "log_excerpt": "", "files": writer.files}
+
+
+class Writer:
+    """Turns values into JSON, with tensors as files beside it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.files = {}
+        os.makedirs(folder, exist_ok=True)
+
+    def encode(self, value, kind):
+        if isinstance(value, torch.Tensor):
+            name = f"{kind}-{len(self.files)}.bin"
+            path = os.path.join(self.folder, name)
+            protocol.write_atomically(path, tensors.to_bytes(value))
+            self.files[name] = protocol.sha256_file(path)
+            return {"tensor": name, "dtype": tensors.dtype_name(value), "shape": list(value.shape)}
+        if isinstance(value, (list, tuple)):
+            return {type(value).__name__: [self.encode(item, kind) for item in value]}
+        if isinstance(value, dict):
+            return {"dict": {key: self.encode(item, kind) for key, item in value.items()}}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return {"value": value}
+        raise TypeError(f"{type(value)} cannot be stored: only tensors, numbers, texts and lists of them")

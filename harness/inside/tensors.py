@@ -1,0 +1,62 @@
+"""Torch tensors from stored bytes and back, bit for bit; and poison, to see what a kernel did not write."""
+
+import hashlib
+
+import numpy as np
+import torch
+
+# Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
+POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
+BITS = {"float16": torch.int16, "bfloat16": torch.int16, "float32": torch.int32}
+
+
+def dtype_name(tensor):
+    return str(tensor.dtype).replace("torch.", "")
+
+
+def to_tensor(array, dtype, device):
+    """A tensor with memory of its own from an array in `dtype`'s storage."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).to(device)
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def to_array(tensor):
+    """A tensor's elements, C order, in its dtype's storage."""
+    tensor = tensor.detach().contiguous().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    return tensor.numpy()
+
+
+def to_bytes(tensor):
+    return to_array(tensor).tobytes()
+
+
+def sha256(tensor):
+    return hashlib.sha256(to_bytes(tensor)).hexdigest()
+
+
+def poison(tensor):
+    """Fill with poison, in place; nothing where the dtype has no NaN."""
+    name = dtype_name(tensor)
+    if name in POISON:
+        tensor.view(BITS[name]).fill_(POISON[name])
+    return tensor
+
+
+def has_poison(tensor):
+    name = dtype_name(tensor)
+    if name not in POISON:
+        return False
+    return bool((tensor.detach().contiguous().view(BITS[name]) == POISON[name]).any())
+
+
+def leave_poison_behind(size_bytes, device):
+    """Poison a block of memory and free it: the allocator tends to hand it to the next one who asks."""
+    poison(torch.empty(max(1, size_bytes // 4), dtype=torch.float32, device=device))
+
+
+def synchronise(device):
+    if device == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,62 @@
+"""Status and one sentence from what was counted; pure."""
+
+from . import protocol
+
+
+def describe_target(result, trials, decides, limits):
+    """(status, message) of a target on a recipe, whose agreements are complete."""
+    against = next((item for item in result["against"] if item["against"] == protocol.TRUTH), None)
+    faults = []
+    if against is None:
+        # No truth: a problem's own model is then all there is to agree with.
+        against = next((item for item in result["against"] if item["against"] == protocol.MODEL), None)
+    if against is None:
+        return (protocol.OK, "not judged: there is no truth") if result["target"] != protocol.KERNEL else (
+            protocol.NOT_RUN, "cannot be judged: there is neither a truth nor a reference")
+    rule = decides if decides in against["passed"] else "kernelbench"
+    passed = against["passed"][rule]
+    if passed < trials:
+        faults.append(
+            "{} of {} trials pass the {} rule (limit {:g}) against {}, {}".format(
+                passed, trials, rule, limits[rule], against["against"], _largest(against)
+            )
+        )
+    for key, words in (
+        ("repeats_differ", "gave other bits when run again"),
+        ("inputs_mutated", "changed their inputs"),
+        ("unwritten_trials", "left output unwritten"),
+    ):
+        if result[key]:
+            faults.append(f"{result[key]} of {trials} trials {words}")
+    return (protocol.WRONG, "; ".join(faults)) if faults else (protocol.OK, "")
+
+
+def _largest(against):
+    parts = []
+    if against["max_abs"] is not None:
+        parts.append("largest error {:.3g}".format(against["max_abs"]))
+    if against["max_units"] is not None:
+        parts.append("{:.3g} units".format(against["max_units"]))
+    if against["nonfinite_trials"]:
+        parts.append("NaN or infinity in {}".format(against["nonfinite_trials"]))
+    return ", ".join(parts)
+
+
+def describe_validation(recipes, decides, limits):
+    """(status, message) of the kernel over all recipes."""
+    kernels = [(r, t) for r in recipes for t in r["targets"] if t["target"] == protocol.KERNEL]
+    if not kernels:
+        return protocol.NOT_RUN, "no output of the kernel to judge"
+    failed = [(recipe, target) for recipe, target in kernels if target["status"] != protocol.OK]
+    if not failed:
+        return protocol.OK, ""
+
+    def failures(pair):
+        recipe, target = pair
+        against = target["against"][0] if target["against"] else None
+        if against is None:
+            return float(recipe["trials"])
+        return recipe["trials"] - against["passed"].get(decides, 0)
+
+    recipe, target = max(failed, key=failures)
+    return target["status"], "{}: {}".format(recipe["recipe"], target["message"])

@@ -1,0 +1,92 @@
+"""Installed distributions, by the digest of the RECORD file that lists each one's files."""
+
+import base64
+import concurrent.futures
+import csv
+import hashlib
+import importlib.metadata
+import os
+import pathlib
+import re
+import sys
+
+MAX_DAMAGED = 20
+INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
+
+
+def distributions():
+    """(metadata, text of RECORD) of those in this environment's own folders.
+
+    What the base Python brings elsewhere on the path is not the environment's.
+    """
+    prefix = os.path.realpath(sys.prefix) + os.sep
+    seen = set()
+    for folder in sys.path:
+        real = os.path.realpath(folder)
+        if real in seen or not real.startswith(prefix) or not os.path.isdir(real):
+            continue
+        seen.add(real)
+        for name in sorted(os.listdir(real)):
+            if name.endswith(".dist-info"):
+                path = pathlib.Path(real, name)
+                record = path / "RECORD"
+                text = record.read_bytes().decode("utf-8", "replace") if record.exists() else ""
+                yield importlib.metadata.Distribution.at(path), text
+
+
+def normalise(name):
+    """A project's name as package indexes write it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def record_digest(record):
+    """SHA-256 of RECORD's lines, sorted, without those that the installer and the place decide.
+
+    Scripts start with the path of the environment, installers sign with files of their own, and compiled
+    files come and go: with them the same wheel would look different in two environments.
+    """
+    kept = [
+        ",".join(row)
+        for row in csv.reader(record.splitlines())
+        if len(row) >= 2 and row[1] and not row[0].startswith("..") and os.path.basename(row[0]) not in INSTALLERS
+        and not row[0].endswith(".pyc")
+    ]
+    return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()
+
+
+def installed():
+    found = {}
+    for distribution, record in distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            entry = {"version": distribution.version, "record_sha256": record_digest(record)}
+            found.setdefault(normalise(name), entry)
+    return dict(sorted(found.items()))
+
+
+def recorded_files():
+    """(path, expected digest) of every file that a RECORD has a SHA-256 for."""
+    for distribution, record in distributions():
+        for row in csv.reader(record.splitlines()):
+            if len(row) >= 2 and row[1].startswith("sha256="):
+                yield str(distribution.locate_file(row[0])), row[1][len("sha256=") :]
+
+
+def intact(path, expected):
+    try:
+        state = hashlib.sha256()
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                state.update(block)
+    except OSError:
+        return False
+    return base64.urlsafe_b64encode(state.digest()).rstrip(b"=").decode() == expected
+
+
+def damaged(threads):
+    """Paths, at most 20, of files that are missing or not what the wheel brought."""
+    files = list(recorded_files())
+    with concurrent.futures.ThreadPoolExecutor(max(1, threads)) as pool:
+        good = pool.map(lambda pair: intact(*pair), files, chunksize=1)
+        bad = sorted(path for (path, _), whole in zip(files, good) if not whole)
+    return bad[:MAX_DAMAGED]

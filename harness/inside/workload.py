@@ -1,0 +1,83 @@
+"""What is computed: an attention of one shape, with its inputs and truth. `problem.py` has the other kind."""
+
+from . import inputs, truth
+
+
+def parse_workload(value):
+    if value.get("problem"):
+        from . import problem
+
+        return problem.ProblemWorkload(value)
+    return AttentionWorkload(value)
+
+
+class AttentionWorkload:
+    """Self-attention over [batch, heads, seq_len, head_dim] in one dtype; the request's W, see `protocol`."""
+
+    problem = None
+
+    def __init__(self, value):
+        self.id = value["id"]
+        self.dtype = value["dtype"]
+        self.shape = tuple(value[key] for key in ("batch", "heads", "seq_len", "head_dim"))
+        self.causal = bool(value["causal"])
+        self.scale = float(value["scale"])
+        self.recipes = dict(value["recipes"])
+
+    def arrays(self, recipe, trial, seed):
+        """Input arrays in `dtype`'s storage."""
+        return inputs.generate(recipe, self.dtype, self.shape, seed, trial)
+
+    def arguments(self, arrays, device):
+        from . import tensors
+
+        return [tensors.to_tensor(array, self.dtype, device) for array in arrays]
+
+    def truth(self, arrays, inputs_sha256, cache, _trial):
+        """(float64 truth, its SHA-256, the cost of rounding)."""
+        key = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
+
+        def compute():
+            return truth.attention(*arrays, self.causal, self.scale, self.dtype)
+
+        return cache.get(inputs_sha256, key, self.shape, compute)
+
+    def expected(self):
+        return f"{self.shape} {self.dtype}"
+
+    def expected_output(self):
+        return self.shape, self.dtype
+
+    def fits(self, shape, dtype):
+        return tuple(shape) == self.shape and dtype == self.dtype
+
+    def references(self, names, device):
+        from . import references
+
+        return [SdpaReference(name, self, references) for name in names]
+
+
+class SdpaReference:
+    """A forced SDPA backend on one workload."""
+
+    def __init__(self, name, workload, module):
+        self.name = name
+        self.workload = workload
+        self.module = module
+
+    def attempt(self, arguments):
+        """references.Unsupported where PyTorch refuses."""
+        self.module.attempt(self.name, *arguments, self.workload.causal, self.workload.scale)
+
+    def prove(self, arguments):
+        """Operators that ran; references.Unsupported."""
+        return self.module.prove(self.name, *arguments, self.workload.causal, self.workload.scale)
+
+    def active(self):
+        """The context in which a bound call uses the backend."""
+        return self.module.forced(self.name)
+
+    def bind(self, arguments):
+        q, k, v = arguments
+        attention, causal, scale = self.module.attention, self.workload.causal, self.workload.scale
+        return lambda: attention(q, k, v, causal, scale)

@@ -1,0 +1,118 @@
+"""Comparison of outputs: every number of an `Agreement`, and that nothing that is not finite passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.inside import agreement, protocol, verdict
+from harness.records import Agreement, TargetResult
+
+LIMITS = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
+WANT = np.array([[1.0, -2.0, 0.5], [0.25, 4.0, -1.0]])
+
+
+def test_equal_outputs_pass_everything() -> None:
+    one = agreement.compare(WANT.copy(), WANT, LIMITS, 1e-4)
+    assert one["passed"] == {"kernelbench": True, "strict": True, "rounding": True}
+    assert (one["units"], one["max"], one["within"], one["nonfinite"]) == (0.0, 0.0, 6, False)
+    assert one["histogram"] == [6, *[0] * 10]
+
+
+def test_the_rules_have_their_own_limits() -> None:
+    got = WANT.copy()
+    got[1, 1] += 0.02  # of 4: strict allows 0.005, kernelbench 0.05; relative to the row 0.005
+    one = agreement.compare(got, WANT, LIMITS, 0.005 / 3)
+    assert one["passed"] == {"kernelbench": True, "strict": False, "rounding": True}
+    assert one["units"] == pytest.approx(3)
+    assert one["within"] == 5
+    assert not agreement.compare(got, WANT, LIMITS, 0.005 / 5)["passed"]["rounding"]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_not_finite_on_one_side_fails_every_rule(bad: float) -> None:
+    got = WANT.copy()
+    got[0, 2] = bad
+    for pair in ((got, WANT), (WANT, got)):
+        one = agreement.compare(*pair, LIMITS, 1.0)
+        assert not any(one["passed"].values())
+        assert one["nonfinite"] and one["units"] is None
+        assert one["worst"][1] == [0, 2] and None in one["worst"][2]
+        assert one["max"] == 0.0 and one["finite"] == 5 and sum(one["histogram"]) == 6
+
+
+def test_the_same_infinity_on_both_sides_agrees() -> None:
+    got = WANT.copy()
+    got[0, 0] = np.inf
+    one = agreement.compare(got, got.copy(), LIMITS)
+    assert one["passed"] == {"kernelbench": True, "strict": True}
+    got[0, 1] = -2.5
+    other = got.copy()
+    other[0, 0] = -np.inf
+    assert agreement.compare(got, other, LIMITS)["nonfinite"]
+
+
+def test_histogram_counts_decades() -> None:
+    values = np.array([0.0, 1e-9, 1e-8, 5e-8, 1e-3, 0.9, 1.0, 7.0])
+    assert agreement.histogram(values, 2) == [1, 1, 2, 0, 0, 0, 0, 1, 0, 1, 4]
+
+
+def test_trials_fold_into_the_record() -> None:
+    second = WANT + 0.002
+    trials = [agreement.compare(WANT, WANT, LIMITS, 1e-3), agreement.compare(second, WANT, LIMITS, 1e-3)]
+    record = Agreement(**agreement.combine(protocol.TRUTH, trials))
+    assert record.passed == {"kernelbench": 2, "rounding": 2, "strict": 1}
+    assert record.max_abs == pytest.approx(0.002)
+    assert record.mean_abs == pytest.approx(0.001)
+    assert record.units_per_trial == [0.0, pytest.approx(1.0)]
+    assert record.max_units == pytest.approx(1.0)
+    assert record.worst is not None and record.worst.trial == 1
+    assert sum(record.histogram) == 12 and record.nonfinite_trials == 0
+
+
+def test_a_trial_with_nan_is_the_worst() -> None:
+    broken, far = WANT.copy(), WANT + 100
+    broken[1, 0] = np.nan
+    folded = agreement.combine("math", [agreement.compare(far, WANT, LIMITS), agreement.compare(broken, WANT, LIMITS)])
+    record = Agreement(**folded)
+    assert record.worst is not None and record.worst.trial == 1 and record.worst.got is None
+    assert record.units_per_trial == [] and record.max_units is None
+    assert record.nonfinite_trials == 1
+
+
+def result(**changes: object) -> dict[str, object]:
+    got = WANT + 0.01
+    trials = [agreement.compare(got, WANT, LIMITS, 1e-3)]
+    base: dict[str, object] = {
+        "target": "kernel",
+        "status": "ok",
+        "against": [agreement.combine(protocol.TRUTH, trials)],
+        "repeats_differ": 0,
+        "inputs_mutated": 0,
+        "unwritten_trials": 0,
+    }
+    TargetResult(**base)  # type: ignore[arg-type]
+    return {**base, **changes}
+
+
+def test_status_follows_the_deciding_rule() -> None:
+    status, message = verdict.describe_target(result(), 1, "rounding", LIMITS)
+    assert status == protocol.WRONG and "0 of 1 trials pass the rounding rule" in message
+    assert verdict.describe_target(result(), 1, "kernelbench", LIMITS) == (protocol.OK, "")
+
+
+@pytest.mark.parametrize("key", ["repeats_differ", "inputs_mutated", "unwritten_trials"])
+def test_faults_that_no_tolerance_shows_are_wrong(key: str) -> None:
+    status, message = verdict.describe_target(result(**{key: 1}), 1, "kernelbench", LIMITS)
+    assert status == protocol.WRONG and message.startswith("1 of 1 trials")
+
+
+def test_the_validation_names_the_worst_recipe() -> None:
+    def recipe(name: str, passed: int) -> dict[str, object]:
+        target = {"target": "kernel", "status": "ok" if passed == 3 else "wrong", "message": f"{passed} of 3"}
+        return {"recipe": name, "trials": 3, "targets": [{**target, "against": [{"passed": {"rounding": passed}}]}]}
+
+    recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]
+    assert verdict.describe_validation(recipes, "rounding", LIMITS) == ("wrong", "large_logits: 0 of 3")
+    assert verdict.describe_validation(recipes[:1], "rounding", LIMITS) == ("ok", "")
+    assert verdict.describe_validation([{"targets": []}], "rounding", LIMITS)[0] == "not_run"
