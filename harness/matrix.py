@@ -159,6 +159,7 @@ class Thresholds(Model):
 
 class Timing(Model):
     warmup_s: float = Field(default=0.2, ge=0)
+    warmup_calls: int = Field(default=3, ge=1, description="at least")
     target_s: float = Field(default=0.3, gt=0, description="sampling time of one target")
     min_samples: int = Field(default=10, ge=3)
     max_samples: int = Field(default=2000, ge=3)

@@ -38,8 +38,7 @@ from harness.runs import find_run, new_run, now_utc, point_latest, stored
 from harness.steps.building import build, build_key
 from harness.steps.context import Context
 from harness.steps.launching import launch
-from harness.steps.requests import deciding_rule, limits_of
-from harness.steps.validating import store_problem, validate, validation_key
+from harness.steps.validating import not_validated, store_problem, validate, validation_key
 from harness.tools import cache_folder
 
 
@@ -99,6 +98,10 @@ def _held(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+CPU_VALIDATIONS = 2  # at once: a validation waits for imports and files as long as it computes
+NO_BASELINE = "no stored validation of the baseline: start `nox -s matrix` first"
 
 
 def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
@@ -197,7 +200,7 @@ def _recall_environment(context: Context, environment: PlannedEnvironment) -> No
             reused=False,
             observed=None,
             status="not_run",
-            message="no stored validation of the baseline: start `nox -s matrix` first",
+            message=NO_BASELINE,
         )
     context.environments[environment.id] = known
     save_record(context.run.environment_path(environment.id), known)
@@ -220,50 +223,49 @@ def _store(context: Context) -> None:
 
 
 def _validate(context: Context, display: Display, *, fresh: bool) -> None:
-    # Cell by cell, all environments in turn: the truth of a workload is computed once, then read while it is warm.
-    for cell in sorted(context.plan.cells, key=lambda cell: (cell.kernel, cell.device, cell.workload)):
-        path = context.run.validation_path(cell)
-        if path.exists():
-            record = load_record(path, ValidationRecord)
-            display.step(f"validated before: {cell.id}")
-            continue
-        measured = cell.environment in context.plan.measured
-        if measured:
-            built = context.builds[cell.environment, cell.kernel, cell.device]
-            key = validation_key(context, built.key, cell)
-        else:
-            environment = context.environments[cell.environment]
-            key = validation_key(
-                context, build_key(context, environment.key, context.kernel(cell.kernel), cell.device), cell
-            )
-        reused = None if fresh else _recall(context, cell, key)
-        if reused is not None:
-            display.step(f"validation unchanged: {cell.id}")
-            continue
-        if measured:
-            with _device(context):
-                record = validate(context, cell)
-        else:
-            workload = context.plan.workload(cell.workload)
-            record = ValidationRecord(
-                **cell.model_dump(),
-                key=key,
-                decides=deciding_rule(context.plan, workload),
-                limits=limits_of(context.plan, workload),
-                started_utc=now_utc(),
-                duration_s=0,
-                status="not_run",
-                message="no stored validation of the baseline: start `nox -s matrix` first",
-            )
-        record = context.save(path, record)
-        display.step(
-            f"validate {cell.id}: {record.status.replace('_', ' ')}"
-            + (f": {record.message}" if record.message and record.status != protocol.OK else "")
-        )
+    """Workloads side by side, since nothing is timed; a workload's environments in turn, so that the truth is
+    computed once. On a GPU one after another."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in context.plan.cells:
+        groups.setdefault((cell.device, cell.kernel, cell.workload), []).append(cell)
+
+    def one(cells: list[Cell]) -> None:
+        for cell in cells:
+            _validate_cell(context, display, cell, fresh=fresh)
+
+    with _device(context):
+        for device, workers in (("cpu", CPU_VALIDATIONS), ("cuda", 1)):
+            with ThreadPoolExecutor(workers) as pool:
+                for future in [pool.submit(one, cells) for key, cells in groups.items() if key[0] == device]:
+                    future.result()
     shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
 
 
-def _recall(context: Context, cell: Cell, key: str) -> ValidationRecord | None:
+def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: bool) -> None:
+    path = context.run.validation_path(cell)
+    if path.exists():
+        load_record(path, ValidationRecord)  # a damaged one is refused now, not when all is measured
+        display.step(f"validated before: {cell.id}")
+        return
+    measured = cell.environment in context.plan.measured
+    if measured:
+        built = context.builds[cell.environment, cell.kernel, cell.device].key
+    else:
+        environment = context.environments[cell.environment]
+        built = build_key(context, environment.key, context.kernel(cell.kernel), cell.device)
+    key = validation_key(context, built, cell)
+    if not fresh and _recall(context, cell, key):
+        display.step(f"validation unchanged: {cell.id}")
+        return
+    record = validate(context, cell) if measured else not_validated(context, cell, key, NO_BASELINE)
+    record = context.save(path, record)
+    display.step(
+        f"validate {cell.id}: {record.status.replace('_', ' ')}"
+        + (f": {record.message}" if record.message and record.status != protocol.OK else "")
+    )
+
+
+def _recall(context: Context, cell: Cell, key: str) -> bool:
     """A validation with this key from an earlier run, copied here with its arrays and its build record."""
     run = context.run
     for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
@@ -279,8 +281,8 @@ def _recall(context: Context, cell: Cell, key: str) -> ValidationRecord | None:
             if theirs.is_file():
                 save_record(build_path, load_record(theirs, BuildRecord))
         save_record(run.validation_path(cell), record)
-        return record
-    return None
+        return True
+    return False
 
 
 def _cross(context: Context) -> None:

@@ -224,7 +224,7 @@ class VenvExecutor:
                 **({} if verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
                 "OMP_NUM_THREADS": str(self.threads),
                 "MKL_NUM_THREADS": str(self.threads),
-                "OPENBLAS_NUM_THREADS": str(self.threads),
+                "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
             },
         )
         value = None

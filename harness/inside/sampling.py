@@ -11,9 +11,10 @@ FLUSH_TIMES = 2  # bytes written between calls, in sizes of the second-level cac
 def sample(call, device, timing):
     """Warm up, then sample until the median is known well enough or the time is over.
 
-    `timing`: warmup_s, target_s, min_samples, max_samples, relative_error. Returns fields of `Timing`.
+    `timing`: warmup_s, warmup_calls, target_s, min_samples, max_samples, relative_error. Returns fields of
+    `Timing`.
     """
-    warmup_calls, call_ns = warm_up(call, device, timing["warmup_s"])
+    warmup_calls, call_ns = warm_up(call, device, timing["warmup_s"], timing["warmup_calls"])
     if device == "cuda":
         calls, clock, measure = 1, "cuda_event", _cuda_sampler(call)
     else:
@@ -32,12 +33,12 @@ def sample(call, device, timing):
     return {"clock": clock, "calls_per_sample": calls, "warmup_calls": warmup_calls, "samples_us": samples}
 
 
-def warm_up(call, device, warmup_s):
-    """Calls until `warmup_s` passed, three at least: (their number, the fastest's nanoseconds)."""
+def warm_up(call, device, warmup_s, at_least):
+    """Calls until `warmup_s` passed, and `at_least` that many: (their number, the fastest's nanoseconds)."""
     synchronise = _synchroniser(device)
     fastest, calls = math.inf, 0
     deadline = time.perf_counter() + warmup_s
-    while calls < 3 or time.perf_counter() < deadline:
+    while calls < at_least or time.perf_counter() < deadline:
         start = time.perf_counter_ns()
         call()
         synchronise()

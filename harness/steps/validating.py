@@ -10,7 +10,7 @@ import filelock
 
 from harness.inside import protocol
 from harness.matrix import Kernel
-from harness.records import Cell, Outcome, ValidationRecord, WorkloadInfo
+from harness.records import Cell, Outcome, Status, ValidationRecord, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
 from harness.steps.requests import EXPECTED_RECIPE, deciding_rule, kernel_request, limits_of, workload_request
@@ -78,24 +78,36 @@ def validation_key(context: Context, build_key: str, cell: Cell) -> str:
     )
 
 
+def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
+    workload = context.plan.workload(cell.workload)
+    return {
+        **cell.model_dump(),
+        "key": key,
+        "decides": deciding_rule(context.plan, workload),
+        "limits": limits_of(context.plan, workload),
+        "started_utc": now_utc(),
+    }
+
+
+def not_validated(
+    context: Context, cell: Cell, key: str, message: str, status: Status = protocol.NOT_RUN
+) -> ValidationRecord:
+    """The row of a cell that could not be validated."""
+    return ValidationRecord(**_identity(context, cell, key), status=status, message=message, duration_s=0)
+
+
 def validate(context: Context, cell: Cell) -> ValidationRecord:
     """Run the candidate, let it end, and judge the bytes it left in a process that never loads it."""
     plan, run = context.plan, context.run
     workload = plan.workload(cell.workload)
     environment = context.environments[cell.environment]
     built = context.builds[cell.environment, cell.kernel, cell.device]
-    started = now_utc()
-    identity: dict[str, Any] = {
-        **cell.model_dump(),
-        "key": validation_key(context, built.key, cell),
-        "decides": deciding_rule(plan, workload),
-        "limits": limits_of(plan, workload),
-        "started_utc": started,
-    }
+    key = validation_key(context, built.key, cell)
     if environment.status != protocol.OK:
-        return ValidationRecord(**identity, status="broken", message=environment.message, duration_s=0)
+        return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and context.stores[workload.id][0] is None:
-        return ValidationRecord(**identity, status="crashed", message=context.stores[workload.id][1], duration_s=0)
+        return not_validated(context, cell, key, context.stores[workload.id][1], protocol.CRASHED)
+    identity = _identity(context, cell, key)
 
     place = f"{cell.kernel}-{cell.device}-{cell.workload}"
     logs = run.folder / "logs" / cell.environment
