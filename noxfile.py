@@ -109,3 +109,10 @@ def lint(session: nox.Session) -> None:
     install(session, "tests", "lint")
     session.run("ruff", "check", ".")
     session.run("mypy")
+
+
+@nox.session
+def screenshot(session: nox.Session) -> None:
+    """A picture of a page: `nox -s screenshot -- reports/latest/index.html OUT.png`."""
+    install(session, "tests")
+    session.run("python", "-m", "reports.screenshot", *session.posargs)

@@ -1,4 +1,4 @@
-"""The pinned environments' interpreters, for tests that need real PyTorch versions."""
+"""The pinned environments of matrix.yaml, made on first use in the user's cache, for tests that need real PyTorch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from harness.executors.venv import VenvExecutor
+from harness.matrix import PYPI, load_matrix
+from harness.pins import ensure_pins
+from harness.plan import PlannedEnvironment
+from harness.tools import cache_folder
+from tests.conftest import ROOT
+
 VARIABLE = "HARNESS_TEST_ENVIRONMENTS"
 
 
 @pytest.fixture(scope="session")
 def pinned_pythons() -> list[Path]:
-    """Interpreters that HARNESS_TEST_ENVIRONMENTS names, separated by colons."""
-    names = [name for name in os.environ.get(VARIABLE, "").split(":") if name]
-    if not names:
-        pytest.skip(f"{VARIABLE} is unset: it lists the interpreters of pinned environments, separated by colons")
-    missing = [name for name in names if not Path(name).exists()]
-    assert not missing, f"{VARIABLE} names interpreters that do not exist: {missing}"
-    return [Path(name) for name in names]
+    """Interpreters that HARNESS_TEST_ENVIRONMENTS names, separated by colons; else those of matrix.yaml, from PyPI."""
+    named = [Path(name) for name in os.environ.get(VARIABLE, "").split(":") if name]
+    if named:
+        return named
+    matrix, _ = load_matrix(ROOT / "matrix.yaml")
+    executor = VenvExecutor(cache_folder(), threads=2)
+    pythons = []
+    for spec in matrix.environments:
+        environment = PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+        record = executor.prepare(environment, ensure_pins(ROOT, environment, matrix)[0])
+        assert record.status == "ok", record.message
+        pythons.append(executor.folder(record) / "venv" / "bin" / "python")
+    return pythons

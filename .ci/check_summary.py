@@ -1,0 +1,26 @@
+"""Fail unless a summary.json names both shipped versions as observed inside, and holds every shipped cell."""
+
+import json
+import sys
+
+import yaml
+
+summary = json.load(open(sys.argv[1], encoding="utf-8"))
+matrix = yaml.safe_load(open("matrix.yaml", encoding="utf-8"))
+observed = {environment["torch"].partition("+")[0] for environment in summary["environments"]}
+wanted = {environment["torch"] for environment in matrix["environments"]}
+assert observed == wanted, f"observed {observed}, wanted {wanted}"
+
+short = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+cells = {
+    (cell["environment"], cell["kernel"], cell["workload"]): cell
+    for cell in summary["cells"]
+    if cell["device"] == "cpu"
+}
+for environment in summary["environments"]:
+    for kernel in matrix["kernels"]:
+        for workload in matrix["workloads"]:
+            for dtype in workload["dtypes"]["cpu"]:
+                cell = cells[environment["id"], kernel["name"], f"{workload['name']}-{short[dtype]}"]
+                assert cell["status"] == "ok" and cell["launches"] > 0 and cell["median_us"] > 0, cell
+print(f"{len(cells)} cells, all measured; {summary['verdict']}")

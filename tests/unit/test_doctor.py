@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import doctor, indexes
+from harness.errors import InfrastructureError
+from harness.indexes import Probes, choose_indexes
+from harness.interpreters import Interpreter
+from harness.matrix import PYPI, load_matrix
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with nothing."""
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path))
+    monkeypatch.setattr(doctor, "installed", lambda version: ())
+    monkeypatch.setattr(doctor, "host_compiler", lambda: None)
+    monkeypatch.setattr(doctor, "cuda_compiler", lambda: None)
+    monkeypatch.setattr(doctor, "gpus", lambda: ())
+    monkeypatch.setattr(doctor, "output_of", lambda command, timeout_s=30: None)
+    monkeypatch.setattr(doctor, "probe_index", lambda index: f"{index} cannot be reached: no route")
+
+
+def test_every_missing_piece_names_what_to_do(bare: None, root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    checks = {check.name: check for check in doctor.examine(matrix, root)}
+    text = doctor.render(list(checks.values()))
+    assert "apt-get install g++" in text and "python3.11-dev" in text
+    assert checks["C++ compiler"].needed and not checks["C++ compiler"].ok
+    assert checks[f"index {PYPI}"].needed and not checks[f"index {PYPI}"].ok
+    assert not checks["GPU"].needed
+    assert all(check.remedy for check in checks.values() if not check.ok)
+
+
+def test_a_python_without_headers_is_not_enough(
+    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=False)
+    monkeypatch.setattr(doctor, "installed", lambda version: (found,))
+    (check,) = doctor.check_pythons(load_matrix(root / "matrix.yaml")[0])
+    assert not check.ok and "without headers" in check.found
+
+
+def test_a_probe_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(indexes, "probe_index", lambda index: asked.append(index) or "down")
+    probes = Probes(tmp_path / "probes.json")
+    assert [probes("https://a"), probes("https://a"), Probes(tmp_path / "probes.json")("https://a")] == ["down"] * 3
+    assert asked == ["https://a"]
+    (tmp_path / "probes.json").write_text("{")
+    assert probes("https://a") == "down" and len(asked) == 2, "a damaged memory is no memory"
+
+
+def test_strict_and_a_missing_fallback_refuse(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "probe_index", lambda index: "" if index == PYPI else "down")
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    chosen, reasons = choose_indexes(matrix, Probes(tmp_path / "a.json"), strict=False)
+    assert set(chosen.values()) == {PYPI} and set(reasons.values()) == {"down"}
+    with pytest.raises(InfrastructureError, match="--strict refuses"):
+        choose_indexes(matrix, Probes(tmp_path / "b.json"), strict=True)
+    alone = [e.model_copy(update={"fallback_index": None}) for e in matrix.environments]
+    with pytest.raises(InfrastructureError, match="down"):
+        choose_indexes(matrix.model_copy(update={"environments": alone}), Probes(tmp_path / "c.json"), strict=False)
+
+
+def test_an_index_that_refuses_is_told_from_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: object, timeout: float) -> None:
+        raise indexes.urllib.error.HTTPError("u", 403, "no", {}, None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(indexes.urllib.request, "urlopen", answer)
+    assert "answered 403" in indexes.probe_index("https://x/simple")
+    assert "cannot be reached" in indexes.probe_index("not a url")

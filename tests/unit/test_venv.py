@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.executors import venv
+from harness.executors.venv import VenvExecutor, environment_key
+from harness.inside import protocol
+from harness.interpreters import Interpreter
+from harness.matrix import PYPI, Environment
+from harness.plan import PlannedEnvironment
+from harness.records import Observation, Wheel
+
+HASH = "--hash=sha256:" + "0" * 64
+PINS = f"torch==2.5.0 {HASH}\nnumpy==1.26.4 {HASH}\n"
+PYTHON = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
+
+
+def observation(**changes: Any) -> Observation:
+    values: dict[str, Any] = {
+        "python": "3.11.2", "torch": "2.5.0+cu121", "torch_cuda": "12.1", "torch_git": "", "cxx11_abi": False,
+        "numpy": "1.26.4", "cudnn": None, "machine": "x86_64", "cpu_model": "", "cpu_flags_sha256": "",
+        "cpu_capability": "AVX2", "threads": 2, "kernel_release": "", "libc": "", "gpus": [], "settings": {},
+        "wheels": {
+            "torch": Wheel(version="2.5.0+cu121", record_sha256="a"), "numpy": Wheel(version="1.26.4", record_sha256="b")
+        },
+    }  # fmt: skip
+    return Observation(**{**values, **changes})
+
+
+def planned(index: str | None = None, **changes: Any) -> PlannedEnvironment:
+    spec = Environment(**{"torch": "2.5.0", "cuda": "12.1", "python": "3.11", **changes})
+    index = index or spec.wheel_index
+    return PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+
+
+@pytest.fixture
+def pins(tmp_path: Path) -> Path:
+    path = tmp_path / "pins.txt"
+    path.write_text(PINS)
+    return path
+
+
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VenvExecutor:
+    monkeypatch.setattr(venv, "need_interpreter", lambda version: PYTHON)
+    return VenvExecutor(tmp_path / "cache", threads=2)
+
+
+def prepare(
+    executor: VenvExecutor, pins: Path, seen: Observation | dict[str, Any], environment: PlannedEnvironment | None = None
+) -> Any:
+    """`prepare`, with an installation that does nothing and an inside that answers `seen`."""
+
+    class Ended:
+        how, log = "exited with 0", ""
+
+    class Answer:
+        result = seen.model_dump() if isinstance(seen, Observation) else dict(seen)
+        ended = Ended()
+
+    executor._install = lambda *arguments: arguments[-1].mkdir(parents=True, exist_ok=True)  # type: ignore[method-assign]
+    executor.run = lambda *arguments, **options: Answer()  # type: ignore[assignment, method-assign]
+    return executor.prepare(environment or planned(), pins)
+
+
+def test_an_environment_that_is_what_was_asked_for_is_ok_and_reused(executor: VenvExecutor, pins: Path) -> None:
+    first = prepare(executor, pins, observation())
+    assert first.status == "ok" and not first.reused and first.observed.torch == "2.5.0+cu121"
+    assert executor.folder(first).joinpath("complete.json").exists()
+    assert prepare(executor, pins, observation()).reused
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"torch": "2.4.1+cu121"}, "asked for PyTorch 2.5.0, found 2.4.1+cu121"),
+        ({"python": "3.10.4"}, "asked for Python 3.11, found 3.10.4"),
+        ({"torch_cuda": "12.4"}, "asked for CUDA 12.1, found a build for 12.4"),
+        ({"torch_cuda": None}, "asked for CUDA 12.1, found a build for None"),
+        ({"wheels": {"torch": Wheel(version="2.5.0", record_sha256="a")}}, "numpy: pinned 1.26.4, found nothing"),
+        (
+            {"wheels": observation().wheels | {"extra": Wheel(version="1", record_sha256="c")}},
+            "extra: pinned nothing, found 1",
+        ),
+    ],
+)
+def test_one_that_is_not_is_broken_and_not_kept(
+    executor: VenvExecutor, pins: Path, changes: dict[str, Any], said: str
+) -> None:
+    record = prepare(executor, pins, observation(**changes))
+    assert record.status == "broken" and said in record.message
+    assert not executor.folder(record).joinpath("complete.json").exists()
+
+
+def test_a_fallback_may_have_another_cuda_build(executor: VenvExecutor, pins: Path) -> None:
+    seen = observation(torch="2.5.0+cu124", torch_cuda="12.4")
+    assert prepare(executor, pins, seen, planned(PYPI)).status == "ok"
+
+
+def test_a_file_that_is_not_its_wheels_is_broken(executor: VenvExecutor, pins: Path) -> None:
+    record = prepare(executor, pins, {**observation().model_dump(), "damaged": ["torch/lib/libtorch.so"]})
+    assert record.status == "broken" and "torch/lib/libtorch.so" in record.message and "remedy" in record.message
+
+
+def test_an_environment_changed_after_its_installation_is_broken(executor: VenvExecutor, pins: Path) -> None:
+    assert prepare(executor, pins, observation()).status == "ok"
+    wheels = observation().wheels | {"torch": Wheel(version="2.5.0+cu121", record_sha256="edited")}
+    record = prepare(executor, pins, observation(wheels=wheels))
+    assert record.status == "broken" and "torch: its list of files changed" in record.message
+
+
+def test_the_key_knows_pins_index_replica_and_interpreter(pins: Path) -> None:
+    other = pins.with_name("other.txt")
+    other.write_text(PINS + "# changed\n")
+    newer = Interpreter(path="/usr/bin/python3.11", version="3.11.9", headers=True)
+    keys = {
+        environment_key(planned(), pins, PYTHON),
+        environment_key(planned(), other, PYTHON),
+        environment_key(planned(PYPI), pins, PYTHON),
+        environment_key(planned(replica=1), pins, PYTHON),
+        environment_key(planned(), pins, newer),
+        environment_key(planned(), pins, None),
+    }
+    assert len(keys) == 6
+
+
+def test_only_inside_is_staged(executor: VenvExecutor) -> None:
+    staged = {path.name for path in executor.inside.rglob("*.py")}
+    assert {"protocol.py", "judge.py"} <= staged and "matrix.py" not in staged
+    assert [path.name for path in executor.inside.iterdir()] == ["inside"]
+    assert protocol.SCHEMA_VERSION == 1
