@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["nox>=2025.2.9", "pyyaml>=6"]
+# dependencies = ["nox>=2025.2.9", "pyyaml>=6", "uv>=0.4"]
 # ///
 """Sessions only: each starts a `python -m harness` or `python -m reports` command, and decides nothing."""
 
@@ -106,6 +106,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
+    """ruff and mypy."""
     install(session, "tests", "lint")
     session.run("ruff", "check", ".")
     session.run("mypy")

@@ -19,7 +19,7 @@ from harness.inside import protocol
 from harness.matrix import Environment, Kernel, Matrix, Workload, workload_id
 from harness.records import Cell, Device, Fallback, KernelInfo, WorkloadInfo
 
-QUICK_LAUNCHES = 4
+QUICK_LAUNCHES = 5
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.04, "min_samples": 3}
