@@ -2,11 +2,12 @@
 
 import json
 import sys
+from pathlib import Path
 
 import yaml
 
-summary = json.load(open(sys.argv[1], encoding="utf-8"))
-matrix = yaml.safe_load(open("matrix.yaml", encoding="utf-8"))
+summary = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+matrix = yaml.safe_load(Path("matrix.yaml").read_text(encoding="utf-8"))
 observed = {environment["torch"].partition("+")[0] for environment in summary["environments"]}
 wanted = {environment["torch"] for environment in matrix["environments"]}
 assert observed == wanted, f"observed {observed}, wanted {wanted}"

@@ -1,18 +1,4 @@
-"""Records: everything observed about a run, as JSON files in one folder.
-
-    reports/runs/<run id>/
-        run.json                                              what was asked, where, and in what order
-        environments/<environment>.json                       requested and observed stack
-        builds/<environment>/<kernel>-<device>.json
-        validations/<environment>/<kernel>-<device>/<workload>.json
-        launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates
-        crossings/<kernel>-<device>/<workload>.json           outputs of all environments against each other
-        arrays/...                                            outputs of the first trials, beside the records
-        logs/...                                              complete output of every process
-
-A record file is ``{"schema_version", "kind", "digest", "body"}``; ``digest`` is the SHA-256 of the canonical
-body, so that a truncated or edited file is refused (`RecordError`, with its path) instead of reported.
-Records are written once, atomically, and parsed strictly: an unknown key is an error.
+"""Records: what is observed about a run, as typed models. `harness.storage` writes and reads them.
 
 Numbers carry their unit in their name. A number that could not be measured is None, and the status and
 message beside it say why. JSON has no NaN: a non-finite error is None with `nonfinite_trials` counting it.
@@ -20,15 +6,9 @@ message beside it say why. JSON has no NaN: a non-finite error is None with `non
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from harness.errors import RecordError
-from harness.inside import protocol
+from pydantic import BaseModel, ConfigDict, Field
 
 Status = Literal["ok", "wrong", "unsupported", "build_failed", "crashed", "timed_out", "broken", "not_run"]
 Device = Literal["cpu", "cuda"]
@@ -342,127 +322,3 @@ class RunRecord(Record):
     order_seed: int
     matrix_text: str = Field(description="matrix.yaml as it was")
     sources_sha256: dict[str, str]
-
-
-KINDS: dict[str, type[Record]] = {
-    "run": RunRecord,
-    "environment": EnvironmentRecord,
-    "build": BuildRecord,
-    "validation": ValidationRecord,
-    "launch": LaunchRecord,
-    "crossing": CrossingRecord,
-}
-KIND_OF = {model: kind for kind, model in KINDS.items()}
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-
-def render_record(record: Record) -> dict[str, Any]:
-    """A record as the JSON value of its file, sealed with its digest."""
-    body = record.model_dump(mode="json")
-    return {
-        "schema_version": protocol.SCHEMA_VERSION,
-        "kind": KIND_OF[type(record)],
-        "digest": protocol.digest(body),
-        "body": body,
-    }
-
-
-def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
-    """A record from the JSON value of its file. RecordError, naming `path`, where it cannot be trusted."""
-    if not isinstance(value, dict) or "schema_version" not in value:
-        raise RecordError(path, "is not a record: it has no schema_version")
-    version = value["schema_version"]
-    if version != protocol.SCHEMA_VERSION:
-        raise RecordError(path, f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}")
-    if value.get("kind") != KIND_OF[model]:
-        raise RecordError(path, f"is a {value.get('kind')!r} record; a {KIND_OF[model]} record belongs there")
-    if set(value) != {"schema_version", "kind", "digest", "body"}:
-        raise RecordError(path, f"has unexpected keys: {', '.join(sorted(map(str, value)))}")
-    if protocol.digest(value["body"]) != value["digest"]:
-        raise RecordError(path, "was edited or damaged: its digest does not match its contents")
-    try:
-        return model.model_validate(value["body"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RecordError(path, f"{where}: {first['msg']}") from None
-
-
-def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
-    """A JSON value with every occurrence of each key of `replacements` replaced, in order, in every string."""
-    if isinstance(value, str):
-        for old, new in replacements.items():
-            value = value.replace(old, new)
-        return value
-    if isinstance(value, list):
-        return [replace_strings(item, replacements) for item in value]
-    if isinstance(value, dict):
-        return {key: replace_strings(item, replacements) for key, item in value.items()}
-    return value
-
-
-def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
-    """The record with folders of this machine replaced by their names: records and pages are sent on."""
-    return type(record).model_validate(replace_strings(record.model_dump(mode="json"), replacements))
-
-
-def save_record(path: Path, record: Record) -> None:
-    protocol.write_json(str(path), render_record(record))
-
-
-def load_record(path: Path, model: type[AnyRecord]) -> AnyRecord:
-    """RecordError where the file is truncated, edited, of another version or kind."""
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise RecordError(str(path), f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise RecordError(str(path), "is truncated or not JSON") from None
-    return parse_record(value, model, str(path))
-
-
-class Run:
-    """A run's folder. The paths of records are decided here and nowhere else."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run_path(self) -> Path:
-        return self.folder / "run.json"
-
-    def environment_path(self, environment: str) -> Path:
-        return self.folder / "environments" / f"{environment}.json"
-
-    def build_path(self, environment: str, kernel: str, device: str) -> Path:
-        return self.folder / "builds" / environment / f"{kernel}-{device}.json"
-
-    def validation_path(self, cell: Cell) -> Path:
-        return self.folder / "validations" / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.json"
-
-    def launch_path(self, environment: str, kernel: str, device: str, index: int) -> Path:
-        return self.folder / "launches" / environment / f"{kernel}-{device}" / f"{index:03d}.json"
-
-    def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
-        return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
-
-    def load(self) -> RunRecord:
-        return load_record(self.run_path(), RunRecord)
-
-    def _all(self, folder: str, model: type[AnyRecord]) -> Iterator[AnyRecord]:
-        for path in sorted((self.folder / folder).rglob("*.json")):
-            yield load_record(path, model)
-
-    def environments(self) -> list[EnvironmentRecord]:
-        return list(self._all("environments", EnvironmentRecord))
-
-    def builds(self) -> list[BuildRecord]:
-        return list(self._all("builds", BuildRecord))
-
-    def validations(self) -> list[ValidationRecord]:
-        return list(self._all("validations", ValidationRecord))
-
-    def launches(self) -> list[LaunchRecord]:
-        return list(self._all("launches", LaunchRecord))
-
-    def crossings(self) -> list[CrossingRecord]:
-        return list(self._all("crossings", CrossingRecord))

@@ -23,22 +23,13 @@ from harness.interpreters import find_interpreter
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment, Selection
 from harness.progress import Display
-from harness.records import (
-    BuildRecord,
-    Cell,
-    EnvironmentRecord,
-    LaunchRecord,
-    Run,
-    RunRecord,
-    ValidationRecord,
-    load_record,
-    save_record,
-)
+from harness.records import BuildRecord, Cell, EnvironmentRecord, LaunchRecord, RunRecord, ValidationRecord
 from harness.runs import find_run, new_run, now_utc, point_latest, stored
 from harness.steps.building import build, build_key
 from harness.steps.context import Context
 from harness.steps.launching import launch
 from harness.steps.validating import not_validated, store_problem, validate, validation_key
+from harness.storage import Run, load_record, save_record
 from harness.tools import cache_folder
 
 

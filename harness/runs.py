@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.records import AnyRecord, Run, load_record
+from harness.storage import AnyRecord, Run, load_record
 
 
 def now_utc() -> str:

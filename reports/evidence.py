@@ -15,7 +15,6 @@ import pandas as pd
 
 from harness.errors import InputError, RecordError
 from harness.records import (
-    AnyRecord,
     BuildRecord,
     Cell,
     CrossingRecord,
@@ -23,11 +22,11 @@ from harness.records import (
     KernelInfo,
     LaunchRecord,
     Outcome,
-    Run,
     RunRecord,
     ValidationRecord,
     WorkloadInfo,
 )
+from harness.storage import AnyRecord, Run
 
 LAUNCH_COLUMNS = [
     "environment", "kernel", "device", "block", "workload", "target", "status", "message", "log_excerpt",

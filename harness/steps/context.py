@@ -13,17 +13,8 @@ from harness.executors import Answer, Executor
 from harness.inside import protocol
 from harness.matrix import Kernel, Matrix
 from harness.plan import Plan, PlannedBuild
-from harness.records import (
-    AnyRecord,
-    BuildRecord,
-    Device,
-    EnvironmentRecord,
-    Outcome,
-    Run,
-    Status,
-    save_record,
-    without_paths,
-)
+from harness.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
+from harness.storage import AnyRecord, Run, save_record, without_paths
 
 
 @dataclass

@@ -21,7 +21,14 @@ pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
 INSIDE = Path(__file__).resolve().parents[2] / "harness" / "inside"
 LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
-TIMING = {"warmup_s": 0.01, "target_s": 0.02, "warmup_calls": 2, "min_samples": 5, "max_samples": 50, "relative_error": 0.005}
+TIMING = {
+    "warmup_s": 0.01,
+    "warmup_calls": 2,
+    "target_s": 0.02,
+    "min_samples": 5,
+    "max_samples": 50,
+    "relative_error": 0.005,
+}
 REFERENCES = ["flash", "math", "default"]
 
 # A plain float32 attention that, when asked by an environment variable, does one thing wrong.

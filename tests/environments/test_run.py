@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from harness.process import MARK
-from harness.records import Run, RunRecord, ValidationRecord, load_record
+from harness.records import RunRecord, ValidationRecord
+from harness.storage import Run, load_record
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]

@@ -27,7 +27,6 @@ from harness.records import (
     Observation,
     Outcome,
     RecipeResult,
-    Run,
     RunRecord,
     TargetResult,
     Timing,
@@ -35,8 +34,8 @@ from harness.records import (
     Wheel,
     WorkloadInfo,
     Worst,
-    save_record,
 )
+from harness.storage import Run, save_record
 
 BASE = "torch2.1.0-cu121-py311"
 NEXT = "torch2.5.0-cu121-py311"

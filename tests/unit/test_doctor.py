@@ -34,9 +34,7 @@ def test_every_missing_piece_names_what_to_do(bare: None, root: Path) -> None:
     assert all(check.remedy for check in checks.values() if not check.ok)
 
 
-def test_a_python_without_headers_is_not_enough(
-    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_without_headers_is_not_enough(bare: None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=False)
     monkeypatch.setattr(doctor, "installed", lambda version: (found,))
     (check,) = doctor.check_pythons(load_matrix(root / "matrix.yaml")[0])

@@ -112,7 +112,14 @@ def test_the_median_is_known_better_with_more_samples() -> None:
 
 
 def test_sampling_stops_at_its_limits() -> None:
-    timing = {"warmup_s": 0.0, "warmup_calls": 3, "target_s": 0.0, "min_samples": 4, "max_samples": 100, "relative_error": 0.0}
+    timing = {
+        "warmup_s": 0.0,
+        "warmup_calls": 3,
+        "target_s": 0.0,
+        "min_samples": 4,
+        "max_samples": 100,
+        "relative_error": 0.0,
+    }
     calls: list[int] = []
     got = sampling.sample(lambda: calls.append(1), "cpu", timing)
     assert len(got["samples_us"]) == 4

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from harness.errors import BAD_INPUT, RecordError
 from harness.inside import protocol
-from harness.records import Cell, LaunchRecord, Load, Run, Timing, load_record, parse_record, render_record, save_record
+from harness.records import Cell, LaunchRecord, Load, Timing
+from harness.storage import Run, load_record, parse_record, render_record, save_record
 
 
 def launch(**changes: object) -> LaunchRecord:

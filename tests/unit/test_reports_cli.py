@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Cell, Outcome, ValidationRecord, load_record, save_record
+from harness.records import Cell, Outcome, ValidationRecord
+from harness.storage import load_record, save_record
 from reports.__main__ import main
 from tests.unit.synthetic import NEXT, Case, Spec, write_run
 

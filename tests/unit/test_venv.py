@@ -24,7 +24,8 @@ def observation(**changes: Any) -> Observation:
         "numpy": "1.26.4", "cudnn": None, "machine": "x86_64", "cpu_model": "", "cpu_flags_sha256": "",
         "cpu_capability": "AVX2", "threads": 2, "kernel_release": "", "libc": "", "gpus": [], "settings": {},
         "wheels": {
-            "torch": Wheel(version="2.5.0+cu121", record_sha256="a"), "numpy": Wheel(version="1.26.4", record_sha256="b")
+            "torch": Wheel(version="2.5.0+cu121", record_sha256="a"),
+            "numpy": Wheel(version="1.26.4", record_sha256="b"),
         },
     }  # fmt: skip
     return Observation(**{**values, **changes})
@@ -50,7 +51,10 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VenvExecutor:
 
 
 def prepare(
-    executor: VenvExecutor, pins: Path, seen: Observation | dict[str, Any], environment: PlannedEnvironment | None = None
+    executor: VenvExecutor,
+    pins: Path,
+    seen: Observation | dict[str, Any],
+    environment: PlannedEnvironment | None = None,
 ) -> Any:
     """`prepare`, with an installation that does nothing and an inside that answers `seen`."""
 
