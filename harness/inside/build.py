@@ -116,11 +116,10 @@ def _build(request, flags, result):
     result["artifact"] = artifact
     result["artifact_sha256"] = protocol.sha256_file(artifact)
     result["artifact_bytes"] = os.path.getsize(artifact)
-    result["objects"] = machine_code.hash_objects(folder, request["sources"])
+    tools = os.path.join(extension.CUDA_HOME, "bin") if cuda else ""
+    result["objects"] = machine_code.hash_objects(folder, request["sources"], tools)
     if cuda:
-        result["functions"], result["message"] = machine_code.device_functions(
-            artifact, os.path.join(extension.CUDA_HOME, "bin")
-        )
+        result["functions"], result["message"] = machine_code.device_functions(artifact, tools)
     if request["load"]:
         _load(artifact, result)
 

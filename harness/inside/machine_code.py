@@ -7,24 +7,37 @@ import shutil
 import subprocess
 
 
-def hash_objects(folder, sources):
-    """Object file name to the hash of its disassembly; of its bytes, marked "raw:", where objdump is missing."""
+def hash_objects(folder, sources, tools=""):
+    """Object file name to `hash_object`. `tools`: folder of the CUDA toolkit's programs."""
     found = {}
     for source in sources:
         stem = os.path.splitext(os.path.basename(source))[0]
         for name in (stem + ".o", stem + ".cuda.o"):
             path = os.path.join(folder, name)
             if os.path.exists(path):
-                found[name] = hash_object(path)
+                found[name] = hash_object(path, tools)
     return found
 
 
-def hash_object(path):
+def hash_object(path, tools=""):
+    """Hash of an object's disassembly; of its bytes, marked "raw:", where objdump or cuobjdump is missing."""
     text = run(["objdump", "-d", "-r", "--no-show-raw-insn", path]) if shutil.which("objdump") else None
+    device = ""
+    if path.endswith(".cuda.o"):  # objdump sees GPU code as data, and shows none of it
+        code = run([cuobjdump(tools), "-sass", path]) if cuobjdump(tools) else None
+        hashes = parse_sass(code or "")
+        device = "\n".join(f"{' '.join(key)} {value}" for key, value in sorted(hashes.items()))
+        text = text if hashes else None
     if text is None:
         with open(path, "rb") as file:
             return "raw:" + hashlib.sha256(file.read()).hexdigest()
-    return hashlib.sha256(normalise_disassembly(text).encode()).hexdigest()
+    return hashlib.sha256((normalise_disassembly(text) + device).encode()).hexdigest()
+
+
+def cuobjdump(tools):
+    """Path of the tool, or None."""
+    path = os.path.join(tools, "cuobjdump")
+    return path if os.path.exists(path) else shutil.which("cuobjdump")
 
 
 def normalise_disassembly(text):
@@ -49,8 +62,7 @@ def normalise_names(text):
 
 def device_functions(artifact, tools):
     """(`DeviceFunction`s of an extension, a note on what could not be read)."""
-    tool = os.path.join(tools, "cuobjdump")
-    tool = tool if os.path.exists(tool) else shutil.which("cuobjdump")
+    tool = cuobjdump(tools)
     if not tool:
         return [], "cuobjdump is missing: registers and disassembly are not recorded"
     usage, code = (run([tool, option, artifact]) for option in ("-res-usage", "-sass"))

@@ -62,6 +62,8 @@ def attempt(name, q, k, v, causal, scale):
             attention(q, k, v, causal, scale)
             tensors.synchronise(q.device.type)
     except (RuntimeError, NotImplementedError) as error:
+        if tensors.lost(q.device.type):  # a fault is no refusal
+            raise
         raise Unsupported(_reason(error, caught)) from None
 
 

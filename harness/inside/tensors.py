@@ -60,3 +60,14 @@ def leave_poison_behind(size_bytes, device):
 def synchronise(device):
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def lost(device):
+    """The CUDA error that ended this process's use of the device, in one line; empty where there is none."""
+    if device != "cuda" or not torch.cuda.is_initialized():
+        return ""
+    try:
+        synchronise(device)
+    except RuntimeError as error:
+        return str(error).strip().splitlines()[0]
+    return ""

@@ -28,17 +28,24 @@ def timing(request):
     rows = []
     gc.collect()
     gc.freeze()  # PyTorch's own objects are for good; to walk them before every target costs a second in all
+    lost = ""
     for order, (value, target) in enumerate(pairs):
         row = {"workload": value["id"], "target": target, "order": order}
         row.update(status=protocol.OK, message="", log_excerpt="", correct=None)
         row.update(clock="", calls_per_sample=1, warmup_calls=0, samples_us=[])
+        rows.append(row)
+        if lost:
+            row.update(status=protocol.NOT_RUN, message=lost)
+            continue
         try:
             _measure(request, value, target, prepared, row)
         except kernels.KernelFailure as error:
             row.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
         except Unsupported as error:
             row.update(status=protocol.UNSUPPORTED, message=str(error))
-        rows.append(row)
+        fault = tensors.lost(_device(request)) if row["status"] != protocol.OK else ""
+        if fault:
+            lost = f"{target} on {value['id']} before it left the device unusable: {fault}"
     return {
         "status": protocol.OK,
         "message": "",
@@ -55,16 +62,16 @@ def _measure(request, value, target, prepared, row):
         arrays = workload.arrays("independent", 0, request["seed"])
         prepared[value["id"]] = workload, workload.arguments(arrays, device)
     workload, arguments = prepared[value["id"]]
+    expected = request["expected_sha256"].get(value["id"]) if target == protocol.KERNEL else None
     with torch.no_grad(), contextlib.ExitStack() as stack:
-        if target == protocol.KERNEL:
-            call = kernels.load(request["kernel"], workload).bind(arguments)
-        else:
-            reference = workload.references([target], device)[0]
-            reference.attempt(arguments)
-            stack.enter_context(reference.active())
-            call = reference.bind(arguments)
-        expected = request["expected_sha256"].get(value["id"]) if target == protocol.KERNEL else None
         try:
+            if target == protocol.KERNEL:
+                call = kernels.load(request["kernel"], workload).bind(arguments)
+            else:
+                reference = workload.references([target], device)[0]
+                reference.attempt(arguments)
+                stack.enter_context(reference.active())
+                call = reference.bind(arguments)
             first = tensors.sha256(kernels.checked(call(), workload, device)) if target == protocol.KERNEL else None
             gc.collect()
             gc.disable()
@@ -75,7 +82,7 @@ def _measure(request, value, target, prepared, row):
             if expected is not None:
                 # After the timed calls too: a kernel that is right once and wrong in a loop is wrong.
                 row["correct"] = first == expected == tensors.sha256(call())
-        except kernels.KernelFailure:
+        except (kernels.KernelFailure, Unsupported):
             raise
         except Exception as error:
             raise kernels.failure(error, target) from None
