@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Status = Literal["ok", "wrong", "unsupported", "build_failed", "crashed", "timed_out", "broken", "not_run"]
 Device = Literal["cpu", "cuda"]
+# The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
+BINDING_OBJECT = "attention_binding.o"
 
 
 class Record(BaseModel):

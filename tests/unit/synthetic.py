@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.records import (
+    BINDING_OBJECT,
     Agreement,
     BuildRecord,
     Cell,
@@ -131,7 +132,7 @@ def build_record(spec: Spec, environment: str, kernel: str) -> BuildRecord:
         flags=["-O3", "-march=native", "-std=c++17"],
         build_ninja=f"rule compile\n  command = g++ -O3\nbuild {kernel}.o: compile {kernel}.cpp\n# {environment}\n",
         build_s=21.5, artifact=f"{kernel}.so", artifact_sha256=sha(environment, kernel, code), artifact_bytes=123456,
-        objects={f"{kernel}.o": sha(kernel, code)},
+        objects={f"{kernel}.o": sha(kernel, code), BINDING_OBJECT: sha(kernel, environment)},
         functions=[DeviceFunction(name=f"{kernel}_forward", architecture="sm_80", registers=96, spill_bytes=0,
                                   shared_bytes=16384, disassembly_sha256=sha(kernel, code))],
     )
