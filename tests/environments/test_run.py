@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.process import MARK
 from harness.records import RunRecord, ValidationRecord
 from harness.storage import Run, load_record
 from tests.conftest import ROOT
@@ -140,7 +139,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     launches = "--launches=5" if how == signal.SIGKILL else "--launches=6"
     runs = project / "reports" / "runs"
     known = set(runs.iterdir())
-    child = subprocess.Popen(command(project, "matrix", launches), cwd=ROOT, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        command(project, "matrix", launches),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        # A shell's background job ignores Ctrl-C, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 300
     done: list[Path] = []
     while len(done) < 2 and time.monotonic() < deadline:
@@ -150,7 +155,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     child.send_signal(how)
     assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
     time.sleep(0.5)
-    left = [p for p in psutil.process_iter() if MARK in _environ(p) and "inside" in " ".join(p.cmdline())]
+    left = [p for p in psutil.process_iter() if str(project) in " ".join(_command_line(p))]
     assert not left, "children outlive the harness"
     before = {path: path.stat().st_mtime for path in done}
 
@@ -162,11 +167,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert not (run.folder / "scratch").exists()
 
 
-def _environ(process: psutil.Process) -> dict[str, str]:
+def _command_line(process: psutil.Process) -> list[str]:
     try:
-        return process.environ()
-    except (psutil.Error, OSError):
-        return {}
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def test_eval_measures_one_version_against_the_stored_baseline(project: Path, finished: tuple[int, str, Run]) -> None:
@@ -205,7 +210,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(project: Path, finished: tup
 def test_an_edited_record_is_refused_with_its_path(tmp_path: Path, finished: tuple[int, str, Run]) -> None:
     copy = Run(tmp_path / "run")
     shutil.copytree(finished[2].folder, copy.folder)
-    path = next((copy.folder / "launches").rglob("*.json"))
+    path = min((copy.folder / "launches").rglob("000.json"))
     path.write_text(path.read_text().replace('"index": 0', '"index": 7'))
     code, printed = report(copy)
     assert code == 64 and str(path) in printed and "edited or damaged" in printed
