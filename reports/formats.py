@@ -50,6 +50,13 @@ def number(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else f"{value:.{digits}g}"
 
 
+def flop_rate(tflops: float | None) -> str:
+    """Achieved floating-point operations per second, in the unit that keeps three digits readable."""
+    if tflops is None:
+        return ABSENT
+    return f"{tflops:.3g} T" if tflops >= 1 else f"{tflops * 1e3:.3g} G"
+
+
 def percent(value: float | None) -> str:
     if value is None:
         return ABSENT

@@ -39,7 +39,7 @@ CORRECTNESS_COLUMNS = (
 )
 LATENCY_COLUMNS = (
     "Target", "Workload", "Device", "Environment", "Verdict", "Ratio to baseline", "Launch medians", "Median",
-    "TFLOP/s", "Launches", "Smallest effect",
+    "FLOP/s", "Launches", "Smallest effect",
 )
 
 
@@ -111,6 +111,7 @@ def environment() -> jinja2.Environment:
     )
     jinja.filters |= {
         "words": formats.words, "time": formats.time_text, "rate": formats.rate_text, "number": formats.number,
+        "flops": formats.flop_rate,
         "rate_interval": formats.rate_interval, "percent": formats.percent, "change": formats.change_text,
         "forest": formats.forest, "tail": _tail,
     }
