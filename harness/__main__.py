@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -141,6 +142,9 @@ def main(argv: list[str]) -> int:
         kind = "error" if isinstance(error, InputError) else "cannot go on"
         print(f"{kind}: {error}", file=sys.stderr)
         return error.code
+    except BrokenPipeError:  # `--list | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the buffer has nowhere to go
+        return 0
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return 130

@@ -145,6 +145,9 @@ class Workload(Model):
 class Tolerances(Model):
     decides: Literal["rounding", "kernelbench", "strict"] = "rounding"
     rounding_units: float = Field(default=4.0, gt=0, description="error, in units of what correct rounding costs")
+    problem_rounding_units: float = Field(
+        default=64.0, gt=0, description="the same for a problem file, whose arithmetic is not known"
+    )
     strict: float = Field(default=1e-3, gt=0, description="absolute and relative, elementwise")
     kernelbench_half: float = Field(default=1e-2, gt=0)
     kernelbench_float32: float = Field(default=1e-4, gt=0)
@@ -224,7 +227,7 @@ class Matrix(Model):
         return self
 
     def is_baseline(self, environment: Environment) -> bool:
-        if self.baseline == environment.id():
+        if self.baseline in (environment.id(), environment.id(environment.fallback_index)):
             return True
         same = [other for other in self.environments if other.torch == self.baseline]
         return bool(same) and same[0] is environment

@@ -39,6 +39,8 @@ def _devices(text: str) -> tuple[Device, ...]:
 
 def _aspects(text: str) -> frozenset[str]:
     wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
+    if not wanted:
+        raise argparse.ArgumentTypeError("names nothing: give correctness, latency, or both with a comma")
     unknown = sorted(wanted - set(ASPECTS))
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is neither correctness nor latency")

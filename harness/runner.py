@@ -7,15 +7,11 @@ unchanged is taken from the run that holds it, and an unchanged run ends at once
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
-
-import filelock
+from contextlib import AbstractContextManager
 
 from harness.crossing import cross
-from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InfrastructureError
+from harness.errors import BUILD_FAILED, INFRASTRUCTURE
 from harness.executors.venv import VenvExecutor, environment_key
 from harness.gathering import Options, Prepared, make_plan
 from harness.inside import protocol
@@ -24,7 +20,7 @@ from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment, Selection
 from harness.progress import Display
 from harness.records import BuildRecord, Cell, EnvironmentRecord, LaunchRecord, RunRecord, ValidationRecord
-from harness.runs import find_run, new_run, now_utc, point_latest, stored
+from harness.runs import find_run, held, new_run, now_utc, point_latest, stored
 from harness.steps.building import build, build_key
 from harness.steps.context import Context
 from harness.steps.launching import launch
@@ -66,7 +62,8 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     plan, root = prepared.plan, options.root
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
-    with _held(locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"):
+    lock = locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"
+    with held(lock, "another process is working on this very run; waiting for it"):
         run = (None if options.fresh else find_run(root, plan.digest)) or new_run(root, plan.digest)
         if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, prepared, run))
@@ -75,20 +72,6 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         codes = _finish(options, prepared, run)
     point_latest(root, run)
     return run, codes
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    lock = filelock.FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        print("another process is working on this very run; waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 CPU_VALIDATIONS = 2  # at once: a validation waits for imports and files as long as it computes
@@ -324,12 +307,6 @@ def _launch(context: Context, display: Display) -> None:
         )
 
 
-@contextmanager
-def _device(context: Context) -> Iterator[None]:
+def _device(context: Context) -> AbstractContextManager[None]:
     """One measurement at a time on this machine, whichever run it belongs to."""
-    path = context.cache / "locks" / "measure.lock"
-    try:
-        with filelock.FileLock(path):
-            yield
-    except PermissionError as error:
-        raise InfrastructureError(f"{path}: {error.strerror}", "set KERNEL_MATRIX_CACHE to a folder of yours") from None
+    return held(context.cache / "locks" / "measure.lock", "another run is measuring on this machine; waiting for it")

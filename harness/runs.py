@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import RecordError
+import filelock
+
+from harness.errors import InfrastructureError, RecordError
 from harness.storage import AnyRecord, Run, load_record
 
 
@@ -47,6 +50,23 @@ def point_latest(root: Path, run: Run) -> None:
     part.unlink(missing_ok=True)
     part.symlink_to(os.path.relpath(run.folder, link.parent))
     part.replace(link)
+
+
+@contextmanager
+def held(path: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock file; where another process does, print `waiting`, and wait."""
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        print(waiting, flush=True)
+        lock.acquire()
+    except OSError as error:
+        raise InfrastructureError(f"{path}: {error.strerror}", "set KERNEL_MATRIX_CACHE to a folder of yours") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def stored(root: Path, path_in_run: Path, model: type[AnyRecord], key: str) -> Iterator[tuple[Run, AnyRecord]]:

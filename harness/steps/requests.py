@@ -40,16 +40,10 @@ def workload_request(context: Context, workload: WorkloadInfo) -> dict[str, Any]
 
 
 def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:
-    """Each rule's tolerance for a workload's dtype."""
+    """Each rule's tolerance for a workload."""
     half = workload.dtype != "float32"
     return {
-        "rounding": plan.tolerances["rounding_units"],
+        "rounding": plan.tolerances["problem_rounding_units" if workload.problem else "rounding_units"],
         "strict": plan.tolerances["strict"],
         "kernelbench": plan.tolerances["kernelbench_half" if half else "kernelbench_float32"],
     }
-
-
-def deciding_rule(plan: Plan, workload: WorkloadInfo) -> str:
-    """A problem file has no rounding model, so KernelBench's own rule decides there."""
-    rule = str(plan.tolerances["decides"])
-    return "kernelbench" if workload.problem and rule == "rounding" else rule

@@ -13,7 +13,7 @@ from harness.matrix import Kernel
 from harness.records import Cell, Outcome, Status, ValidationRecord, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
-from harness.steps.requests import EXPECTED_RECIPE, deciding_rule, kernel_request, limits_of, workload_request
+from harness.steps.requests import EXPECTED_RECIPE, kernel_request, limits_of, workload_request
 
 ARRAY_TRIALS = 2
 
@@ -83,7 +83,7 @@ def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
     return {
         **cell.model_dump(),
         "key": key,
-        "decides": deciding_rule(context.plan, workload),
+        "decides": str(context.plan.tolerances["decides"]),
         "limits": limits_of(context.plan, workload),
         "started_utc": now_utc(),
     }

@@ -220,19 +220,21 @@ FAULTS = {
     "crashes": ("crashed", "SIGABRT", "import os; os.abort()"),
     "hangs": ("timed_out", "limit", "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"),
     "raises": ("crashed", "no such luck", "raise RuntimeError('no such luck')"),
-    "shape": ("wrong", "expected", "return x[:, :-1].exp()"),
-    "dtype": ("wrong", "float64", "return x.double().exp()"),
-    "nan": ("wrong", "", "return x.exp() * float('nan')"),
-    "wrong_value": ("wrong", "", "return x.exp() * 1.01"),
-    "mutates": ("wrong", "", "y = x.exp(); x.zero_(); return y"),
+    "shape": ("wrong", "expected", "return x[:, :-1].exp() * 1e-5"),
+    "dtype": ("wrong", "float64", "return x.double().exp() * 1e-5"),
+    "nan": ("wrong", "", "return x.exp() * 1e-5 * float('nan')"),
+    "wrong_value": ("wrong", "", "return x.exp() * 1.01e-5"),
+    # Within KernelBench's tolerance of every element, which are about 1e-5 each.
+    "zeros": ("wrong", "", "return torch.zeros_like(x)"),
+    "mutates": ("wrong", "", "y = x.exp() * 1e-5; x.zero_(); return y"),
     "not_a_tensor": ("wrong", "", "return 1.0"),
-    "right": ("ok", "", "return x.exp()"),
+    "right": ("ok", "", "return x.exp() * 1e-5"),
 }
 PROBLEM = """\
 import torch
 class Model(torch.nn.Module):
     def forward(self, x):
-        return torch.exp(x)
+        return torch.exp(x) * 1e-5
 def get_inputs():
     return [torch.randn(16, 33)]
 def get_init_inputs():

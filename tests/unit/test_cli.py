@@ -37,6 +37,7 @@ def test_list_prints_the_plan_and_changes_nothing(root: Path, capsys: pytest.Cap
         ["matrix", "--device=tpu"],
         ["matrix", "--executor=podman"],
         ["matrix", "--fail-on=speed"],
+        ["matrix", "--fail-on="],
         ["matrix", "--nonsense"],
         ["nonsense"],
         ["eval"],

@@ -65,6 +65,11 @@ def test_ids_are_derived() -> None:
     assert matrix.environments[0].wheel_index == "https://download.pytorch.org/whl/cu121"
 
 
+@pytest.mark.parametrize("name", ["2.5.0", "torch2.5.0-cu121-py311", "torch2.5.0-pypi-py311"])
+def test_the_baseline_is_named_by_version_or_by_either_id(name: str) -> None:
+    assert parse_matrix(SMALL.replace('baseline: "2.1.0"', f'baseline: "{name}"')).baseline_environment.torch == "2.5.0"
+
+
 def test_the_same_environment_twice_needs_a_replica_number() -> None:
     twice = SMALL.replace('"2.5.0"', '"2.1.0"')
     assert "stands twice" in refusal(twice) and "replica" in refusal(twice)
