@@ -94,7 +94,7 @@ def _first(subject: Subject, baseline: str, has: Callable[[str, str], bool]) -> 
     return subject.kernels[0]
 
 
-def _is_control(evidence: Evidence, environment: str) -> bool:
+def is_control(evidence: Evidence, environment: str) -> bool:
     """An A/A control: the baseline's stack a second time, where every change called is a false alarm."""
     one, two = (evidence.environments.get(name) for name in (evidence.run.baseline, environment))
     if one is None or two is None or environment == evidence.run.baseline:
@@ -139,7 +139,7 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
         torch = stack.torch if stack else subject.environment
         results.append(Comparison(
             id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
-            environment=subject.environment, baseline=run.baseline, control=_is_control(evidence, subject.environment),
+            environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),
             alone=subject.environment == run.baseline, correctness=judged, latency=measured,
             command=matrix_command(kernel, subject.workload, subject.device),
             eval_command=eval_command(torch, kernel, subject.workload, subject.device),

@@ -224,6 +224,8 @@ def _verdict(base: CorrectnessSide, this: CorrectnessSide, q: float | None, leve
 def _both_wrong(
     base: CorrectnessSide, this: CorrectnessSide, q: float | None, level: float, change: str
 ) -> tuple[str, str]:
+    if base.rate is None and this.rate is None:
+        return model.FAILING, f"wrong in both: {this.message or base.message or 'no pass rate recorded'}"
     if base.rate is None or this.rate is None:
         return model.UNDECIDED, f"wrong in both; {change}"
     if base.rate.passed == this.rate.passed and base.rate.trials == this.rate.trials:

@@ -7,11 +7,13 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from harness.records import BuildRecord, EnvironmentRecord
+from harness.records import BuildRecord, EnvironmentRecord, Fallback
 from reports.evidence import Evidence
 
 ABSENT = "\N{EM DASH}"
 DIFF_LINES = 120
+# A launch around which others had more than this share of the machine was not measured in peace.
+BUSY = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,13 +158,40 @@ CONFOUNDING = {
 }
 
 
+def fallback_text(item: Fallback) -> str:
+    """In short: the error as it was raised stands in the section on method."""
+    if item.wanted.startswith("http") and item.got.startswith("http"):
+        if "cannot be reached" in item.reason:
+            return f"wheels from {item.got}, because {item.wanted} cannot be reached"
+        return f"wheels from {item.got} instead of {item.wanted}: {item.reason}"
+    return f"wanted {item.wanted}, got {item.got}: {item.reason}"
+
+
+def busy_text(evidence: Evidence) -> str:
+    """Empty where the machine was quiet around every launch."""
+    loads = [launch.load for group in evidence.launch_records.values() for launch in group]
+    parts = []
+    for who, values in (
+        ("other processes used", [load.busy_share_others for load in loads if load is not None]),
+        ("other machines on its host took", [load.steal_share for load in loads if load is not None]),
+    ):
+        high = sorted(value for value in values if value is not None and value > BUSY)
+        if high:
+            low, top = f"{high[0]:.0%}", f"{high[-1]:.0%}"
+            extent = low if low == top else f"{low} to {top}"
+            parts.append(f"{who} {extent} of it during {len(high)} of {len(loads)} launches")
+    return f"the machine was busy: {' and '.join(parts)}; latency is less certain" if parts else ""
+
+
 def confounders(evidence: Evidence) -> list[Confounder]:
     """Fallbacks first, then what differs besides what the user asked to differ."""
     run = evidence.run
     fallbacks: dict[str, list[str]] = {}
     for item in run.fallbacks:
-        fallbacks.setdefault(f"wanted {item.wanted}, got {item.got}: {item.reason}", []).append(item.subject)
+        fallbacks.setdefault(fallback_text(item), []).append(item.subject)
     found = [Confounder(subject=", ".join(names), statement=text) for text, names in fallbacks.items()]
+    if busy := busy_text(evidence):
+        found.append(Confounder(subject="load", statement=busy))
     base = evidence.environments.get(run.baseline)
     for name in run.environments:
         this = evidence.environments.get(name)

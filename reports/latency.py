@@ -14,9 +14,11 @@ import pandas as pd
 
 from harness.inside import protocol
 from reports import model, statistics
+from reports.correctness import FAILED
 from reports.evidence import Evidence
 from reports.model import Latency, LatencySide
 
+STOPPED = FAILED | {"wrong"}
 Launch = tuple[int, str, str, str, float, int, "bool | None"]  # block, status, message, log, median, samples, correct
 
 
@@ -96,8 +98,9 @@ def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], li
 def without_times(base: LatencySide, this: LatencySide, min_effect: float) -> Latency:
     """The verdict where one side or both have no times."""
     said = this.message or this.status.replace("_", " ")
-    if this.status in ("build_failed", "crashed", "timed_out", "broken", "wrong"):
-        word, why = model.BROKEN, f"{this.status.replace('_', ' ')}: {said}"
+    if this.status in STOPPED:
+        also = "; the baseline has no times either" if base.status in STOPPED else ""
+        word, why = model.BROKEN, f"{this.status.replace('_', ' ')}: {said}{also}"
     elif this.status == "unsupported" and base.status == "unsupported":
         word, why = model.UNSUPPORTED, f"refused in both: {said}"
     elif this.status == "unsupported" and base.status == "ok":

@@ -43,6 +43,8 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Command", " ".join(run.command)),
         ("Run", f"{run.run_id}, {run.created_utc}, plan {run.plan_digest[:12]}" + (", quick" if run.quick else "")),
         ("Executor", f"{run.executor}: {run.executor_reason}" + (NO_SANDBOX if run.executor == "venv" else "")),
+        *([("Fallbacks", "; ".join(f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}"
+                                   for item in run.fallbacks))] if run.fallbacks else []),
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
         ("Launches", f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
                      f"{run.order_seed}; {len(launches)} recorded"),

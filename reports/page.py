@@ -25,13 +25,14 @@ from reports import formats, model
 from reports.factors import crossing
 from reports.method import method_items
 from reports.model import Comparison, Correctness, Latency
-from reports.report import Report, significance
+from reports.report import Report, correctness_moved, latency_moved, significance
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A table of more rows than this has only its first in the HTML: opening must not wait for what nobody scrolled to.
 SERVER_ROWS = 150
 FIRST_ROWS = 40
 MOVED_SHOWN = 8
+NEVER_RIGHT_SHOWN = 8
 EXCERPT = 4000
 CORRECTNESS_COLUMNS = (
     "Target", "Workload", "Device", "Environment", "Verdict", "Trials within tolerance", "Largest error (units)",
@@ -188,7 +189,7 @@ def csp_hash(text: str) -> str:
 
 def moved_aspect(row: Comparison) -> str:
     """Which of the two tables tells why the row stands on the first screen."""
-    if row.correctness.verdict in model.MOVED or row.latency.verdict not in model.MOVED:
+    if correctness_moved(row) or not latency_moved(row):
         return "correctness"
     return "latency"
 
@@ -221,6 +222,16 @@ def moved_groups(report: Report) -> list[Group]:
     return list(found.values())
 
 
+def never_right_groups(report: Report) -> list[Group]:
+    """Kernels that no version got right: one line for each target, device and reason."""
+    found: dict[tuple[str, ...], Group] = {}
+    for row in report.never_right:
+        reason = row.correctness.why
+        key = (row.target, row.device, row.correctness.verdict, reason)
+        found.setdefault(key, Group(aspect="correctness", why=reason, rows=[])).rows.append(row)
+    return list(found.values())
+
+
 def drift(report: Report) -> list[dict[str, Any]]:
     """Reference drift: per environment, workload and device, every reference's bits against the baseline's."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -245,6 +256,7 @@ def render_page(report: Report) -> str:
         details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
         style=Markup(style), script=Markup(script), style_hash=csp_hash(style), script_hash=csp_hash(script),
         moved=groups[:MOVED_SHOWN], moved_left=groups[MOVED_SHOWN:],
+        never_right=never_right_groups(report), never_right_shown=NEVER_RIGHT_SHOWN,
         drift=drifts, drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
         method=method_items(report), environments=report.evidence.run.environments, verdicts=model.VERDICTS,
         row_environments=list(dict.fromkeys(row.environment for row in report.rows)),

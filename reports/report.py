@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from harness import errors
+from harness.inside import protocol
 from harness.records import Cell, Outcome
 from reports import model
 from reports.attribution import attribute
 from reports.commands import matrix_command
-from reports.compare import KERNEL, compare
+from reports.compare import KERNEL, compare, is_control
+from reports.correctness import FAILED
 from reports.differences import (
     BuildDifference,
     Confounder,
@@ -24,7 +26,7 @@ from reports.differences import (
 )
 from reports.evidence import Evidence
 from reports.fastp import fast_p
-from reports.latency import Rows, group_launches
+from reports.latency import STOPPED, Rows, group_launches
 from reports.model import Comparison, FastP
 
 
@@ -34,6 +36,7 @@ class Version:
 
     id: str
     baseline: bool
+    control: bool
     asked: str
     torch: str | None
     cuda_build: str | None
@@ -59,9 +62,10 @@ class CellState:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Something that was attempted and did not work, with the end of what it printed."""
+    """Something that was attempted and did not work in each of `places`, with the end of what it printed."""
 
     where: str
+    places: list[str]
     status: str
     message: str
     log_excerpt: str
@@ -72,6 +76,7 @@ class Report:
     evidence: Evidence
     rows: list[Comparison]
     moved: list[Comparison]
+    never_right: list[Comparison]
     versions: list[Version]
     confounders: list[Confounder]
     cells: list[CellState]
@@ -95,6 +100,7 @@ def build_report(evidence: Evidence) -> Report:
         evidence=evidence,
         rows=rows,
         moved=moved,
+        never_right=never_right(rows),
         versions=versions,
         confounders=confounders(evidence),
         cells=cells,
@@ -114,11 +120,37 @@ def counts(verdicts: Iterable[str]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in model.VERDICTS if found[verdict]}
 
 
+def correctness_moved(row: Comparison) -> bool:
+    judged = row.correctness
+    return judged.verdict in model.MOVED and not (judged.verdict == model.BROKEN and judged.baseline.status in FAILED)
+
+
+def latency_moved(row: Comparison) -> bool:
+    """What has no times here, and for its own failure had none in the baseline, did not move."""
+    timed = row.latency
+    return timed.verdict in model.MOVED and not (
+        timed.verdict == model.BROKEN and timed.baseline.status in STOPPED
+    )
+
+
+def never_right(rows: list[Comparison]) -> list[Comparison]:
+    """Kernels' rows whose target and workload are wrong or broken in every version, the baseline included."""
+    found: dict[tuple[str, str, str], list[Comparison]] = {}
+    for row in rows:
+        if row.kind == KERNEL and not row.alone and not row.control:
+            found.setdefault((row.target, row.workload, row.device), []).append(row)
+    return [
+        group[0] for group in found.values()
+        if all(row.correctness.verdict == model.FAILING or {row.correctness.baseline.status,
+               row.correctness.this.status} <= STOPPED for row in group)
+    ]
+
+
 def has_moved(row: Comparison) -> bool:
     """A verdict that moved, or a reference that moved under a kernel that did not."""
     if row.alone:
         return row.correctness.verdict in (model.BROKEN, model.FAILING)
-    if row.correctness.verdict in model.MOVED or row.latency.verdict in model.MOVED:
+    if correctness_moved(row) or latency_moved(row):
         return True
     return any(finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
                for finding in row.findings)
@@ -127,10 +159,11 @@ def has_moved(row: Comparison) -> bool:
 def significance(row: Comparison) -> tuple[float, ...]:
     """Sort key, most significant first: worse outputs, then other outputs that moved, kernels before references, slower
     before faster, the smaller q, the larger change."""
-    worse_output, worse_time = row.correctness.verdict in model.WORSE, row.latency.verdict in model.WORSE
+    worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
+    worse_time = row.latency.verdict in model.WORSE and (row.alone or latency_moved(row))
     q = row.latency.q_value if row.latency.q_value is not None else 1.0
     change = abs(math.log(row.latency.ratio)) if row.latency.ratio else 0.0
-    moved = row.correctness.verdict in model.MOVED
+    moved = correctness_moved(row)
     return (not worse_output, not moved, row.kind != KERNEL, not worse_time, q, -change)
 
 
@@ -140,6 +173,7 @@ def _version(evidence: Evidence, name: str) -> Version:
     return Version(
         id=name,
         baseline=name == evidence.run.baseline,
+        control=is_control(evidence, name),
         asked=f"PyTorch {record.torch}, CUDA {record.cuda}, Python {record.python}" if record else "not recorded",
         torch=seen.torch if seen else None,
         cuda_build=seen.torch_cuda if seen else None,
@@ -179,28 +213,37 @@ def failures(evidence: Evidence) -> list[Failure]:
     """Environments, builds, validations and launches that did not work, first causes before what followed."""
     found: dict[tuple[str, str, str], Failure] = {}
 
-    def add(where: str, outcome: Outcome) -> None:
+    def add(what: str, place: str, outcome: Outcome) -> None:
+        """One entry for all places, inputs and environments, where the same thing failed with the same message."""
         if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
-            key = (where, outcome.status, outcome.message)
-            found.setdefault(key, Failure(
-                where=where, status=outcome.status, message=outcome.message, log_excerpt=outcome.log_excerpt
+            key = (what, outcome.status, outcome.message)
+            entry = found.setdefault(key, Failure(
+                where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt=outcome.log_excerpt
             ))
+            if place not in entry.places:
+                entry.places.append(place)
+            if outcome.log_excerpt and not entry.log_excerpt:
+                found[key] = replace(entry, log_excerpt=outcome.log_excerpt)
 
     for environment in evidence.environments.values():
-        add(environment.id, environment)
+        add(environment.id, environment.id, environment)
     for build in evidence.builds.values():
-        add(f"build of {build.kernel} ({build.device}) in {build.environment}", build)
+        add(f"build of {build.kernel} ({build.device})", f"build in {build.environment}", build)
     for cell_id, record in evidence.validations.items():
-        add(cell_id, record)
+        on = f"on {record.workload} ({record.device})"
+        add(f"{record.kernel} {on}", cell_id, record)
         for recipe in record.recipes:
             for target in recipe.targets:
-                add(f"{cell_id}, {target.target} on {recipe.recipe} inputs", target)
+                name = record.kernel if target.target == protocol.KERNEL else target.target
+                add(f"{name} {on}", f"{cell_id}, {target.target} on {recipe.recipe} inputs", target)
     for launches in evidence.launch_records.values():
         for launch in launches:
             where = f"{launch.environment}/{launch.kernel}/{launch.device}"
-            add(f"launch {launch.index} of {where}", launch)
+            add(f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch)
             for timing in launch.timings:
-                add(f"timing of {timing.target} on {timing.workload} in {where}", timing)
+                name = launch.kernel if timing.target == protocol.KERNEL else timing.target
+                add(f"{name} on {timing.workload} ({launch.device})",
+                    f"timing of {timing.target} on {timing.workload} in {where}", timing)
     return list(found.values())
 
 
@@ -215,7 +258,12 @@ def _number(count: int, noun: str) -> str:
 def headline(versions: list[Version], rows: list[Comparison]) -> str:
     """The verdict in one sentence: the worst that is certain, then what could not be told."""
     base = next((version for version in versions if version.baseline), None)
-    others = [version for version in versions if not version.baseline]
+    others = [version for version in versions if not version.baseline and not version.control]
+    controls = [row for row in rows if row.control]
+    control = f"A/A control: {sum(map(has_moved, controls))} of {len(controls)} moved" if controls else ""
+    if base is not None and control and not others:
+        return f"{name_of(base)} against itself: {control}."
+    rows = [row for row in rows if not row.control]
     if base is None or not others:
         names = ", ".join(name_of(version) for version in versions)
         wrong = sum(row.correctness.verdict in (model.FAILING, model.BROKEN) for row in rows)
@@ -241,18 +289,22 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
     for aspect in ("correctness", "latency"):
         undecided = sum(getattr(row, aspect).verdict == model.UNDECIDED for row in rows)
         parts += [f"{aspect} undecided in {undecided} of {_number(len(rows), 'comparison')}"] if undecided else []
-    return where + "; ".join(part for part in parts if part) + "."
+    return where + "; ".join(part for part in [*parts, control] if part) + "."
 
 
 # Short enough for one sentence; the badges below it use the words of the verdicts.
 PHRASES = {
     model.BROKEN: "broken", model.REGRESSED: "newly wrong", model.NO_LONGER_SUPPORTED: "no longer supported",
-    model.FAILING: "wrong as before", model.FIXED: "fixed", model.NEWLY_SUPPORTED: "newly supported",
+    "still_broken": "broken as before", model.FAILING: "wrong as before", model.FIXED: "fixed",
+    model.NEWLY_SUPPORTED: "newly supported",
 }
 
 
 def _part(rows: list[Comparison], noun: str) -> str:
-    found = Counter(row.correctness.verdict for row in rows)
+    found = Counter(
+        "still_broken" if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
+        else row.correctness.verdict for row in rows
+    )
     said = [f"{found[word]} {phrase}" for word, phrase in PHRASES.items() if found[word]]
     for verdict, word in ((model.REGRESSED, "slower"), (model.IMPROVED, "faster")):
         ratios = [row.latency.ratio for row in rows if row.latency.verdict == verdict and row.latency.ratio]

@@ -71,6 +71,7 @@ class Spec:
     samples: int = 5
     spread: float = 0.009
     mode: str = "matrix"
+    busy: float = 0.02  # share of the machine that other processes used around every launch
     min_effect: float = 0.01
     cases: dict[tuple[str, str, str], Case] = field(default_factory=dict)  # environment, target, workload ("*": any)
     builds: dict[str, Outcome] = field(default_factory=dict)  # by environment
@@ -206,7 +207,7 @@ def launch_record(spec: Spec, environment: str, kernel: str, index: int, generat
     return LaunchRecord(
         status="ok", environment=environment, kernel=kernel, device=spec.device, key=sha(environment, kernel, index),
         index=index, position=index, started_utc="2025-01-01T00:10:00+00:00", duration_s=4.2, threads=2,
-        load=Load(load_average=0.4, busy_share_others=0.02, cpu_mhz=2900.0, steal_share=0.0), timings=timings,
+        load=Load(load_average=0.4, busy_share_others=spec.busy, cpu_mhz=2900.0, steal_share=0.0), timings=timings,
     )
 
 

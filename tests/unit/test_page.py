@@ -14,7 +14,7 @@ from harness.records import Fallback, Outcome
 from reports.evidence import load_evidence
 from reports.formats import strip, time_text
 from reports.page import SERVER_ROWS, csp_hash, render_page
-from reports.report import Report, build_report
+from reports.report import Report, build_report, exit_codes
 from tests.unit.synthetic import BASE, NEXT, Case, Spec, write_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'<svg onload=alert(2)>{{ 7*7 }}"
@@ -112,6 +112,59 @@ def test_what_moved_comes_first_and_says_why(tmp_path: Path) -> None:
     first_screen = render_page(report).partition("<main>")[0]
     assert "1 newly wrong" in first_screen and "slower by up to 3" in first_screen
     assert first_screen.index("attention_scalar") < first_screen.index(">math<")
+
+
+def test_moved_rows_show_their_command_on_the_first_screen(tmp_path: Path) -> None:
+    report = report_of(tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)}))
+    first_screen = render_page(report).partition("<main>")[0]
+    command = "nox -s matrix -- --kernel attention_scalar --workload seed-fp16 --device cpu"
+    assert f'<code class="repro">{command}</code>' in first_screen
+
+
+@pytest.mark.parametrize("case", [
+    Case(passed=0), Case(status="crashed", message="it died"), Case(status="wrong", message="wrong shape"),
+])
+def test_a_kernel_that_was_always_wrong_did_not_move(tmp_path: Path, case: Case) -> None:
+    cases = {(name, "kernel", "seed-fp16"): case for name in (BASE, NEXT)}
+    report = report_of(tmp_path, Spec(cases=cases))
+    assert not report.moved
+    assert [row.workload for row in report.never_right] == ["seed-fp16"]
+    first_screen = render_page(report).partition("<main>")[0]
+    assert first_screen.index("Wrong or broken in every version") < first_screen.index(report.never_right[0].id)
+    assert not exit_codes(report, frozenset({"correctness", "latency"}))
+    places = [failure.places for failure in report.failures if failure.status == case.status]
+    assert len(places) == (1 if case.message else 0) and all(len(found) > 1 for found in places)
+
+
+def test_a_kernel_right_in_one_version_was_not_always_wrong(tmp_path: Path) -> None:
+    other = "torch2.4.0-cu121-py311"
+    cases = {(name, "kernel", "seed-fp16"): Case(passed=0) for name in (BASE, NEXT)}
+    report = report_of(tmp_path, Spec(environments=(BASE, other, NEXT), cases=cases))
+    assert not report.never_right and "every version" not in render_page(report)
+
+
+def test_controls_have_their_own_clause(tmp_path: Path) -> None:
+    replica = f"{BASE}-r1"
+    report = report_of(tmp_path, Spec(environments=(BASE, replica, NEXT), cases={
+        (NEXT, "kernel", "seed-fp16"): Case(passed=19)}, min_effect=0.05))
+    assert report.headline.startswith("From PyTorch 2.1.0+cu121 to 2.5.0+cu121: of 2 kernel rows, 1 newly wrong")
+    assert report.headline.endswith("A/A control: 0 of 6 moved.")
+    assert '<span class="role">A/A control</span>' in render_page(report)
+
+
+def test_a_busy_machine_is_a_confounder(tmp_path: Path) -> None:
+    report = report_of(tmp_path, Spec(busy=0.45))
+    assert [item.statement for item in report.confounders] == [
+        "the machine was busy: other processes used 45% of it during 20 of 20 launches; latency is less certain"
+    ]
+
+
+def test_an_index_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
+    fallback = Fallback(subject=NEXT, wanted="https://one.example", got="https://two.example",
+                        reason="https://one.example/torch/ cannot be reached: [Errno -2] Name or service not known")
+    first_screen, _, rest = render_page(report_of(tmp_path, Spec(fallbacks=(fallback,)))).partition("<main>")
+    assert "wheels from https://two.example, because https://one.example cannot be reached<" in first_screen
+    assert "Errno" not in first_screen and "Errno" in rest
 
 
 def test_fallbacks_stand_at_the_top(tmp_path: Path) -> None:
