@@ -36,12 +36,7 @@
 // 108 settings stay within 2^-11 (fp16), 2^-8 (bf16) and 3e-6 (fp32) of a row's largest value from
 // float64, plus 2e-6 for the half types, and give the same bits whatever shared memory held before.
 // racecheck is silent on the seed, and finds a hazard once any one block barrier of policy 2 or 5 is taken
-// out. Two blocks fit an SM; at the larger shape L1 and shared memory are 81% busy. Microseconds of one
-// call, caches emptied before it, medians of two processes, for [batch, heads, seq_len, head_dim]:
-//                             seed   flash   cudnn   efficient   math
-//   1 x 8 x 512 x 64 fp16     38.7    13.8    10.9        26.5   80.3
-//   2 x 16 x 1024 x 64 fp16    391    36.6    26.4        76.8    586
-//   1 x 8 x 512 x 64 fp32     40.2       -       -        61.2   65.6
+// out.
 #include "attention_scalar.h"
 
 #include <cuda_bf16.h>
