@@ -29,13 +29,10 @@ CRASHED: Final = "crashed"  # the process died by a signal, or raised
 TIMED_OUT: Final = "timed_out"
 BROKEN: Final = "broken"  # the environment is not the one that was asked for, or could not be made
 NOT_RUN: Final = "not_run"  # something before it failed, or the machine lacks what it needs
-STATUSES = (OK, WRONG, UNSUPPORTED, BUILD_FAILED, CRASHED, TIMED_OUT, BROKEN, NOT_RUN)
 
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 RECIPES = ("independent", "shared_qkv", "large_logits")
-SDPA_REFERENCES = ("flash", "math", "efficient", "cudnn", "default")
 KERNEL = "kernel"  # the target's name of the code under test
 MODEL = "model"  # the reference of a problem file: its own ``Model``
 TRUTH = "truth"
