@@ -91,6 +91,13 @@ def pins(session: nox.Session) -> None:
 
 
 @nox.session
+def images(session: nox.Session) -> None:
+    """The container images: list, build, check, remove; `base` makes one from Debian's packages."""
+    install(session)
+    session.run("python", "-m", "harness", "images", *session.posargs)
+
+
+@nox.session
 def doctor(session: nox.Session) -> None:
     """What this machine has and lacks, and what to do about it."""
     install(session)

@@ -1,4 +1,5 @@
-"""Fail unless a summary.json names both shipped versions as observed inside, and holds every shipped cell."""
+"""Fail unless a summary.json names both shipped versions as observed inside, holds every shipped cell, and names the
+executor that was expected."""
 
 import json
 import sys
@@ -11,6 +12,8 @@ matrix = yaml.safe_load(Path("matrix.yaml").read_text(encoding="utf-8"))
 observed = {environment["torch"].partition("+")[0] for environment in summary["environments"]}
 wanted = {environment["torch"] for environment in matrix["environments"]}
 assert observed == wanted, f"observed {observed}, wanted {wanted}"
+executor = summary["run"]["executor"]
+assert executor == sys.argv[2], f"ran by {executor}, expected {sys.argv[2]}"
 
 short = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 cells = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -25,12 +26,18 @@ def _parser() -> Parser:
     pins = verbs.add_parser("pins", parents=[shared], help="resolve docker/pins/ again")
     pins.add_argument("--missing", action="store_true", help="only the files that do not exist")
     verbs.add_parser("doctor", parents=[shared], help="what this machine has and lacks")
+    images = verbs.add_parser("images", parents=[shared], help="the container images: list, build, check, remove, base")
+    images.add_argument("action", choices=["list", "build", "check", "remove", "base"], nargs="?", default="list")
+    images.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
+    images.add_argument("--all", action="store_true", help="remove: also those that this matrix uses, and bases")
+    images.add_argument("--strict", action="store_true", help="refuse every fallback")
     schema = verbs.add_parser("schema", help="the JSON Schema of matrix.yaml")
     schema.add_argument("--write", type=Path, metavar="FILE")
     return parser
 
 
 def _print_plan(plan: Plan) -> None:
+    print(f"executor: {plan.facts.executor_reason}")
     print(
         f"baseline {plan.baseline}; {len(plan.cells)} cells; {len(plan.launches)} launches; "
         f"{plan.threads} threads; plan {plan.digest[:12]}"
@@ -72,6 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
         command=(*command, *(["--", *given] if given else [])),
         strict=arguments.strict,
         fresh=arguments.fresh,
+        executor=arguments.executor,
+        base_image=arguments.base_image,
     )
     if arguments.list:
         _print_plan(make_plan(options, selection, write_pins=False).plan)
@@ -119,6 +128,18 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return INFRASTRUCTURE if any(check.needed and not check.ok for check in checks) else 0
 
 
+def _images(arguments: argparse.Namespace) -> int:
+    from harness.imaging import run_images
+
+    return run_images(
+        arguments.action,
+        arguments.matrix,
+        base_image=arguments.base_image,
+        every=arguments.all,
+        strict=arguments.strict,
+    )
+
+
 def _schema(arguments: argparse.Namespace) -> int:
     from harness.inside import protocol
     from harness.matrix import json_schema
@@ -133,7 +154,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str]) -> int:
     """Exit code: 0 done, 64 bad input, 30 infrastructure, 20 a build failed."""
-    verbs = {"matrix": _run, "eval": _run, "pins": _pins, "doctor": _doctor, "schema": _schema}
+    verbs = {"matrix": _run, "eval": _run, "pins": _pins, "doctor": _doctor, "images": _images, "schema": _schema}
     try:
         arguments = _parser().parse_args(argv)
         arguments.given = _without_plumbing(argv[1:])
@@ -145,9 +166,16 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:  # `--list | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the buffer has nowhere to go
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        where = error.filename or "a temporary file"
+        print(f"cannot go on: {where}: {error.strerror}\n  remedy: free some space; then start the same command again: "
+              "what was finished is kept", file=sys.stderr)  # fmt: skip
+        return INFRASTRUCTURE
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+        print("interrupted; the same command goes on from here", file=sys.stderr, flush=True)
+        os._exit(130)  # threads that wait for what was ended have nothing left to say
 
 
 def _without_plumbing(words: list[str]) -> list[str]:

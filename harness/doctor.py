@@ -6,10 +6,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.executors.choosing import choose_here
 from harness.indexes import probe_index
 from harness.interpreters import installed
 from harness.matrix import PYPI, Matrix
-from harness.tools import cache_folder, cpu_model, cuda_compiler, gpus, host_compiler, output_of, physical_cores
+from harness.tools import cache_folder, cpu_model, cuda_compiler, gpus, host_compiler, physical_cores
 
 GIB = 2**30
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
@@ -76,15 +77,30 @@ def check_gpu() -> Check:
     )
 
 
-def check_engine() -> Check:
-    version = output_of(["docker", "version", "--format", "{{.Server.Version}}"], timeout_s=5)
-    return Check(
-        name="container engine",
-        ok=version is not None,
-        needed=False,
-        found=f"Docker {version.strip()}" if version else "none that answers",
-        remedy="not used by this version: environments are virtual environments",
-    )
+def check_executor(matrix: Matrix) -> list[Check]:
+    """What `--executor auto` would choose, and why."""
+    bases = list(dict.fromkeys(environment.base_image for environment in matrix.environments))
+    choice = choose_here("auto", bases, len(gpus()))
+    checks = [
+        Check(
+            name="containers",
+            ok=choice.executor == "docker",
+            needed=False,
+            found=choice.reason,
+            remedy=f"environments are virtual environments, which confine nothing; for containers {choice.remedy}",
+        )
+    ]
+    if choice.facts is not None and gpus():
+        checks.append(
+            Check(
+                name="GPUs in containers",
+                ok=bool(choice.facts.gpus),
+                needed=False,
+                found=choice.facts.gpus or "the engine cannot hand them over",
+                remedy="install NVIDIA's container toolkit: nvidia-ctk runtime configure --runtime=docker",
+            )
+        )
+    return checks
 
 
 def check_disk(matrix: Matrix) -> Check:
@@ -139,7 +155,7 @@ def examine(matrix: Matrix, root: Path) -> list[Check]:
         check_compiler(),
         check_nvcc(),
         check_gpu(),
-        check_engine(),
+        *check_executor(matrix),
         check_disk(matrix),
         *check_indexes(matrix),
         check_pins(matrix, root),

@@ -56,3 +56,12 @@ class InfrastructureError(HarnessError):
     """The machine, a package index or a tool does not do what is needed."""
 
     code = INFRASTRUCTURE
+
+
+class Unrecorded(InfrastructureError):
+    """What went on ended through no fault of its own: nothing of it may be recorded, and the run stops."""
+
+
+class Interrupted(Unrecorded):
+    def __init__(self) -> None:
+        super().__init__("interrupted", "the same command goes on from here")

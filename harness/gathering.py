@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from harness.executors.venv import inside_digest
+from harness.executors.choosing import Choice, Wanted, choose_here
+from harness.executors.docker import EngineFacts
+from harness.executors.images import base_identity
+from harness.executors.proving import inside_digest
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.interpreters import find_interpreter
@@ -16,8 +21,6 @@ from harness.records import Device
 from harness.steps.building import kernel_files, missing_source
 from harness.tools import cache_folder, gpus, host_facts, physical_cores
 
-VENV_REASON = "virtual environments: this version has no other executor"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -27,6 +30,8 @@ class Options:
     command: tuple[str, ...]
     strict: bool = False
     fresh: bool = False
+    executor: Wanted = "auto"
+    base_image: str | None = None
 
     @property
     def root(self) -> Path:
@@ -40,6 +45,7 @@ class Prepared:
     matrix: Matrix
     text: str
     plan: Plan
+    choice: Choice
     sources: dict[str, dict[Device, list[str]]]
 
 
@@ -56,19 +62,19 @@ def folder_files(matrix: Matrix, root: Path) -> dict[str, list[str]]:
 def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Prepared:
     """The plan for this machine. With `write_pins`, missing pin files are resolved and written."""
     matrix, text = load_matrix(options.matrix_path)
+    if options.base_image:
+        matrix = matrix.with_base(options.base_image)
     root = options.root
+    choice = choose_here(options.executor, [e.base_image for e in matrix.environments], len(gpus()))
     files = folder_files(matrix, root)
     indexes, reasons = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=options.strict)
     facts = Facts(
-        executor="venv",
-        executor_reason=VENV_REASON,
+        executor=choice.executor,
+        executor_reason=choice.reason,
         indexes=indexes,
         index_reasons=reasons,
-        interpreters={e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.environments},
+        **_place(matrix, choice),
         inside_sha256=inside_digest(),
-        host=host_facts(),
-        threads=physical_cores(),
-        gpus=len(gpus()),
     )
     draft = plan_run(matrix, selection, facts, files)
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
@@ -93,4 +99,43 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     facts = replace(
         facts, pins_sha256=pins, sources_sha256={name: protocol.sha256_file(str(root / name)) for name in sorted(named)}
     )
-    return Prepared(matrix=matrix, text=text, plan=plan_run(matrix, selection, facts, files), sources=sources)
+    plan = plan_run(matrix, selection, facts, files)
+    return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
+
+
+def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
+    """Those of the facts that depend on where the environments live."""
+    if choice.engine is None or choice.facts is None:
+        return {
+            "interpreters": {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.environments},
+            "host": host_facts(),
+            "threads": physical_cores(),
+            "gpus": len(gpus()),
+        }
+    engine = choice.facts
+    return {
+        "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.environments},
+        "engine": {"version": engine.version, "system": engine.system},
+        "host": engine_host(engine),
+        "threads": physical_cores() if engine.local else engine.processors,
+        "gpus": (len(gpus()) if engine.local else 1) if engine.gpus else 0,
+    }
+
+
+def engine_host(engine: EngineFacts) -> dict[str, str]:
+    """`host_facts` of the machine that the cells run on. Its compilers do not matter: an image brings its own."""
+    inside = {"compiler": "the image's", "nvcc": "the image's"}
+    if engine.local:
+        facts = host_facts() | inside
+        return facts if engine.gpus else facts | {"gpus": "none that a container could see"}
+    return {
+        "machine": hashlib.sha256(("kernel-matrix:" + engine.machine).encode()).hexdigest()[:12],
+        "architecture": engine.architecture,
+        "cpu": "the engine's",
+        "cores": str(engine.processors),
+        "memory_gib": str(round(engine.memory_bytes / 2**30)),
+        "kernel": engine.kernel,
+        "system": engine.system,
+        "gpus": "those of the engine's machine" if engine.gpus else "none that a container could see",
+        **inside,
+    }

@@ -170,9 +170,14 @@ class Timing(Model):
 
 
 class Limits(Model):
+    """What a process may use. Time is limited everywhere; the rest where cells are containers."""
+
     build_s: float = Field(default=900, gt=0)
     validation_s: float = Field(default=900, gt=0)
     launch_s: float = Field(default=600, gt=0)
+    memory_gib: float | None = Field(default=None, gt=0, description="default: 45% of the engine's machine")
+    processes: int = Field(default=1024, ge=32, description="and threads")
+    output_gib: float = Field(default=2.0, gt=0, description="what it may leave in its folder, which is in memory")
 
 
 class Matrix(Model):
@@ -231,6 +236,11 @@ class Matrix(Model):
             return True
         same = [other for other in self.environments if other.torch == self.baseline]
         return bool(same) and same[0] is environment
+
+    def with_base(self, base_image: str) -> Matrix:
+        """The same on another container base."""
+        changed = [environment.model_copy(update={"base_image": base_image}) for environment in self.environments]
+        return self.model_copy(update={"environments": changed})
 
     @property
     def baseline_environment(self) -> Environment:

@@ -51,7 +51,8 @@ def run_options() -> Parser:
     """A parent parser. Each command ignores what only the other acts on."""
     options = Parser(add_help=False)
     options.add_argument("--list", action="store_true", help="print the plan and do nothing else")
-    options.add_argument("--executor", choices=["auto", "venv"], default="auto")
+    options.add_argument("--executor", choices=["auto", "docker", "venv"], default="auto", help="default: auto")
+    options.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
     options.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
     options.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
     options.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")

@@ -165,3 +165,11 @@ def ensure_pins(
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True
+
+
+def index_options(environment: PlannedEnvironment) -> list[str]:
+    """uv's options for where an environment's wheels come from: PyPI, and its own index first where it has one."""
+    if environment.index == PYPI:
+        return ["--default-index", PYPI]
+    # Hashes fix the bytes, so it does not matter which index a version is found on.
+    return ["--default-index", PYPI, "--index", environment.index, "--index-strategy", "unsafe-best-match"]

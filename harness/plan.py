@@ -54,6 +54,8 @@ class Facts:
     host: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
     gpus: int = 0
+    bases: Mapping[str, str] = field(default_factory=dict)  # base image to its digest, where cells are containers
+    engine: Mapping[str, str] = field(default_factory=dict)  # what runs the containers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,6 +353,8 @@ def plan_digest(plan: Plan, matrix: Matrix) -> str:
             "timing": dict(plan.timing),
             "tolerances": dict(plan.tolerances),
             "executor": facts.executor,
+            "bases": dict(facts.bases),
+            "engine": dict(facts.engine),
             "interpreters": dict(facts.interpreters),
             "pins": dict(facts.pins_sha256),
             "sources": dict(facts.sources_sha256),

@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
+from harness.logs import CappedLog
+
 MARK = "KERNEL_MATRIX_CHILD"
 LOG_EXCERPT_BYTES = 4000
+READ_BYTES = 1 << 20  # the most that a pipe holds
+LOOK_S = 0.05  # between looks at a silent child
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -32,28 +39,40 @@ PASSED_ON = (
     "SSL_CERT_FILE",
 )
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
+_starting = threading.Lock()
+_running: set[int] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a process ended. `returncode` is negative for a signal; `timed_out` means that it was killed at its limit."""
+    """How a process ended; `how` says it of one that gave no result.
+
+    `returncode` is negative for a signal; `timed_out` means that it was killed at its time limit; `killed_by` names
+    another limit that it ran into, such as "its memory limit of 8 GiB".
+    """
 
     returncode: int
     timed_out: bool
     duration_s: float
     log: str
+    killed_by: str = ""
 
     @property
     def how(self) -> str:
         if self.timed_out:
             return f"killed at its limit of {self.duration_s:.0f} s"
+        if self.killed_by:
+            return f"killed at {self.killed_by}"
         if self.returncode < 0:
             try:
                 name = signal.Signals(-self.returncode).name
             except ValueError:
                 name = f"signal {-self.returncode}"
             return f"died by {name}"
+        if self.returncode == 0:
+            return "exited with 0 before it gave a result"
         return f"exited with {self.returncode}"
 
 
@@ -69,9 +88,14 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _die_with_parent() -> None:
-    """In the child, before exec: a harness that is killed takes its children along (prctl(2))."""
+def _prepare() -> None:
+    """In the child, before exec (prctl(2)).
+
+    A harness that is killed takes its children along. A descendant whose parent ends becomes the child's, and when
+    that ends the harness's own: `_kill_orphans` finds it there, whatever it did to its session and environment.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
@@ -84,7 +108,34 @@ def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return text if whole else "[...]\n" + text.partition("\n")[2]
+    return text if whole else "[...]\n" + (text.partition("\n")[2] or text)
+
+
+def _take(pipe: IO[bytes], log: CappedLog) -> bool:
+    """Move what is in the pipe now to the log; False once nobody can write to it."""
+    data = pipe.read(READ_BYTES)
+    log.write(data or b"")
+    return data != b""
+
+
+def _wait(child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, timeout_s: float) -> bool:
+    """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time."""
+    deadline = time.monotonic() + timeout_s
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    is_open = True
+    while child.poll() is None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return False
+        pause_s = min(left_s, LOOK_S)
+        if is_open:
+            poll.poll(pause_s * 1000)
+            is_open = _take(pipe, log)
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output, and may run on
+                child.wait(pause_s)
+    return True
 
 
 def _kill_marked(mark: str) -> None:
@@ -103,32 +154,70 @@ def _kill_marked(mark: str) -> None:
         time.sleep(0.05)
 
 
+def _kill_orphans() -> None:
+    """Kill what children that have ended left to us. No other child of ours is in a session that is not ours."""
+    with _starting:
+        for _ in range(20):
+            orphans = [
+                process
+                for process in psutil.Process().children()
+                if process.pid not in _running and _session(process.pid) != os.getsid(0)
+            ]
+            if not orphans:
+                return
+            for process in orphans:
+                with contextlib.suppress(psutil.Error, OSError):
+                    process.kill()
+            psutil.wait_procs(orphans, timeout=1)  # their children are ours then
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return os.getsid(0)
+
+
 def run_child(
     command: Sequence[str], *, cwd: Path, log: Path, timeout_s: float, environment: Mapping[str, str]
 ) -> Ended:
-    """Run a command in its own session, its output in `log`, and leave no descendant behind."""
+    """Run a command in its own session, its output added to `log`, and leave no descendant behind."""
     mark = uuid.uuid4().hex
-    log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     timed_out = False
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            list(command),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=clean_environment({**environment, MARK: mark}),
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
+    with CappedLog(log) as kept:
+        with _starting:
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            child = subprocess.Popen(
+                list(command),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                env=clean_environment({**environment, MARK: mark}),
+                start_new_session=True,
+                preexec_fn=_prepare,
+            )
+            _running.add(child.pid)
+        assert child.stdout is not None
+        os.set_blocking(child.stdout.fileno(), False)
         try:
-            child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            timed_out = True
+            timed_out = not _wait(child, child.stdout, kept, timeout_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            _running.discard(child.pid)
             _kill_marked(mark)
+            _kill_orphans()
+            with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
+                _take(child.stdout, kept)
     return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=time.monotonic() - started, log=tail(log))
+
+
+def end_descendants() -> None:
+    """Kill every child of this process, and theirs."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.kill()

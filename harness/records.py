@@ -10,7 +10,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Status = Literal["ok", "wrong", "unsupported", "build_failed", "crashed", "timed_out", "broken", "not_run"]
+Status = Literal[
+    "ok", "wrong", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
+]
 Device = Literal["cpu", "cuda"]
 # The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
 BINDING_OBJECT = "attention_binding.o"
@@ -44,6 +46,19 @@ class Gpu(Record):
     driver: str
 
 
+class Confinement(Record):
+    """What the process could reach, as it found out itself."""
+
+    user_id: int
+    no_new_privileges: bool
+    seccomp: int = Field(description="0 none, 1 strict, 2 a filter")
+    capabilities: str = Field(description="effective set, as in /proc/self/status; all zeros: none")
+    networks: list[str] = Field(description="network interfaces; only lo: none")
+    root_writable: bool = Field(description="whether the root file system is mounted for writing")
+    memory_bytes: int | None = Field(description="limit of its control group; None: none, or unknown")
+    processes: int | None
+
+
 class Observation(Record):
     """What the environment says of itself, from inside."""
 
@@ -64,6 +79,9 @@ class Observation(Record):
     libc: str
     gpus: list[Gpu]
     settings: dict[str, str] = Field(description="PyTorch's switches that change numbers, such as allow_tf32")
+    compiler: str = Field(default="", description="first line of the C++ compiler's --version")
+    nvcc: str = Field(default="", description="last line of nvcc's --version; empty where there is none")
+    confinement: Confinement | None = None
 
 
 class EnvironmentRecord(Outcome):
@@ -74,6 +92,7 @@ class EnvironmentRecord(Outcome):
     replica: int
     index: str = Field(description="package index the wheels really came from")
     executor: str
+    image: str = Field(default="", description="digest of the container image's configuration")
     key: str = Field(description="digest of all that determines the environment")
     pins: dict[str, str] = Field(description="package to version, from the pin file")
     pins_sha256: str
@@ -309,6 +328,7 @@ class RunRecord(Record):
     quick: bool
     executor: str
     executor_reason: str
+    engine: dict[str, str] = Field(default={}, description="the container engine, where one ran the cells")
     host: dict[str, str]
     baseline: str
     environments: list[str]

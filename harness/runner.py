@@ -7,20 +7,21 @@ unchanged is taken from the run that holds it, and an unchanged run ends at once
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 
 from harness.crossing import cross
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE
-from harness.executors.venv import VenvExecutor, environment_key
+from harness.executors.choosing import make_executor
+from harness.executors.proving import environment_record
 from harness.gathering import Options, Prepared, make_plan
 from harness.inside import protocol
-from harness.interpreters import find_interpreter
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment, Selection
 from harness.progress import Display
 from harness.records import BuildRecord, Cell, EnvironmentRecord, LaunchRecord, RunRecord, ValidationRecord
 from harness.runs import find_run, held, new_run, now_utc, point_latest, stored
+from harness.side_by_side import side_by_side
 from harness.steps.building import build, build_key
 from harness.steps.context import Context
 from harness.steps.launching import launch
@@ -40,6 +41,7 @@ def run_record(options: Options, prepared: Prepared, run: Run) -> RunRecord:
         quick=plan.quick,
         executor=plan.facts.executor,
         executor_reason=plan.facts.executor_reason,
+        engine=dict(plan.facts.engine),
         host=dict(plan.facts.host),
         baseline=plan.baseline,
         environments=[e.id for e in plan.environments],
@@ -65,8 +67,12 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     lock = locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"
     with held(lock, "another process is working on this very run; waiting for it"):
         run = (None if options.fresh else find_run(root, plan.digest)) or new_run(root, plan.digest)
+        if any(environment.status == protocol.BROKEN for environment in run.environments()):
+            # What broke may be mended; environments are compared within a block, so all are timed again.
+            run = new_run(root, plan.digest)
         if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, prepared, run))
+        print(f"executor: {plan.facts.executor_reason}")
         for fallback in plan.fallbacks:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
         codes = _finish(options, prepared, run)
@@ -99,7 +105,7 @@ def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
         matrix=prepared.matrix,
         plan=plan,
         run=run,
-        executor=VenvExecutor(cache, plan.threads),
+        executor=make_executor(prepared.choice, prepared.matrix.limits, plan, options.root, cache),
         sources=prepared.sources,
     )
     total = len(plan.measured) + len(plan.builds) + len(plan.cells) + len(wanted_launches)
@@ -144,9 +150,7 @@ def _prepare_and_build(context: Context, display: Display) -> None:
             )
 
     measured = [environment for environment in plan.environments if environment.id in plan.measured]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for future in [pool.submit(one, environment) for environment in measured]:
-            future.result()
+    side_by_side([partial(one, environment) for environment in measured], workers=2, stop=context.executor.stop)
     for environment in plan.environments:
         if environment.id not in plan.measured:
             _recall_environment(context, environment)
@@ -155,26 +159,12 @@ def _prepare_and_build(context: Context, display: Display) -> None:
 def _recall_environment(context: Context, environment: PlannedEnvironment) -> None:
     """The baseline of an `eval`: not run, its stored records taken where their keys say that they still hold."""
     pins, _ = ensure_pins(context.root, environment, context.matrix)
-    key = environment_key(environment, pins, find_interpreter(environment.spec.python))
+    key = context.executor.key(environment, pins)
     place = context.run.environment_path(environment.id).relative_to(context.run.folder)
     known = next((r for _, r in stored(context.root, place, EnvironmentRecord, key) if r.status == protocol.OK), None)
     if known is None:
-        known = EnvironmentRecord(
-            id=environment.id,
-            torch=environment.spec.torch,
-            cuda=environment.spec.cuda,
-            python=environment.spec.python,
-            replica=environment.spec.replica,
-            index=environment.index,
-            executor=context.executor.name,
-            key=key,
-            pins={},
-            pins_sha256="",
-            prepared_s=None,
-            reused=False,
-            observed=None,
-            status="not_run",
-            message=NO_BASELINE,
+        known = environment_record(
+            environment, executor=context.executor.name, key=key, status="not_run", message=NO_BASELINE
         )
     context.environments[environment.id] = known
     save_record(context.run.environment_path(environment.id), known)
@@ -209,9 +199,8 @@ def _validate(context: Context, display: Display, *, fresh: bool) -> None:
 
     with _device(context):
         for device, workers in (("cpu", CPU_VALIDATIONS), ("cuda", 1)):
-            with ThreadPoolExecutor(workers) as pool:
-                for future in [pool.submit(one, cells) for key, cells in groups.items() if key[0] == device]:
-                    future.result()
+            calls = [partial(one, cells) for key, cells in groups.items() if key[0] == device]
+            side_by_side(calls, workers=workers, stop=context.executor.stop)
     shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
 
 

@@ -90,6 +90,7 @@ def _stopped(row: Comparison) -> Finding:
         "build_failed": "It does not build in this environment",
         "crashed": "It crashes in this environment",
         "timed_out": "It does not finish within its limit in this environment",
+        "killed": "It exceeds a limit in this environment, and is killed",
         "broken": "The environment is not the one that was asked for, so nothing of it was measured",
         "unsupported": "Refused in this environment",
         "ok": "Refused in the baseline, and accepted here",

@@ -13,7 +13,7 @@ from reports import model, statistics
 from reports.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
 
-FAILED = frozenset({"build_failed", "crashed", "timed_out", "broken"})
+FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
 
 
 def target_of(recipe: RecipeResult, target: str) -> TargetResult | None:

@@ -59,11 +59,15 @@ def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str
     flat: dict[tuple[str, str], str] = {("asked for", "status"): record.status}
     for name in ("torch", "cuda", "python", "replica", "index", "executor", "pins_sha256"):
         flat["asked for", name] = _text(getattr(record, name))
+    if record.image:
+        flat["observed", "image"] = record.image
     seen = record.observed
     if seen is None:
         return flat | {("observed", "observation"): record.message or "none"}
-    for name, value in seen.model_dump(exclude={"wheels", "gpus", "settings"}).items():
+    for name, value in seen.model_dump(exclude={"wheels", "gpus", "settings", "confinement"}).items():
         flat["observed", name] = _text(value)
+    if seen.confinement is not None:
+        flat |= {("confinement", name): _text(value) for name, value in seen.confinement.model_dump().items()}
     for number, gpu in enumerate(seen.gpus):
         flat |= {("GPU", f"{number} {name}"): _text(value) for name, value in gpu.model_dump().items()}
     flat |= {("PyTorch setting", name): value for name, value in seen.settings.items()}

@@ -9,6 +9,7 @@ from reports.report import Report
 from reports.statistics import POWER
 
 NO_SANDBOX = ". A virtual environment is no sandbox: kernels ran with this user's rights"
+GIB = 1 << 30
 RULES = {
     "rounding": "largest error against the float64 truth, in units of what correct rounding to the dtype costs on "
                 "that workload; the same yardstick in every environment",
@@ -23,6 +24,29 @@ def _range(values: Iterable[float | None], form: str = "{:.3g}") -> str:
         return "not recorded"
     low, high = form.format(known[0]), form.format(known[-1])
     return low if low == high else f"{low} to {high} (median {form.format(known[len(known) // 2])})"
+
+
+def confinement_items(report: Report) -> list[tuple[str, str]]:
+    """What kernels could reach, as each environment's own process found it; nothing where that was not recorded."""
+    said: dict[str, list[str]] = {}
+    for name, record in report.evidence.environments.items():
+        seen = record.observed.confinement if record.observed else None
+        if seen is None or record.executor == "venv":
+            continue
+        networks = sorted(set(seen.networks) - {"lo"})
+        memory = f"{seen.memory_bytes / GIB:.3g} GiB of memory" if seen.memory_bytes else "memory without limit"
+        words = [
+            "root" if seen.user_id == 0 else f"user {seen.user_id}, not root",
+            f"networks {', '.join(networks)}" if networks else "no network",
+            "no capabilities" if not int(seen.capabilities or "1", 16) else f"capabilities {seen.capabilities}",
+            "no new privileges" if seen.no_new_privileges else "new privileges possible",
+            "a seccomp filter" if seen.seccomp == 2 else "no seccomp filter",
+            "a writable root" if seen.root_writable else "a read-only root file system",
+            memory,
+            f"{seen.processes} processes" if seen.processes else "processes without limit",
+        ]
+        said.setdefault(", ".join(words), []).append(name)
+    return [("Kernels ran as", f"{what} (observed inside {', '.join(names)})") for what, names in said.items()]
 
 
 def method_items(report: Report) -> list[tuple[str, str]]:
@@ -43,6 +67,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Command", " ".join(run.command)),
         ("Run", f"{run.run_id}, {run.created_utc}, plan {run.plan_digest[:12]}" + (", quick" if run.quick else "")),
         ("Executor", f"{run.executor}: {run.executor_reason}" + (NO_SANDBOX if run.executor == "venv" else "")),
+        *confinement_items(report),
         *([("Fallbacks", "; ".join(f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}"
                                    for item in run.fallbacks))] if run.fallbacks else []),
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),

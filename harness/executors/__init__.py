@@ -10,9 +10,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness.inside import protocol
 from harness.plan import PlannedEnvironment
 from harness.process import Ended
 from harness.records import EnvironmentRecord
+
+MOST_RESULT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One verb, for a fresh process of a prepared environment.
+
+    `reads` and `writes` are the files and folders that the request names: an executor whose environments do not see
+    this machine's files takes the first there and brings the second back. A folder in both is shared.
+    """
+
+    environment: str
+    verb: str
+    request: dict[str, Any]
+    scratch: Path  # a folder of its own, removed afterwards
+    log: Path
+    timeout_s: float
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    compiles: bool = False  # whether the verb, or the code under test, runs what it has just written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,16 +45,31 @@ class Answer:
     ended: Ended
 
 
+def read_result(path: Path) -> dict[str, Any] | None:
+    """What a verb wrote; None where there is nothing that can be read. The code under test may have written it."""
+    try:
+        if path.stat().st_size > MOST_RESULT_BYTES:
+            return None
+        value = protocol.read_json(str(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 class Executor(Protocol):
     name: str
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         """Where a prepared environment lies."""
 
+    def key(self, environment: PlannedEnvironment, pins: Path) -> str:
+        """Digest of all that determines an environment. HarnessError where that cannot be known."""
+
     def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
         """Make the environment, or find it made, and prove what it is. A failure is a `broken` record."""
 
-    def run(
-        self, environment: str, verb: str, request: dict[str, Any], *, scratch: Path, log: Path, timeout_s: float
-    ) -> Answer:
-        """Run one verb in a fresh process of a prepared environment, with `scratch` as its working folder."""
+    def run(self, task: Task) -> Answer:
+        """Run a verb to its end. InfrastructureError where the executor itself fails."""
+
+    def stop(self) -> None:
+        """End whatever runs now, in whichever thread: its `run` raises."""

@@ -3,9 +3,10 @@
 import hashlib
 import os
 import platform
+import shutil
 import sys
 
-from . import wheels
+from . import build, confinement, wheels
 
 ABSENT = ""  # of text that a missing torch or numpy cannot give
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
@@ -23,11 +24,21 @@ def observe(request):
         "threads": request["threads"],
         "kernel_release": platform.release(),
         "libc": " ".join(part for part in platform.libc_ver() if part),
+        "compiler": build.compiler_line(os.environ.get("CXX", "c++")),
+        "nvcc": build.compiler_line(nvcc(), last=True) if nvcc() else ABSENT,
+        "confinement": confinement.confinement(),
     }
     result.update(_torch(request["threads"]))
     if request.get("verify"):
         result["damaged"] = wheels.damaged(request["threads"])
     return result
+
+
+def nvcc():
+    """Path of the CUDA compiler that PyTorch's helper would call, or None."""
+    home = os.environ.get("CUDA_HOME")
+    found = shutil.which("nvcc", path=os.path.join(home, "bin")) if home else shutil.which("nvcc")
+    return found or shutil.which("nvcc", path="/usr/local/cuda/bin")
 
 
 def processor():

@@ -27,6 +27,7 @@ UNSUPPORTED: Final = "unsupported"  # PyTorch or the kernel refused the problem,
 BUILD_FAILED: Final = "build_failed"
 CRASHED: Final = "crashed"  # the process died by a signal, or raised
 TIMED_OUT: Final = "timed_out"
+KILLED: Final = "killed"  # at a limit other than time: memory, processes, output
 BROKEN: Final = "broken"  # the environment is not the one that was asked for, or could not be made
 NOT_RUN: Final = "not_run"  # something before it failed, or the machine lacks what it needs
 

@@ -65,10 +65,13 @@ def installed():
 
 
 def recorded_files():
-    """(path, expected digest) of every file that a RECORD has a SHA-256 for."""
+    """(path, expected digest) of every file that a RECORD has a SHA-256 for.
+
+    Not of bytecode, which some wheels bring and installers compile again.
+    """
     for distribution, record in distributions():
         for row in csv.reader(record.splitlines()):
-            if len(row) >= 2 and row[1].startswith("sha256="):
+            if len(row) >= 2 and row[1].startswith("sha256=") and not row[0].endswith(".pyc"):
                 yield str(distribution.locate_file(row[0])), row[1][len("sha256=") :]
 
 

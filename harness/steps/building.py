@@ -9,6 +9,7 @@ from typing import Any
 import filelock
 
 from harness.errors import InputError
+from harness.executors import Task
 from harness.inside import protocol
 from harness.matrix import Kernel
 from harness.plan import PlannedBuild
@@ -107,13 +108,19 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
             "build_dir": str(folder),
             "load": planned.runnable,
         }
+        files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
         answer = context.executor.run(
-            planned.environment,
-            "build",
-            request,
-            scratch=folder.with_name(folder.name + ".scratch"),
-            log=context.run.folder / "logs" / planned.environment / f"build-{planned.kernel}-{device}.log",
-            timeout_s=context.plan.limits["build_s"],
+            Task(
+                environment=planned.environment,
+                verb="build",
+                request=request,
+                scratch=folder.with_name(folder.name + ".scratch"),
+                log=context.run.folder / "logs" / planned.environment / f"build-{planned.kernel}-{device}.log",
+                timeout_s=context.plan.limits["build_s"],
+                reads=tuple(context.root / name for name in files),
+                writes=(folder,),
+                compiles=True,
+            )
         )
         record = checked(
             lambda: BuildRecord(**identity, key=key, **_relative_artifact(answer.result)), answer, "the build"

@@ -58,7 +58,11 @@ class Context:
 def failure(answer: Answer, what: str) -> Outcome:
     """The outcome of a verb that ended without a result."""
     ended = answer.ended
-    status: Status = protocol.TIMED_OUT if ended.timed_out else protocol.CRASHED
+    status: Status = protocol.CRASHED
+    if ended.timed_out:
+        status = protocol.TIMED_OUT
+    elif ended.killed_by:
+        status = protocol.KILLED
     return Outcome(status=status, message=f"{what} {ended.how}", log_excerpt=ended.log)
 
 

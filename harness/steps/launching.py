@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.executors import Task
 from harness.inside import protocol
 from harness.plan import PlannedLaunch
 from harness.records import LaunchRecord, Timing, ValidationRecord
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
-from harness.steps.requests import EXPECTED_RECIPE, kernel_request, workload_request
+from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 
 
 def launch(context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> LaunchRecord:
@@ -34,24 +35,30 @@ def launch(context: Context, planned: PlannedLaunch, validations: dict[str, Vali
                     expected[workload] = target.output_sha256[0]
     started = now_utc()
     place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
+    requests = [workload_request(context, w) for w in workloads]
+    kernel = kernel_request(context, planned.kernel, planned.device, built) if runs_kernel else None
     answer = context.executor.run(
-        planned.environment,
-        "time",
-        {
-            "kernel": kernel_request(context, planned.kernel, planned.device, built) if runs_kernel else None,
-            "workloads": [workload_request(context, w) for w in workloads],
-            "kernel_workloads": runs_kernel,
-            "targets": [protocol.KERNEL, *plan.kernel(planned.kernel).references],
-            "seed": plan.seed,
-            "device": planned.device,
-            "threads": plan.threads,
-            "order_seed": plan.order_seed + planned.position,
-            "timing": dict(plan.timing),
-            "expected_sha256": expected,
-        },
-        scratch=run.folder / "scratch" / planned.environment / place,
-        log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
-        timeout_s=plan.limits["launch_s"],
+        Task(
+            environment=planned.environment,
+            verb="time",
+            request={
+                "kernel": kernel,
+                "workloads": requests,
+                "kernel_workloads": runs_kernel,
+                "targets": [protocol.KERNEL, *plan.kernel(planned.kernel).references],
+                "seed": plan.seed,
+                "device": planned.device,
+                "threads": plan.threads,
+                "order_seed": plan.order_seed + planned.position,
+                "timing": dict(plan.timing),
+                "expected_sha256": expected,
+            },
+            scratch=run.folder / "scratch" / planned.environment / place,
+            log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
+            timeout_s=plan.limits["launch_s"],
+            reads=files_of(kernel, *requests),
+            compiles=context.kernel(planned.kernel).model_new is not None,
+        )
     )
     identity: dict[str, Any] = {
         "environment": planned.environment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from harness.plan import Plan
@@ -37,6 +38,15 @@ def workload_request(context: Context, workload: WorkloadInfo) -> dict[str, Any]
         "recipes": workload.trials,
         "problem": problem,
     }
+
+
+def files_of(kernel: dict[str, Any] | None, *workloads: dict[str, Any]) -> tuple[Path, ...]:
+    """The files and folders that these requests name."""
+    named = [kernel["artifact"], kernel["model_new"]] if kernel else []
+    for workload in workloads:
+        if workload["problem"] is not None:
+            named += [workload["problem"]["file"], workload["problem"]["store"]]
+    return tuple(dict.fromkeys(Path(name) for name in named if name))
 
 
 def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import filelock
 
+from harness.executors import Task
 from harness.inside import protocol
 from harness.matrix import Kernel
 from harness.records import Cell, Outcome, Status, ValidationRecord, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
-from harness.steps.requests import EXPECTED_RECIPE, kernel_request, limits_of, workload_request
+from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, workload_request
 
 ARRAY_TRIALS = 2
 
@@ -39,18 +40,22 @@ def store_problem(
             return folder, ""
         shutil.rmtree(folder, ignore_errors=True)
         answer = context.executor.run(
-            environment,
-            "store",
-            {
-                "problem": str(context.root / kernel.problem),
-                "out": str(folder),
-                "seed": context.plan.seed,
-                "trials": workload.trials[EXPECTED_RECIPE],
-                "threads": context.plan.threads,
-            },
-            scratch=context.run.folder / "scratch" / f"store-{workload.id}",
-            log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
-            timeout_s=context.plan.limits["validation_s"],
+            Task(
+                environment=environment,
+                verb="store",
+                request={
+                    "problem": str(context.root / kernel.problem),
+                    "out": str(folder),
+                    "seed": context.plan.seed,
+                    "trials": workload.trials[EXPECTED_RECIPE],
+                    "threads": context.plan.threads,
+                },
+                scratch=context.run.folder / "scratch" / f"store-{workload.id}",
+                log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
+                timeout_s=context.plan.limits["validation_s"],
+                reads=(context.root / kernel.problem,),
+                writes=(folder,),
+            )
         )
         if answer.result is None:
             return None, f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
@@ -121,13 +126,19 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     candidate = None
     duration_s = 0.0
     if built.status == protocol.OK:
+        kernel = kernel_request(context, cell.kernel, cell.device, built)
         answer = context.executor.run(
-            cell.environment,
-            "candidate",
-            {**common, "kernel": kernel_request(context, cell.kernel, cell.device, built), "out": str(out)},
-            scratch=scratch,
-            log=logs / f"candidate-{place}.log",
-            timeout_s=plan.limits["validation_s"],
+            Task(
+                environment=cell.environment,
+                verb="candidate",
+                request={**common, "kernel": kernel, "out": str(out)},
+                scratch=scratch,
+                log=logs / f"candidate-{place}.log",
+                timeout_s=plan.limits["validation_s"],
+                reads=files_of(kernel, request),
+                writes=(out,),
+                compiles=context.kernel(cell.kernel).model_new is not None,
+            )
         )
         duration_s += answer.ended.duration_s
         candidate = answer.result
@@ -138,25 +149,30 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
 
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
+    truth = run.folder / "scratch" / "truth" / cell.workload
     answer = context.executor.run(
-        cell.environment,
-        "judge",
-        {
-            **common,
-            "device": cell.device,
-            "references": plan.kernel(cell.kernel).references,
-            "candidate": candidate,
-            "candidate_out": str(out),
-            "truth_dir": str(run.folder / "scratch" / "truth"),
-            "arrays": str(run.folder / arrays),
-            "array_trials": ARRAY_TRIALS,
-            "decides": identity["decides"],
-            "limits": identity["limits"],
-            "problem": request["problem"],
-        },
-        scratch=scratch,
-        log=logs / f"judge-{place}.log",
-        timeout_s=plan.limits["validation_s"],
+        Task(
+            environment=cell.environment,
+            verb="judge",
+            request={
+                **common,
+                "device": cell.device,
+                "references": plan.kernel(cell.kernel).references,
+                "candidate": candidate,
+                "candidate_out": str(out),
+                "truth_dir": str(truth),
+                "arrays": str(run.folder / arrays),
+                "array_trials": ARRAY_TRIALS,
+                "decides": identity["decides"],
+                "limits": identity["limits"],
+                "problem": request["problem"],
+            },
+            scratch=scratch,
+            log=logs / f"judge-{place}.log",
+            timeout_s=plan.limits["validation_s"],
+            reads=(*files_of(None, request), out, truth),
+            writes=(truth, run.folder / arrays),
+        )
     )
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)

@@ -6,6 +6,7 @@ import pytest
 
 from harness import doctor, indexes
 from harness.errors import InfrastructureError
+from harness.executors.choosing import Choice
 from harness.indexes import Probes, choose_indexes
 from harness.interpreters import Interpreter
 from harness.matrix import PYPI, load_matrix
@@ -19,7 +20,8 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "host_compiler", lambda: None)
     monkeypatch.setattr(doctor, "cuda_compiler", lambda: None)
     monkeypatch.setattr(doctor, "gpus", lambda: ())
-    monkeypatch.setattr(doctor, "output_of", lambda command, timeout_s=30: None)
+    nothing = Choice(executor="venv", reason="no container engine answers", remedy="start one")
+    monkeypatch.setattr(doctor, "choose_here", lambda wanted, bases, gpus: nothing)
     monkeypatch.setattr(doctor, "probe_index", lambda index: f"{index} cannot be reached: no route")
 
 

@@ -1,0 +1,31 @@
+# The first process of a cell: it takes what the cell may read from its standard input, waits while the verb runs,
+# and gives back what the verb left. It runs as a user whom the verb's user cannot touch, and starts no process once
+# the verb runs, so that a cell full of processes can still be read.
+#
+# Its standard input stays connected to the harness. When that ends, however it ends, this ends too, the engine ends
+# whatever else runs in the cell, and removes it.
+#
+# usage: sh -c KEEPER keeper SIZE_BYTES NAME...    NAMEs in /out are given back
+set -eu
+size=$1
+shift
+umask 0
+head -c "$size" | tar -xf - -C /
+echo ready
+read -r done_now || exit 0
+
+# The kernel's counts of what it killed or refused here: cgroup v1, then v2.
+for file in /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events; do
+    [ -r "$file" ] || continue
+    while read -r key value; do
+        [ "$key" = oom_kill ] && echo "memory $value"
+    done <"$file"
+done
+for file in /sys/fs/cgroup/pids/pids.events /sys/fs/cgroup/pids.events; do
+    [ -r "$file" ] || continue
+    while read -r key value; do
+        [ "$key" = max ] && echo "processes $value"
+    done <"$file"
+done
+echo parcel
+exec tar -cf - -C /out --ignore-failed-read --hard-dereference -- "$@"

@@ -1,0 +1,330 @@
+"""Executor `docker`: an environment is an image, and each verb runs in a fresh, confined container of it: a cell.
+
+A cell has no network, no capability and no root; it sees the image, which it cannot write, what the verb was given,
+which it cannot write either, and one folder of its own, in memory, from which only what was asked for is taken back.
+Its first process (docker/keeper.sh) lives as long as its connection to the harness, so that a cell never outlives
+the process that wanted it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tarfile
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.errors import InfrastructureError, Interrupted, Unrecorded
+from harness.executors import MOST_RESULT_BYTES, Answer, Task, read_result
+from harness.executors.docker import GONE, NO_ENGINE_REMEDY, Cell, CellDied, CellLimits, Engine, EngineGone
+from harness.executors.images import RECIPE, base_identity, build_image, image_key
+from harness.executors.parcels import Refused, pack, relocate, unpack
+from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
+from harness.executors.venv import thread_variables
+from harness.inside import protocol
+from harness.logs import CappedLog
+from harness.plan import PlannedEnvironment
+from harness.process import Ended, tail
+from harness.records import Confinement, EnvironmentRecord, Observation
+
+KEEPER, VERB = 10001, 10002  # user ids: docker/Dockerfile names them
+ENVIRONMENT = Path("/opt/environment")
+PYTHON = str(ENVIRONMENT / "bin" / "python")
+GIB = 1 << 30
+AWAY_S = 90.0  # how long the engine may be away
+TRIES = 3
+
+
+def owner() -> str:
+    """This process, so that another one can tell whether it still lives."""
+    me = psutil.Process()
+    return f"{_machine()}/{me.pid}/{me.create_time():.2f}"
+
+
+def _machine() -> str:
+    """Where a process id means the same."""
+    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    return f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
+
+
+def is_orphan(named: str) -> bool:
+    """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
+    machine, pid, created = named.split("/")
+    if machine != _machine():
+        return False
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.2f}" != created
+    except psutil.NoSuchProcess:
+        return True
+
+
+def sweep(engine: Engine) -> int:
+    """Remove the cells that a crash left behind; their number."""
+    orphans = [container for container, named in engine.leftovers() if is_orphan(named)]
+    for container in orphans:
+        engine.remove_container(container)
+    return len(orphans)
+
+
+def unconfined(seen: Confinement | None) -> str:
+    """'' where a cell was confined as it must be, else the first thing that it could do."""
+    if seen is None:
+        return "it does not say how it is confined"
+    found = {
+        "it runs as root": seen.user_id == 0,
+        "it may gain privileges": not seen.no_new_privileges,
+        "no seccomp filter is on": seen.seccomp != 2,
+        f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
+        f"it has a network: {', '.join(seen.networks)}": bool(set(seen.networks) - {"lo"}),
+        "it can write to its root file system": seen.root_writable,
+    }
+    return next((what for what, holds in found.items() if holds), "")
+
+
+class DockerExecutor:
+    name = "docker"
+
+    def __init__(
+        self, engine: Engine, root: Path, cache: Path, threads: int, *, limits: CellLimits, gpus: str = "",
+        verify: bool = False,
+    ) -> None:  # fmt: skip
+        """`verify`: check every file of every wheel, also of an image that was checked before."""
+        self.engine, self.root, self.cache, self.threads = engine, root, cache, threads
+        self.limits, self.gpus, self.verify = limits, gpus, verify
+        self.inside = stage_inside(cache)
+        self.keeper = (RECIPE / "keeper.sh").read_text()
+        self.owner = owner()
+        self._images: dict[str, str] = {}
+        self._stopped = threading.Event()
+        left = sweep(engine)
+        if left:
+            print(f"removed {left} containers that an earlier crash left behind")
+
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        return ENVIRONMENT
+
+    def key(self, environment: PlannedEnvironment, pins: Path) -> str:
+        return image_key(environment, pins, base_identity(self.engine, environment.spec.base_image))
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
+        try:
+            return prepared(environment, pins, self.name, lambda: self.key(environment, pins), self._make)
+        except EngineGone as error:
+            raise self._gone(error) from None
+
+    def _make(self, environment: PlannedEnvironment, pins: Path, key: str) -> tuple[Observation, bool, str]:
+        base = base_identity(self.engine, environment.spec.base_image)
+        image, reused = build_image(self.engine, environment, pins, cache=self.cache, base=base)
+        if self._stopped.is_set():
+            raise Interrupted()
+        self._images[environment.id] = image.id
+        proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.json"
+        proven = proof.exists()
+        remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
+        log = proof.with_suffix(".observe.log")
+        log.unlink(missing_ok=True)
+        answer = self.run(
+            Task(
+                environment=environment.id,
+                verb="observe",
+                request={"threads": self.threads, "verify": self.verify or not proven},
+                scratch=self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}",
+                log=log,
+                timeout_s=OBSERVE_TIMEOUT_S,
+            )
+        )
+        observed = observation(answer, remedy)
+        problem = unconfined(observed.confinement)
+        if problem:
+            raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
+        if self.gpus and not observed.gpus:
+            raise InfrastructureError(
+                f"the engine was asked to hand over GPUs ({self.gpus}), and PyTorch sees none inside",
+                "docker run --rm --gpus all with the same image and nvidia-smi; or --executor venv",
+            )
+        if proven:
+            changed = changed_wheel(protocol.read_json(str(proof)), observed)
+            if changed:
+                raise InfrastructureError(changed, remedy)
+        else:
+            protocol.write_json(str(proof), {name: wheel.record_sha256 for name, wheel in observed.wheels.items()})
+        return observed, reused, image.id
+
+    def run(self, task: Task) -> Answer:
+        for attempt in range(1, TRIES + 1):
+            if self._stopped.is_set():
+                raise Interrupted()
+            shutil.rmtree(task.scratch, ignore_errors=True)
+            task.scratch.mkdir(parents=True)
+            try:
+                return self._attempt(task)
+            except EngineGone as error:
+                if self._stopped.is_set():
+                    raise Interrupted() from None
+                if attempt == TRIES or not self._returns():
+                    raise self._gone(error) from None
+            finally:
+                shutil.rmtree(task.scratch, ignore_errors=True)
+        raise AssertionError("unreachable")
+
+    def _gone(self, error: EngineGone) -> Unrecorded:
+        return Unrecorded(
+            f"the container engine at {self.engine.address} went away: {error.problem[:300]}",
+            f"{NO_ENGINE_REMEDY}; then start the same command again: it goes on from here",
+        )
+
+    def _returns(self) -> bool:
+        """Wait for the engine."""
+        print(f"the container engine does not answer; waiting up to {AWAY_S:.0f} s for it", flush=True)
+        deadline = time.monotonic() + AWAY_S
+        while time.monotonic() < deadline and not self._stopped.is_set():
+            if self.engine.answers():
+                return True
+            time.sleep(0.5)
+        return False
+
+    def _attempt(self, task: Task) -> Answer:
+        places, outputs, shared = self._places(task)
+        request = relocate(task.request, places)
+        contents: list[tuple[str, Path | bytes]] = [
+            ("in/inside", self.inside),
+            ("in/request.json", protocol.canonical(request)),
+        ]
+        for path in task.reads:
+            if path.exists():
+                contents.append((relocate(str(path), places).lstrip("/"), path))
+        started = time.monotonic()
+        code: int | None = None
+        timed_out, killed_by, result = False, "", None
+        with tempfile.TemporaryFile(dir=task.scratch) as parcel, CappedLog(task.log) as log:
+            size_bytes = pack(parcel, contents, shared=shared)
+            with self.engine.cell(
+                self._images[task.environment],
+                self.keeper,
+                [str(size_bytes), "result.json", *outputs],
+                limits=self.limits,
+                input_bytes=size_bytes,
+                owner=self.owner,
+                users=(KEEPER, VERB),
+                compiles=task.compiles,
+                gpus=self.gpus,
+            ) as cell:
+                try:
+                    cell.send(parcel)
+                    verb_started = time.monotonic()
+                    code, timed_out = cell.run(
+                        [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"],
+                        user=VERB,
+                        environment=self._variables(),
+                        timeout_s=task.timeout_s,
+                        output=log.write,
+                    )
+                    duration_s = time.monotonic() - verb_started
+                    if not timed_out:
+                        killed_by, result = self._collect(cell, task, outputs, code)
+                except (CellDied, *GONE) as error:
+                    killed_by = self._autopsy(cell, error)
+                    log.write(f"\n{cell.complaints.decode(errors='replace')[-2000:]}{error}\n".encode())
+                    duration_s = time.monotonic() - started
+        if self._stopped.is_set():
+            raise Interrupted()
+        ended = Ended(
+            returncode=-(code - 128) if code is not None and code > 128 else (-9 if code is None else code),
+            timed_out=timed_out,
+            duration_s=duration_s,
+            log=tail(task.log),
+            killed_by=killed_by,
+        )
+        return Answer(result=result if not killed_by else None, ended=ended)
+
+    def _autopsy(self, cell: Cell, error: Exception) -> str:
+        """The limit that ended a cell early, with its keeper. EngineGone where it was its engine, or the way to it."""
+        if self._stopped.is_set():
+            raise Interrupted() from None
+        history = self.engine.history(cell.container, cell.started) if self.engine.answers() else {}
+        # The kernel may end a whole cell before its engine sees why; who else does, asks the engine.
+        if "oom" in history or (history.get("die") == "137" and "kill" not in history):
+            return self._memory_limit()
+        raise EngineGone(f"a cell's connection ended: {type(error).__name__}: {error}") from None
+
+    def _memory_limit(self) -> str:
+        return f"its memory limit of {self.limits.memory_bytes / GIB:.3g} GiB"
+
+    def _places(self, task: Task) -> tuple[dict[str, str], dict[str, Path], list[str]]:
+        """Where paths of the request lie in the cell; what is taken back, by its name there; what goes in open."""
+        places = {str(self.root): "/in/project"}
+        outputs: dict[str, Path] = {}
+        for number, path in enumerate(task.reads):
+            if not path.is_relative_to(self.root) or path.is_relative_to(self.root / "reports"):
+                places[str(path)] = f"/in/{number}/{path.name}"
+        for number, path in enumerate(task.writes):
+            outputs[f"w{number}"] = path
+            places[str(path)] = f"/out/w{number}"
+        shared = [f"out/{name}" for name, path in outputs.items() if path in task.reads]
+        return places, outputs, shared
+
+    def _variables(self) -> dict[str, str]:
+        return {
+            "PYTHONPATH": "/in/inside",
+            "HOME": "/out",
+            "TMPDIR": "/out",
+            "USER": "verb",
+            "LOGNAME": "verb",
+            "LANG": "C.UTF-8",
+            "PYTHONHASHSEED": "0",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **thread_variables(self.threads),
+        }
+
+    def _collect(
+        self, cell: Cell, task: Task, outputs: dict[str, Path], code: int | None
+    ) -> tuple[str, dict[str, Any] | None]:
+        """(the limit that the verb ran into, '' for none; its result)."""
+        counts, stream = cell.collect()
+        places = {"result.json": task.scratch / "result.json"}
+        places |= {name: task.scratch / "out" / name for name in outputs}
+        try:
+            most_bytes = self.limits.output_bytes + MOST_RESULT_BYTES
+            unpack(stream, places, limit_bytes=most_bytes, limit_files=self.limits.output_files)
+        except Refused as error:
+            return f"its output limit: it {error}", None
+        except tarfile.TarError as error:
+            raise CellDied(f"its parcel has no end: {error}") from None
+        for name, target in outputs.items():
+            _bring_back(places[name], target)
+        if counts.get("memory"):
+            return self._memory_limit(), None
+        result = read_result(places["result.json"]) if code == 0 else None
+        if counts.get("processes") and (result is None or result.get("status") == protocol.CRASHED):
+            return f"its limit of {self.limits.processes} processes", None
+        return "", result
+
+    def stop(self) -> None:
+        self._stopped.set()
+        with contextlib.suppress(EngineGone):
+            for container, named in self.engine.leftovers():
+                if named == self.owner:
+                    self.engine.remove_container(container)
+
+
+def _bring_back(source: Path, target: Path) -> None:
+    """Move what was unpacked to its place; into a folder that is there, file by file."""
+    if not source.exists():
+        return
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(source, target)
+        return
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            place = target / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, place)
