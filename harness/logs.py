@@ -12,7 +12,7 @@ class CappedLog:
 
     def __init__(self, path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab")
+        self._file = path.open("wb")  # what an interrupted attempt printed is not this one's
         self._half = limit_bytes // 2
         self._head_bytes = 0
         self._tail = bytearray()

@@ -58,6 +58,7 @@ class Ended:
     duration_s: float
     log: str
     killed_by: str = ""
+    overhead_s: float = 0.0  # what a place to run in cost, before and after the process
 
     @property
     def how(self) -> str:
@@ -181,7 +182,7 @@ def _session(pid: int) -> int:
 def run_child(
     command: Sequence[str], *, cwd: Path, log: Path, timeout_s: float, environment: Mapping[str, str]
 ) -> Ended:
-    """Run a command in its own session, its output added to `log`, and leave no descendant behind."""
+    """Run a command in its own session, its output in `log`, and leave no descendant behind."""
     mark = uuid.uuid4().hex
     started = time.monotonic()
     timed_out = False

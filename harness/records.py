@@ -262,6 +262,7 @@ class LaunchRecord(Outcome):
     position: int = Field(description="position in the whole run's random order")
     started_utc: str
     duration_s: float
+    overhead_s: float | None = Field(default=None, description="making and removing its container, moving files")
     threads: int | None = None
     load: Load | None = None
     timings: list[Timing] = []

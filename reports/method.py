@@ -59,6 +59,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
     decides = sorted({record.decides for record in evidence.validations.values()})
     limits = sorted({f"{name} {value:g}" for record in evidence.validations.values()
                      for name, value in record.limits.items()})
+    overheads = [launch.overhead_s for launch in launches if launch.overhead_s is not None]
     costs = [cost for record in evidence.validations.values() for recipe in record.recipes
              for cost in recipe.rounding_cost]
     tested = sum(row.latency.p_value is not None for row in report.rows)
@@ -73,6 +74,8 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
         ("Launches", f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
                      f"{run.order_seed}; {len(launches)} recorded"),
+        *([("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
+          if any(overheads) else []),
         ("Replicate", "one launch's median. Rows of one launch share its luck; a reference's times come from the first "
                       "kernel in the plan whose launches have them in both environments"),
         ("Threads", ", ".join(map(str, threads)) or "not recorded"),

@@ -1,6 +1,7 @@
 """`candidate`: run the code under test on every trial and store its output bytes.
 
 Nothing here judges: the bytes go to files that a process which never loads the candidate reads.
+No reference runs here either: no right answer lies in this process's memory for a candidate to find.
 Every output is computed twice from the same inputs, each time into poisoned memory.
 """
 
@@ -9,7 +10,7 @@ import os
 import numpy as np
 import torch
 
-from . import kernels, protocol, tensors
+from . import integrity, kernels, protocol, tensors
 from . import workload as workloads
 
 
@@ -17,9 +18,10 @@ def candidate(request):
     torch.set_num_threads(request["threads"])
     workload = workloads.parse_workload(request["workload"])
     result = {"status": protocol.OK, "message": "", "log_excerpt": "", "recipes": {}}
+    replaced = integrity.Snapshot().replaced
     try:
         kernel = kernels.load(request["kernel"], workload)
-        result["message"] = getattr(kernel, "note", "")
+        note = getattr(kernel, "note", "")
         for recipe, trials in workload.recipes.items():
             folder = os.path.join(request["out"], recipe)
             os.makedirs(folder, exist_ok=True)
@@ -27,6 +29,8 @@ def candidate(request):
             for trial in range(trials):
                 arrays = workload.arrays(recipe, trial, request["seed"])
                 rows.append(_trial(kernel, workload, arrays, request["kernel"]["device"], folder, trial))
+        tampering = replaced()
+        result.update(status=protocol.WRONG if tampering else protocol.OK, message=tampering or note)
     except kernels.KernelFailure as error:
         result.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
     return result
@@ -37,26 +41,28 @@ def _trial(kernel, workload, arrays, device, folder, trial):
     row = {"mutated": False, "unwritten": False}
     for suffix in ("", ".repeat"):
         call = kernel.bind(arguments)
-        try:
+        with kernels.blamed(f"trial {trial}"):
             with torch.no_grad():
                 output = call()
             tensors.synchronise(device)
-        except Exception as error:
-            raise kernels.failure(error, f"trial {trial}") from None
         output = kernels.checked(output, workload, device)
         row["shape"], row["dtype"] = list(output.shape), tensors.dtype_name(output)
-        row["unwritten"] = row["unwritten"] or tensors.has_poison(output)
-        with open(os.path.join(folder, f"{trial}{suffix}.bin"), "wb") as file:
-            file.write(tensors.to_bytes(output))
-        row["mutated"] = row["mutated"] or _mutated(arguments, arrays)
+        with kernels.blamed(f"reading the output of trial {trial}"):
+            row["unwritten"] = row["unwritten"] or tensors.has_poison(output)
+            data = tensors.to_bytes(output)
+        path = os.path.join(folder, f"{trial}{suffix}.bin")
+        with kernels.blamed(f"storing the output of trial {trial}"), open(path, "wb") as file:
+            file.write(data)
+        with kernels.blamed(f"reading the inputs after trial {trial}"):
+            row["mutated"] = row["mutated"] or _mutated(arguments, arrays)
         if row["mutated"]:  # the second run must see the same inputs as the first
             arguments = workload.arguments(arrays, device)
     return row
 
 
 def _mutated(arguments, arrays):
-    held = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    return any(
+    held = list(tensors.flat(arguments))
+    return len(held) != len(arrays) or any(
         not np.array_equal(np.frombuffer(tensors.to_bytes(now), np.uint8), np.frombuffer(before.tobytes(), np.uint8))
         for now, before in zip(held, arrays)
     )

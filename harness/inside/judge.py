@@ -6,9 +6,11 @@ lock), each a whole trial, so that memory stays bounded and all processors work.
 
 import collections
 import concurrent.futures
+import errno
 import hashlib
 import io
 import os
+import stat
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from .verdict import describe_target, describe_validation
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
 # alone takes half of a validation's time on the CPU.
 REPEATED_TRIALS = 10
+STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED, protocol.NOT_RUN)  # a candidate's
 
 
 class Output:
@@ -36,25 +39,31 @@ class Output:
 
 
 class Failed(Exception):
-    def __init__(self, status, message):
+    def __init__(self, status, message, excerpt=""):
         super().__init__(message)
         self.status = status
         self.message = message
+        self.excerpt = excerpt
 
 
 class Candidate:
-    """The candidate's stored outputs: untrusted files."""
+    """The candidate's stored outputs: untrusted files, and a result that its process may have written itself."""
 
     name = protocol.KERNEL
     operators = ()
 
     def __init__(self, request, workload):
-        self.result = request["candidate"]
+        result = request["candidate"]
+        self.result = result if isinstance(result, dict) else {}
         self.folder = request["candidate_out"]
         self.workload = workload
         self.failed = None
-        if self.result["status"] != protocol.OK:
-            self.failed = Failed(self.result["status"], self.result.get("message", ""))
+        status = self.result.get("status")
+        said, excerpt = (str(self.result.get(key, ""))[-8000:] for key in ("message", "log_excerpt"))
+        if status not in STATUSES:
+            self.failed = Failed(protocol.CRASHED, "its process left a result that cannot be read")
+        elif status != protocol.OK:
+            self.failed = Failed(status, said, excerpt)
 
     def begin(self, _arguments):
         if self.failed is not None:
@@ -66,6 +75,8 @@ class Candidate:
             claimed = list(row["shape"]), row["dtype"]
             shape, dtype = expected or claimed  # a problem whose model cannot run says nothing of its output
             mutated, unwritten = bool(row["mutated"]), bool(row["unwritten"])
+            if not all(isinstance(size, int) and 0 <= size < 1 << 40 for size in shape) or dtype not in dtypes.STORAGE:
+                raise TypeError
         except (KeyError, IndexError, TypeError):
             raise Failed(protocol.CRASHED, f"no output of trial {trial} of {recipe}") from None
         if claimed != (list(shape), dtype) or not self.workload.fits(shape, dtype):
@@ -80,14 +91,39 @@ class Candidate:
         name = f"{recipe}/{trial}{suffix}.bin"
         wanted = dtypes.size_bytes(dtype, shape)
         try:
-            with open(os.path.join(self.folder, name), "rb") as file:
-                data = file.read(wanted + 1)
+            with open_plain(self.folder, name) as file:
+                size = os.fstat(file.fileno()).st_size
+                data = file.read(wanted) if size == wanted else b""
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+                words = "is a link, or something else that is no plain file: links are not followed"
+                raise Failed(protocol.WRONG, f"output {name} {words}") from None
             raise Failed(protocol.CRASHED, f"output {name} cannot be read: {error.strerror}") from None
-        if len(data) != wanted:
-            size = "more" if len(data) > wanted else str(len(data))
+        if size != wanted or len(data) != wanted:
             raise Failed(protocol.WRONG, f"output {name} has {size} bytes; expected {wanted}")
         return data
+
+
+def open_plain(folder, name):
+    """Open a regular file below `folder` to read; OSError where any part of the way, `folder` included, is a link.
+
+    What is behind a name cannot change between looking and reading: each step is looked at after it was opened.
+    ENXIO stands for what is no file; opening a pipe without a writer does not wait.
+    """
+    *parts, last = name.split("/")
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for part in parts:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = inner
+        handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+    finally:
+        os.close(place)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+    return os.fdopen(handle, "rb")
 
 
 class Reference:
@@ -209,7 +245,7 @@ def _target_result(target, failed, rows, trials, request):
         "target": name,
         "status": failed.status if failed else protocol.OK,
         "message": failed.message if failed else "",
-        "log_excerpt": "",
+        "log_excerpt": failed.excerpt if failed else "",
         "operators": list(target.operators or ()),
         "against": [],
         "output_sha256": [],

@@ -9,6 +9,7 @@ An extension module has one of two forms:
 A problem's kernel is a Python file that defines ``ModelNew``.
 """
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
@@ -19,6 +20,8 @@ import torch
 from . import protocol, tensors
 
 EXCERPT_CHARACTERS = 8000
+MESSAGE_CHARACTERS = 500
+_detach = torch.Tensor.detach
 
 
 class KernelFailure(Exception):
@@ -33,10 +36,38 @@ class KernelFailure(Exception):
 
 def failure(error, doing):
     """A KernelFailure from an exception that the code under test raised while `doing`."""
-    status = protocol.UNSUPPORTED if isinstance(error, NotImplementedError) else protocol.CRASHED
-    lines = str(error).strip().splitlines() or ["(no message)"]
-    message = f"{doing} raised {type(error).__name__}: {lines[0]}"
-    return KernelFailure(status, message, traceback.format_exc()[-EXCERPT_CHARACTERS:])
+    status = protocol.UNSUPPORTED if issubclass(type(error), NotImplementedError) else protocol.CRASHED
+    lines = said(lambda: error).strip().splitlines() or ["(no message)"]
+    message = f"{doing} raised {type_name(error)}: {lines[0]}"[:MESSAGE_CHARACTERS]
+    excerpt = said(traceback.format_exc)
+    return KernelFailure(status, message, excerpt[-EXCERPT_CHARACTERS:])
+
+
+def said(make):
+    """Text from the code under test, whatever that does when it is asked: printable, and of our own type."""
+    try:
+        text = str.__str__(str(make()))  # what __str__ returns may be of a subclass
+    except BaseException:
+        text = "(its text cannot be had)"
+    if len(text) > 2 * EXCERPT_CHARACTERS:
+        text = f"{text[:EXCERPT_CHARACTERS]}\n[...]\n{text[-EXCERPT_CHARACTERS:]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def type_name(value):
+    return said(lambda: _name_of(type(value)))[:MESSAGE_CHARACTERS]
+
+
+_name_of = type.__dict__["__name__"].__get__  # a metaclass may have another
+
+
+@contextlib.contextmanager
+def blamed(doing):
+    """Whatever is raised in here, SystemExit and our own exceptions included, is the code under test's failure."""
+    try:
+        yield
+    except BaseException as error:
+        raise failure(error, doing) from None
 
 
 def load_extension(path):
@@ -51,12 +82,10 @@ class Extension:
     """A kernel from an extension module, for one attention workload."""
 
     def __init__(self, artifact, workload):
-        try:
+        with blamed(f"loading {os.path.basename(artifact)}"):
             module = load_extension(artifact)
             self.forward = module.forward
-        except BaseException as error:
-            raise failure(error, f"loading {os.path.basename(artifact)}") from None
-        self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
+            self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
         self.rest = (bool(workload.causal), float(workload.scale))
 
     def bind(self, arguments):
@@ -78,10 +107,8 @@ class Model:
     """A kernel from a problem's ``ModelNew``."""
 
     def __init__(self, path, workload, device):
-        try:
+        with blamed("constructing ModelNew"):
             self.model, self.note = workload.model(path, "ModelNew", device)
-        except BaseException as error:
-            raise failure(error, "constructing ModelNew") from None
 
     def bind(self, arguments):
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
@@ -104,11 +131,19 @@ def load(kernel, workload):
 
 
 def checked(output, workload, device):
-    """The output, once it is what the workload demands; KernelFailure otherwise."""
-    if not isinstance(output, torch.Tensor):
+    """The output, once it is what the workload demands, as a tensor object of ours; KernelFailure otherwise.
+
+    A subclass of torch.Tensor decides by itself what it answers, so it is asked nothing. That holds for
+    torch.nn.Parameter: no operator returns one, so who does returns what it kept and not what it computed.
+    """
+    if type(output) is not torch.Tensor:
+        kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"
         raise KernelFailure(
-            protocol.WRONG, f"returned {type(output).__name__}, not a tensor; expected {workload.expected()}"
+            protocol.WRONG, f"returned {type_name(output)}, {kind}; expected {workload.expected()}"
         )
+    output = _detach(output)  # a tensor's own attributes, which can hide its methods, stay behind
+    if output.layout is not torch.strided:
+        raise KernelFailure(protocol.WRONG, f"returned a tensor of layout {output.layout}; expected torch.strided")
     shape, dtype = tuple(output.shape), tensors.dtype_name(output)
     if output.device.type != device or not workload.fits(shape, dtype):
         raise KernelFailure(

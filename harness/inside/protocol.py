@@ -64,17 +64,20 @@ def write_atomically(path: str, data: bytes) -> None:
     """Write bytes so that a reader, or a crash, sees the old file or the new one, never a part."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    temporary = ""
     try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = path  # a write that fails names no file
         raise
 
 

@@ -1,19 +1,29 @@
-"""When to measure and when to stop. A sample is the time of a call, in microseconds."""
+"""When to measure and when to stop. A sample is the time of a call, in microseconds.
 
+The clocks are bound when this module is imported, which is before the code under test is: what that puts in their
+place is not called (and seen, see `integrity`). A clock changed below Python is found by a second one.
+"""
+
+import functools
 import math
 import time
+
+from . import protocol
 
 SAMPLE_NS = 100000  # a sample's shortest length on the CPU: a thousand times the clock's own cost
 CHECK_EVERY = 10  # samples between looks at the precision reached
 FLUSH_TIMES = 2  # bytes written at a time between calls, in sizes of the second-level cache
 MOST_WRITES = 32  # before a call: more than a millisecond on an H200
+PLAUSIBLE = 2  # how much longer or shorter than by the second clock samples may seem
+_clock, _seconds = time.perf_counter_ns, time.perf_counter
+_witness = functools.partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
 
 
 def sample(call, device, timing):
     """Warm up, then sample until the median is known well enough or the time is over.
 
     `timing`: warmup_s, warmup_calls, target_s, min_samples, max_samples, relative_error. Returns fields of
-    `Timing`.
+    `Timing`; `status` and `message` among them where the clock cannot be believed.
     """
     warmup_calls, call_ns = warm_up(call, device, timing["warmup_s"], timing["warmup_calls"])
     if device == "cuda":
@@ -21,29 +31,41 @@ def sample(call, device, timing):
     else:
         calls, clock = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns))), "perf_counter_ns"
         measure = _cpu_sampler(call, calls)
-    samples = []
-    deadline = time.perf_counter() + timing["target_s"]
+    samples, witnessed_ns = [], 0
+    deadline = _seconds() + timing["target_s"]
     while len(samples) < timing["max_samples"]:
+        before = _witness()
         samples.append(measure())
+        witnessed_ns += _witness() - before
         if len(samples) < timing["min_samples"]:
             continue
-        if time.perf_counter() >= deadline:
+        if _seconds() >= deadline:
             break
         if len(samples) % CHECK_EVERY == 0 and median_error(samples) <= timing["relative_error"]:
             break
-    return {"clock": clock, "calls_per_sample": calls, "warmup_calls": warmup_calls, "samples_us": samples}
+    fields = {"clock": clock, "calls_per_sample": calls, "warmup_calls": warmup_calls, "samples_us": samples}
+    doubt = implausible(sum(samples) * calls * 1000, witnessed_ns, device)
+    return {**fields, "status": protocol.WRONG, "message": doubt} if doubt else fields
+
+
+def implausible(sampled_ns, witnessed_ns, device):
+    """What is wrong where samples do not add up to the time that passed. On a GPU other work stands between them."""
+    low = 0 if device == "cuda" else witnessed_ns / PLAUSIBLE
+    if low <= sampled_ns <= witnessed_ns * PLAUSIBLE:
+        return ""
+    return f"its samples add up to {sampled_ns / 1e6:.3g} ms, but took {witnessed_ns / 1e6:.3g} ms by another clock"
 
 
 def warm_up(call, device, warmup_s, at_least):
     """Calls until `warmup_s` passed, and `at_least` that many: (their number, the fastest's nanoseconds)."""
     synchronise = _synchroniser(device)
     fastest, calls = math.inf, 0
-    deadline = time.perf_counter() + warmup_s
-    while calls < at_least or time.perf_counter() < deadline:
-        start = time.perf_counter_ns()
+    deadline = _seconds() + warmup_s
+    while calls < at_least or _seconds() < deadline:
+        start = _clock()
         call()
         synchronise()
-        fastest = min(fastest, time.perf_counter_ns() - start)
+        fastest = min(fastest, _clock() - start)
         calls += 1
     return calls, fastest
 
@@ -71,7 +93,7 @@ def median_error(samples):
 
 
 def _cpu_sampler(call, calls):
-    clock, repeat = time.perf_counter_ns, range(calls)
+    clock, repeat = _clock, range(calls)
 
     def measure():
         start = clock()

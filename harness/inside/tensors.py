@@ -57,6 +57,22 @@ def leave_poison_behind(size_bytes, device):
     poison(torch.empty(max(1, size_bytes // 4), dtype=torch.float32, device=device))
 
 
+def flat(values):
+    """The tensors among a call's arguments, those in lists and dicts too, in the order in which they are stored."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, dict):
+            yield from flat(value.values())
+        elif isinstance(value, (list, tuple)):
+            yield from flat(value)
+
+
+def overwrite(tensor, array):
+    """Put an array's elements into a tensor's memory; the tensor's version counter, by `data`, does not move."""
+    tensor.data.copy_(to_tensor(array, dtype_name(tensor), tensor.device))
+
+
 def synchronise(device):
     if device == "cuda":
         torch.cuda.synchronize()

@@ -1,4 +1,8 @@
-"""`time`: one launch. Every target of every workload, in random order, in this fresh process."""
+"""`time`: one launch. Every target of every workload, in random order, in this fresh process.
+
+The code under test shares the process with the clock and with the references. What it was seen to do to them makes
+its row `wrong`, and nothing is measured here after it.
+"""
 
 import contextlib
 import gc
@@ -6,10 +10,12 @@ import random
 
 import torch
 
-from . import kernels, protocol, sampling, tensors
+from . import integrity, kernels, protocol, sampling, tensors
 from . import workload as workloads
 from .load import LoadMeter
 from .references import Unsupported
+
+RECIPE = "independent"
 
 
 def timing(request):
@@ -17,35 +23,43 @@ def timing(request):
     torch.set_num_threads(request["threads"])
     # A kernel that crashed on a workload in validation is not called there again: it would end the whole launch.
     calls_kernel = request["kernel_workloads"] if request["kernel"] else ()
+    inputs = {value["id"]: Inputs(request, value) for value in request["workloads"]}
     pairs = [
-        (value, target)
+        (value["id"], target)
         for value in request["workloads"]
         for target in request["targets"]
         if target != protocol.KERNEL or value["id"] in calls_kernel
     ]
     random.Random(request["order_seed"]).shuffle(pairs)
-    prepared = {}
     rows = []
+    replaced = integrity.Snapshot().replaced
+    touched = False
     gc.collect()
     gc.freeze()  # PyTorch's own objects are for good; to walk them before every target costs a second in all
     lost = ""
-    for order, (value, target) in enumerate(pairs):
-        row = {"workload": value["id"], "target": target, "order": order}
+    for order, (workload_id, target) in enumerate(pairs):
+        row = {"workload": workload_id, "target": target, "order": order}
         row.update(status=protocol.OK, message="", log_excerpt="", correct=None)
         row.update(clock="", calls_per_sample=1, warmup_calls=0, samples_us=[])
         rows.append(row)
         if lost:
             row.update(status=protocol.NOT_RUN, message=lost)
             continue
+        touched = touched or target == protocol.KERNEL
         try:
-            _measure(request, value, target, prepared, row)
+            measure = _measure_kernel if target == protocol.KERNEL else _measure_reference
+            measure(request, inputs[workload_id], target, row)
         except kernels.KernelFailure as error:
             row.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
         except Unsupported as error:
             row.update(status=protocol.UNSUPPORTED, message=str(error))
         fault = tensors.lost(_device(request)) if row["status"] != protocol.OK else ""
         if fault:
-            lost = f"{target} on {value['id']} before it left the device unusable: {fault}"
+            lost = f"{target} on {workload_id} before it left the device unusable: {fault}"
+        tampering = replaced() if touched else ""
+        if tampering:
+            row.update(status=protocol.WRONG, message="; ".join(filter(None, (tampering, row["message"]))))
+            lost = f"{target} on {workload_id} before it was found to have {tampering}: no time here could be trusted"
     return {
         "status": protocol.OK,
         "message": "",
@@ -55,37 +69,98 @@ def timing(request):
     }
 
 
-def _measure(request, value, target, prepared, row):
-    device = _device(request)
-    if value["id"] not in prepared:
-        workload = workloads.parse_workload(value)
-        arrays = workload.arrays("independent", 0, request["seed"])
-        prepared[value["id"]] = workload, workload.arguments(arrays, device)
-    workload, arguments = prepared[value["id"]]
-    expected = request["expected_sha256"].get(value["id"]) if target == protocol.KERNEL else None
+class Inputs:
+    """A workload with the tensors of its first trial, made when they are first asked for."""
+
+    def __init__(self, request, value):
+        self.workload = workloads.parse_workload(value)
+        self.device = _device(request)
+        self.seed = request["seed"]
+        self.arrays = None
+        self.arguments = None
+
+    def get(self):
+        if self.arrays is None:
+            self.arrays = self.workload.arrays(RECIPE, 0, self.seed)
+        if self.arguments is None:
+            self.arguments = self.workload.arguments(self.arrays, self.device)
+        return self.arguments
+
+    def discard(self):
+        """A kernel had them: who comes next gets tensors that no kernel has seen."""
+        self.arguments = None
+
+    def exchange(self):
+        """Write the second trial's elements into the very same memory."""
+        for tensor, array in zip(tensors.flat(self.arguments), self.workload.arrays(RECIPE, 1, self.seed)):
+            tensors.overwrite(tensor, array)
+
+
+def _measure_reference(request, inputs, target, row):
+    arguments = inputs.get()
     with torch.no_grad(), contextlib.ExitStack() as stack:
         try:
-            if target == protocol.KERNEL:
-                call = kernels.load(request["kernel"], workload).bind(arguments)
-            else:
-                reference = workload.references([target], device)[0]
-                reference.attempt(arguments)
-                stack.enter_context(reference.active())
-                call = reference.bind(arguments)
-            first = tensors.sha256(kernels.checked(call(), workload, device)) if target == protocol.KERNEL else None
-            gc.collect()
-            gc.disable()
-            try:
-                row.update(sampling.sample(call, device, request["timing"]))
-            finally:
-                gc.enable()
-            if expected is not None:
-                # After the timed calls too: a kernel that is right once and wrong in a loop is wrong.
-                row["correct"] = first == expected == tensors.sha256(call())
-        except (kernels.KernelFailure, Unsupported):
+            reference = inputs.workload.references([target], inputs.device)[0]
+            reference.attempt(arguments)
+            stack.enter_context(reference.active())
+            _sample(reference.bind(arguments), request, row)
+        except Unsupported:
             raise
         except Exception as error:
             raise kernels.failure(error, target) from None
+
+
+def _measure_kernel(request, inputs, target, row):
+    workload, device = inputs.workload, inputs.device
+    arguments = inputs.get()
+    expected = request["expected_sha256"].get(workload.id)
+    try:
+        with torch.no_grad():
+            call = kernels.load(request["kernel"], workload).bind(arguments)
+
+            def output_sha256():
+                with kernels.blamed(target):
+                    output = call()
+                output = kernels.checked(output, workload, device)
+                with kernels.blamed(target):
+                    return tensors.sha256(output)
+
+            first = output_sha256()
+            with kernels.blamed(target):
+                _sample(call, request, row)
+            if expected and row["status"] == protocol.OK:
+                row["correct"], row["message"] = _correct(expected, first, output_sha256, inputs)
+    finally:
+        inputs.discard()
+
+
+def _correct(expected, first, output_sha256, inputs):
+    """(whether the outputs are the validated ones, why not).
+
+    Before the timed calls, and after them: a kernel that is right once and wrong in a loop is wrong. Where the request
+    has the digest of a second trial's output, at last on its inputs in the same memory, past PyTorch's version counter:
+    what was kept, or found in memory that held the right answer, is an old answer then.
+    """
+    if first != expected[0]:
+        return False, "its output is not the validated one"
+    if output_sha256() != first:
+        return False, "its output after the timed calls is not the one before them"
+    if len(expected) < 2:
+        return True, ""
+    with kernels.blamed("exchanging its inputs"):
+        inputs.exchange()
+    if output_sha256() != expected[1]:
+        return False, "its output does not follow its inputs: it is not computed from them at each call"
+    return True, ""
+
+
+def _sample(call, request, row):
+    gc.collect()
+    gc.disable()
+    try:
+        row.update(sampling.sample(call, _device(request), request["timing"]))
+    finally:
+        gc.enable()
 
 
 def _device(request):

@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
+VENV = "--executor=venv"  # tests/container has the other
 HEAD = """\
 schema_version: 1
 baseline: "{baseline}"
@@ -60,7 +61,7 @@ def command(project: Path, verb: str, *arguments: str) -> list[str]:
 
 
 def start(project: Path, verb: str, *arguments: str) -> tuple[int, str, Run]:
-    done = subprocess.run(command(project, verb, *arguments), cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command(project, verb, VENV, *arguments), cwd=ROOT, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr, Run((project / "reports" / "latest").resolve())
 
 
@@ -140,7 +141,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     runs = project / "reports" / "runs"
     known = set(runs.iterdir())
     child = subprocess.Popen(
-        command(project, "matrix", launches),
+        command(project, "matrix", VENV, launches),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         # A shell's background job ignores Ctrl-C, and hands that on.
@@ -196,10 +197,12 @@ def test_eval_without_a_stored_baseline_says_what_to_start(tmp_path: Path, finis
 
 def test_two_runs_at_once_do_not_disturb_each_other(project: Path, finished: tuple[int, str, Run]) -> None:
     same = [
-        subprocess.Popen(command(project, "matrix", "--launches=3"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(command(project, "matrix", VENV, "--launches=3"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    other = subprocess.Popen(command(project, "matrix", "--launches=4"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen(
+        command(project, "matrix", VENV, "--launches=4"), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     printed = [child.communicate(timeout=600)[0] for child in [*same, other]]
     assert [child.returncode for child in [*same, other]] == [0, 0, 0], printed
     folders = [line.split("records: ")[1] for text in printed for line in text.splitlines() if "records: " in line]

@@ -5,14 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.logs import LOG_LIMIT_BYTES
 from harness.process import MARK, clean_environment, run_child, tail
 
 pytestmark = pytest.mark.process
+
+STILL_THERE = "os.kill(int(open('daemon').read()), 0)\n"
 
 
 def child(tmp_path: Path, code: str, timeout_s: float = 20) -> tuple[object, Path]:
@@ -26,7 +30,7 @@ def alive(pid: int) -> bool:
 
 def test_how_a_process_ended_is_told_apart(tmp_path: Path) -> None:
     for code, said in [
-        ("pass", "exited with 0"),
+        ("pass", "exited with 0 before it gave a result"),
         ("raise SystemExit(3)", "exited with 3"),
         ("import os; os.abort()", "died by SIGABRT"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "died by SIGSEGV"),
@@ -66,6 +70,68 @@ def test_what_a_finished_process_left_behind_is_killed_too(tmp_path: Path) -> No
     ended, _ = child(tmp_path, code)
     assert ended.returncode == 0  # type: ignore[attr-defined]
     assert not alive(int((tmp_path / "child").read_text()))
+
+
+def test_who_sheds_session_parent_and_environment_is_killed_too(tmp_path: Path) -> None:
+    code = (
+        "import os\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        open('daemon', 'w').write(str(os.getpid()))\n"
+        "        os.execve('/bin/sleep', ['sleep', '600'], {})\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "while not (os.path.exists('daemon') and open('daemon').read()): pass\n"
+        "print('done')\n"
+    )
+    started = time.monotonic()
+    # While another child with such a daemon runs on: only what ended children left is killed.
+    with ThreadPoolExecutor(1) as pool:
+        (tmp_path / "other").mkdir()
+        other = pool.submit(child, tmp_path / "other", code + "import time; time.sleep(2)\n" + STILL_THERE)
+        ended, _ = child(tmp_path, code)
+        assert not alive(int((tmp_path / "daemon").read_text()))
+        assert ended.returncode == 0 and ended.log == "done\n"  # type: ignore[attr-defined]
+        assert other.result()[0].returncode == 0, other.result()[0]  # type: ignore[attr-defined]
+    assert not alive(int((tmp_path / "other" / "daemon").read_text()))
+    assert time.monotonic() - started < 10
+
+
+def test_a_log_is_cut_in_its_middle_and_says_so(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "print('first')\n"
+        "for _ in range(300): sys.stdout.write('x' * (1 << 20))\n"
+        "print('\\nlast')\n"
+    )
+    ended, log = child(tmp_path, code)
+    assert ended.returncode == 0 and ended.log.endswith("last\n")  # type: ignore[attr-defined]
+    text = log.read_text()
+    assert LOG_LIMIT_BYTES <= len(text) < LOG_LIMIT_BYTES + 100
+    assert text.startswith("first\nxxx")
+    dropped = int(text.partition("[... ")[2].partition(" bytes dropped here ...]")[0])
+    assert dropped + LOG_LIMIT_BYTES == len("first\n") + (300 << 20) + len("\nlast\n")
+
+
+def test_a_log_of_one_line_has_an_excerpt(tmp_path: Path) -> None:
+    ended, _ = child(tmp_path, "print('x' * 10000, end='')")
+    assert ended.log.endswith("xxx") and len(ended.log) > 3000  # type: ignore[attr-defined]
+
+
+def test_who_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
+    code = "import os, time; os.close(1); os.close(2); time.sleep(0.5); open('end', 'w'); time.sleep({})"
+    assert child(tmp_path, code.format(0))[0].returncode == 0  # type: ignore[attr-defined]
+    assert (tmp_path / "end").exists()
+    started, used = time.monotonic(), time.process_time()
+    assert child(tmp_path, code.format(600), timeout_s=2)[0].timed_out  # type: ignore[attr-defined]
+    assert time.monotonic() - started < 10 and time.process_time() - used < 1
+
+
+def test_who_prints_without_end_is_ended_at_its_limit(tmp_path: Path) -> None:
+    ended, log = child(tmp_path, "import os\nwhile True: os.write(1, b'y\\n' * 30000)", timeout_s=2)
+    assert ended.timed_out and ended.duration_s < 6  # type: ignore[attr-defined]
+    assert log.stat().st_size < LOG_LIMIT_BYTES + 100
 
 
 def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:

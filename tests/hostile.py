@@ -1,0 +1,223 @@
+"""Kernels that misbehave on purpose, as one table; `test_hostile.py` runs it, and so can a test of any executor.
+
+Each is a solution file in KernelBench's form for PROBLEM. Most are right in validation unless what they do is done
+there; `TIMING` in them tells a launch.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+INCORRECT = "incorrect"  # the kernel's row of the launch has times, and `correct` is False
+SLEEP_S = "86399"  # what `daemon` leaves asleep
+
+PROBLEM = """\
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.exp(x) * 1e-5
+def get_inputs():
+    return [torch.randn(16, 33)]
+def get_init_inputs():
+    return []
+"""
+
+SOLUTION = """\
+import json, os, sys, time
+import torch
+TIMING = sys.argv[1:2] == ["time"]
+calls = 0
+kept = {{}}
+def right(x):
+    return torch.exp(x) * 1e-5
+{before}
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        global calls
+        calls += 1
+{body}
+"""
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """`status` and words of the validation's message; `timed` and its words: of the kernel's row in the launch, or of
+    the launch where it has no rows; `timed` is '' where the launch says nothing of its own."""
+
+    status: str
+    said: str
+    source: str
+    timed: str = ""
+    timed_said: str = ""
+
+
+def hostile(
+    status: str, said: str, body: str, *, before: str = "", timed: str = "", timed_said: str = ""
+) -> Hostile:
+    body = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
+    source = SOLUTION.format(before=textwrap.dedent(before).strip(), body=body)
+    return Hostile(status, said, source, timed, timed_said)
+
+
+LIAR = """
+class {name}(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        return right(torch.zeros(16, 33))
+    def __eq__(self, other):
+        return True
+    def detach(self):
+        return right(torch.zeros(16, 33))
+"""
+SCRIPT = "<script>alert(1)</script>"
+OUTPUTS = """
+OUT = json.load(open(sys.argv[2])).get("out", "")
+"""
+AFTER_FIRST_TRIAL = """
+if OUT and calls == 3:
+    {act}
+return right(x)
+"""
+BELOW_PYTHON = """
+import ctypes
+if TIMING:
+    # The C function behind time.perf_counter_ns: the object that everyone holds stays the same.
+    method = ctypes.c_void_p.from_address(id(time.perf_counter_ns) + 16).value
+    real = time.clock_gettime_ns
+    slow = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
+        lambda _self, _arguments: real(time.CLOCK_MONOTONIC) // 10
+    )
+    ctypes.c_void_p.from_address(method + 8).value = ctypes.cast(slow, ctypes.c_void_p).value
+"""
+DAEMON = f"""
+def daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve("/bin/sleep", ["sleep", "{SLEEP_S}"], {{}})
+        os._exit(0)
+    os.wait()
+"""
+
+HOSTILE: dict[str, Hostile] = {
+    "right": hostile("ok", "", "return right(x)", timed="ok"),
+    # -- it ends, or talks -------------------------------------------------------------------------------
+    "exits": hostile("crashed", "exited with 0 before it gave a result", "os._exit(0)"),
+    "leaves": hostile("crashed", "trial 0 raised SystemExit: 0", "sys.exit(0)"),
+    "interrupts": hostile("crashed", "raised KeyboardInterrupt", "raise KeyboardInterrupt"),
+    "exits_when_timed": hostile(
+        "ok", "", "if TIMING: os._exit(0)\nreturn right(x)",
+        timed="crashed", timed_said="exited with 0 before it gave a result",
+    ),
+    "leaves_when_timed": hostile(
+        "ok", "", "if TIMING: sys.exit(0)\nreturn right(x)", timed="crashed", timed_said="raised SystemExit: 0"
+    ),
+    "shouts": hostile("ok", "", "if calls == 1:\n    for _ in range(64): print('x' * (1 << 20))\nreturn right(x)"),
+    "daemon": hostile("ok", "", "if calls == 1: daemon()\nreturn right(x)", before=DAEMON, timed="ok"),
+    # -- what it says is shown ---------------------------------------------------------------------------
+    "script": hostile("crashed", SCRIPT, f"raise type('{SCRIPT}', (Exception,), {{}})('{SCRIPT}')"),
+    "script_tensor": hostile(
+        "wrong", SCRIPT, f"return right(x).as_subclass(type('{SCRIPT}', (torch.Tensor,), {{}}))"
+    ),
+    "speechless": hostile(
+        "crashed", "cannot be had", "raise Mute()",
+        before="class Mute(Exception):\n    def __str__(self): raise SystemExit(0)",
+    ),
+    "unprintable": hostile("crashed", "raised RuntimeError", r"raise RuntimeError('\ud800\x1b[2J' * 3_000_000)"),
+    # -- what it returns ---------------------------------------------------------------------------------
+    "subclass": hostile(
+        "wrong", "returned Liar, a subclass of torch.Tensor", "return right(x).as_subclass(Liar)",
+        before=LIAR.format(name="Liar"),
+    ),
+    "parameter": hostile(
+        "wrong", "returned Parameter", "return torch.nn.Parameter(right(x), requires_grad=False)"
+    ),
+    "hidden_methods": hostile(
+        "wrong", "0 of 2 trials pass",
+        """
+        out, good = torch.zeros_like(x), right(x)
+        out.detach = out.contiguous = out.cpu = out.numpy = lambda: good
+        return out
+        """,
+    ),
+    "sparse": hostile("wrong", "layout torch.sparse_coo", "return right(x).to_sparse()"),
+    "writes_inputs": hostile("wrong", "changed their inputs", "out = right(x)\nx.zero_()\nreturn out"),
+    "reshapes_inputs": hostile("wrong", "changed their inputs", "out = right(x)\nx.resize_(0)\nreturn out"),
+    # -- whose answer it is ------------------------------------------------------------------------------
+    "leaves_unwritten": hostile("wrong", "unwritten", "return torch.empty_like(x)"),
+    "finds": hostile(
+        "wrong", "0 of 2 trials pass",
+        """
+        import gc
+        found = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == x.shape and t is not x]
+        return found[0].clone() if found else torch.zeros_like(x)
+        """,
+    ),
+    "keeps": hostile(
+        "ok", "",
+        """
+        if not TIMING: return right(x)
+        key = x.data_ptr(), x._version
+        if key not in kept: kept[key] = right(x)
+        return kept[key]
+        """,
+        timed=INCORRECT, timed_said="does not follow its inputs",
+    ),
+    "finds_freed_memory": hostile(
+        "ok", "", "return right(x) if not TIMING or calls == 1 else torch.empty_like(x)",
+        timed=INCORRECT, timed_said="its output",
+    ),
+    "right_once": hostile(
+        "ok", "", "return right(x) if not TIMING or calls == 1 else torch.zeros_like(x)",
+        timed=INCORRECT, timed_said="after the timed calls",
+    ),
+    # -- what it replaces --------------------------------------------------------------------------------
+    "replaces_clock": hostile(
+        "wrong", "replaced time.perf_counter_ns", "return right(x)", before="time.perf_counter_ns = lambda: 0"
+    ),
+    "replaces_attention": hostile(
+        "wrong", "replaced torch.nn.functional.scaled_dot_product_attention",
+        "torch.nn.functional.scaled_dot_product_attention = right\nreturn right(x)",
+    ),
+    "replaces_clock_when_timed": hostile(
+        "ok", "", "if TIMING: time.perf_counter_ns = lambda: 0\nreturn right(x)",
+        timed="wrong", timed_said="replaced time.perf_counter_ns",
+    ),
+    "replaces_sampling": hostile(
+        "ok", "", "return right(x)", timed="wrong", timed_said="replaced inside.sampling.sample",
+        before="if TIMING:\n    import inside.sampling\n    inside.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
+    ),
+    "replaces_clock_below_python": hostile(
+        "ok", "", "return right(x)", before=BELOW_PYTHON, timed="wrong", timed_said="by another clock"
+    ),
+    # -- what it leaves ----------------------------------------------------------------------------------
+    "links": hostile(
+        "wrong", "is a link",
+        AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); '
+                                 'os.symlink("0.repeat.bin", OUT + "/independent/0.bin")'),
+        before=OUTPUTS,
+    ),
+    "links_folder": hostile(
+        "wrong", "is a link",
+        AFTER_FIRST_TRIAL.format(act='os.rename(OUT + "/independent", OUT + "/elsewhere"); '
+                                 'os.symlink("elsewhere", OUT + "/independent")'),
+        before=OUTPUTS,
+    ),
+    "pipe": hostile(
+        "wrong", "no plain file",
+        AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); os.mkfifo(OUT + "/independent/0.bin")'),
+        before=OUTPUTS,
+    ),
+    "forges": hostile(
+        "crashed", "no output of trial 0",
+        "open(sys.argv[3], 'w').write('{\"status\": \"ok\", \"message\": \"\", \"recipes\": 7}')\nos._exit(0)",
+    ),
+    "forges_status": hostile(
+        "crashed", "a result that cannot be read",
+        "open(sys.argv[3], 'w').write('{\"status\": \"fine\"}')\nos._exit(0)",
+    ),
+    "scribbles": hostile(
+        "crashed", "", "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",
+    ),
+}  # fmt: skip
