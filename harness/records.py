@@ -93,6 +93,7 @@ class EnvironmentRecord(Outcome):
     index: str = Field(description="package index the wheels really came from")
     executor: str
     image: str = Field(default="", description="digest of the container image's configuration")
+    base_image: str = Field(default="", description="what that image was built on")
     key: str = Field(description="digest of all that determines the environment")
     pins: dict[str, str] = Field(description="package to version, from the pin file")
     pins_sha256: str

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from harness.inside import protocol
 from reports import model
-from reports.commands import matrix_command
 from reports.compare import KERNEL
 from reports.differences import differing
 from reports.evidence import Evidence
@@ -72,8 +71,7 @@ def _side(row: Comparison) -> Seen:
 
 
 def _fresh(row: Comparison, *extra: str) -> str:
-    kernel = row.target if row.kind == KERNEL else row.correctness.this.measured_with
-    return matrix_command(kernel, row.workload, row.device, "--fresh", *extra)
+    return " ".join([row.command, "--fresh", *extra])
 
 
 def _undecided(row: Comparison, why: str, seen: list[Seen]) -> Finding:

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from harness.inside import protocol
 from reports import correctness, latency, statistics
-from reports.commands import eval_command, matrix_command
+from reports.commands import eval_command, matrix_command, place_options
 from reports.evidence import Evidence
 from reports.latency import Rows
 from reports.model import Comparison, Correctness
@@ -133,6 +133,7 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
         pairs, evidence.confidence, evidence.false_discovery_rate, not_comparable=_not_comparable(evidence)
     )
     results = []
+    place = place_options(run.command)
     for subject, judged, measured in zip(found, verdicts, timed, strict=True):
         kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
         stack = evidence.environments.get(subject.environment)
@@ -141,8 +142,8 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
             id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
             environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),
             alone=subject.environment == run.baseline, correctness=judged, latency=measured,
-            command=matrix_command(kernel, subject.workload, subject.device),
-            eval_command=eval_command(torch, kernel, subject.workload, subject.device),
+            command=matrix_command(place, kernel, subject.workload, subject.device),
+            eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
         ))
     return results
 

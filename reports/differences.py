@@ -60,6 +60,7 @@ def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str
     for name in ("torch", "cuda", "python", "replica", "index", "executor", "pins_sha256"):
         flat["asked for", name] = _text(getattr(record, name))
     if record.image:
+        flat["asked for", "base_image"] = record.base_image
         flat["observed", "image"] = record.image
     seen = record.observed
     if seen is None:

@@ -75,6 +75,7 @@ def side(
     return LatencySide(
         environment=environment,
         status="ok",
+        message=next((row[2] for row in good if row[6] is False), ""),
         record=evidence.launches_pointer(environment, kernel, device),
         measured_with=measured_with,
         blocks=[row[0] for row in good],

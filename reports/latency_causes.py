@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports import model
-from reports.commands import matrix_command
 from reports.compare import KERNEL
 from reports.differences import differing
 from reports.evidence import Evidence
@@ -56,9 +55,8 @@ def latency_findings(
     if row.alone or row.latency.verdict not in CALLED:
         return []
     latency = row.latency
-    kernel = row.target if row.kind == KERNEL else latency.this.measured_with
     seen = [Seen(text=latency.why, record=latency.this.record)]
-    command = matrix_command(kernel, row.workload, row.device, "--fresh")
+    command = f"{row.command} --fresh"
     word = "slower" if latency.verdict == model.REGRESSED else "faster"
     around = neighbours[row.environment, row.device]
     others, same_way = around.rows - 1, around.verdicts[latency.verdict] - 1
@@ -80,8 +78,9 @@ def latency_findings(
     if row.kind != KERNEL:
         return [_reference(row, word, seen, rules_out, command)]
     if latency.this.wrong_output or latency.baseline.wrong_output:
-        seen.append(Seen(text="the output that was timed is wrong, so the time is not that of the problem",
-                         record=row.correctness.this.record))
+        why = latency.this.message or latency.baseline.message
+        seen.append(Seen(text="the output that was timed is wrong, so the time is not that of the problem"
+                         + (f": {why}" if why else ""), record=row.correctness.this.record))
     place = (row.target, row.device, row.baseline, row.environment)
     code = machine_code(evidence, *place)
     seen += [code.seen, *build_inputs(evidence, *place)]

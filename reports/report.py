@@ -13,7 +13,7 @@ from harness.inside import protocol
 from harness.records import Cell, Outcome
 from reports import model
 from reports.attribution import attribute
-from reports.commands import matrix_command
+from reports.commands import matrix_command, place_options
 from reports.compare import KERNEL, compare, is_control
 from reports.correctness import FAILED
 from reports.differences import (
@@ -111,7 +111,7 @@ def build_report(evidence: Evidence) -> Report:
         correctness_counts=counts(row.correctness.verdict for row in rows),
         latency_counts=counts(row.latency.verdict for row in rows),
         headline=headline(versions, rows),
-        matrix_command=matrix_command(),
+        matrix_command=matrix_command(place_options(evidence.run.command)),
     )
 
 

@@ -64,6 +64,7 @@ def environment_record(
         index=environment.index,
         executor=executor,
         image=image,
+        base_image=spec.base_image if image else "",
         key=key,
         pins=load_pins(pins) if pins else {},
         pins_sha256=protocol.sha256_file(str(pins)) if pins else "",
