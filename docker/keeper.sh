@@ -9,8 +9,8 @@
 set -eu
 size=$1
 shift
-umask 0
-head -c "$size" | tar -xf - -C /
+umask 022
+head -c "$size" | tar -xpf - -C /
 echo ready
 read -r done_now || exit 0
 

@@ -6,10 +6,13 @@ import argparse
 import errno
 import json
 import os
+import re
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
-from harness.errors import INFRASTRUCTURE, HarnessError, InputError, exit_code
+from harness.errors import INFRASTRUCTURE, DiskFull, HarnessError, InfrastructureError, InputError, exit_code
 from harness.options import Parser, run_options
 from harness.plan import Plan, Selection
 
@@ -155,6 +158,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 def main(argv: list[str]) -> int:
     """Exit code: 0 done, 64 bad input, 30 infrastructure, 20 a build failed."""
     verbs = {"matrix": _run, "eval": _run, "pins": _pins, "doctor": _doctor, "images": _images, "schema": _schema}
+    arguments = argparse.Namespace()
     try:
         arguments = _parser().parse_args(argv)
         arguments.given = _without_plumbing(argv[1:])
@@ -167,15 +171,36 @@ def main(argv: list[str]) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the buffer has nowhere to go
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        known = _explained(error, arguments)
+        if known is None:
             raise
-        where = error.filename or "a temporary file"
-        print(f"cannot go on: {where}: {error.strerror}\n  remedy: free some space; then start the same command again: "
-              "what was finished is kept", file=sys.stderr)  # fmt: skip
-        return INFRASTRUCTURE
+        print(f"cannot go on: {known}", file=sys.stderr)
+        return known.code
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr, flush=True)
         os._exit(130)  # threads that wait for what was ended have nothing left to say
+
+
+def _explained(error: OSError, arguments: argparse.Namespace) -> HarnessError | None:
+    """What the user can act on: a full disk, or a folder that cannot be written to. None: a fault of ours."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a whole tree: what failed, as text
+        _, to, said = error.args[0][0]
+        number = re.match(r"\[Errno (\d+)\]", said)
+        error = OSError(int(number[1]), os.strerror(int(number[1])), to) if number else error
+    problem = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        from harness.storage import fullest
+        from harness.tools import cache_folder
+
+        reports = getattr(arguments, "matrix", Path()).resolve().parent / "reports"
+        place = error.filename2 or error.filename
+        return DiskFull(place or fullest(reports / "runs", cache_folder(), Path(tempfile.gettempdir())), problem)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
+        return InfrastructureError(
+            f"{error.filename}: {problem}",
+            "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
+        )
+    return None
 
 
 def _without_plumbing(words: list[str]) -> list[str]:

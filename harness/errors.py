@@ -58,6 +58,13 @@ class InfrastructureError(HarnessError):
     code = INFRASTRUCTURE
 
 
+class DiskFull(InfrastructureError):
+    def __init__(self, where: object, problem: str) -> None:
+        super().__init__(
+            f"{where}: {problem}", "free some space; then start the same command again: what was finished is kept"
+        )
+
+
 class Unrecorded(InfrastructureError):
     """What went on ended through no fault of its own: nothing of it may be recorded, and the run stops."""
 

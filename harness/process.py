@@ -155,6 +155,32 @@ def _kill_marked(mark: str) -> None:
         time.sleep(0.05)
 
 
+def _marking(uid: str) -> str:
+    """What a child's mark holds: who we are, in a form that no later process shares, and which child it is."""
+    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {_birth(os.getpid())} {uid}"
+
+
+def _birth(pid: int) -> str:
+    """When a process began, in ticks since the machine did, whatever its clock says; '' where none runs (proc(5))."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state == "Z" else fields[18]
+
+
+def kill_leftovers() -> None:
+    """Kill what children of a harness that was killed left behind: compilers that write to a build folder still."""
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            words = process.environ().get(MARK, "").split()
+            if len(words) == 4 and words[0] == os.readlink("/proc/self/ns/pid") and _birth(int(words[1])) != words[2]:
+                process.kill()
+                killed.append(process)
+    psutil.wait_procs(killed, timeout=5)
+
+
 def _kill_orphans() -> None:
     """Kill what children that have ended left to us. No other child of ours is in a session that is not ours."""
     with _starting:
@@ -183,7 +209,7 @@ def run_child(
     command: Sequence[str], *, cwd: Path, log: Path, timeout_s: float, environment: Mapping[str, str]
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind."""
-    mark = uuid.uuid4().hex
+    mark = _marking(uuid.uuid4().hex)
     started = time.monotonic()
     timed_out = False
     with CappedLog(log) as kept:

@@ -7,8 +7,10 @@ unchanged is taken from the run that holds it, and an unchanged run ends at once
 from __future__ import annotations
 
 import shutil
+import tempfile
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 
 from harness.crossing import cross
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE
@@ -18,6 +20,7 @@ from harness.gathering import Options, Prepared, make_plan
 from harness.inside import protocol
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment, Selection
+from harness.process import kill_leftovers
 from harness.progress import Display
 from harness.records import BuildRecord, Cell, EnvironmentRecord, LaunchRecord, RunRecord, ValidationRecord
 from harness.runs import find_run, held, new_run, now_utc, point_latest, stored
@@ -26,7 +29,7 @@ from harness.steps.building import build, build_key
 from harness.steps.context import Context
 from harness.steps.launching import launch
 from harness.steps.validating import not_validated, store_problem, validate, validation_key
-from harness.storage import Run, load_record, save_record
+from harness.storage import AnyRecord, Run, load_record, refuse_without_space, save_record
 from harness.tools import cache_folder
 
 
@@ -75,7 +78,12 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         print(f"executor: {plan.facts.executor_reason}")
         for fallback in plan.fallbacks:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
-        codes = _finish(options, prepared, run)
+        try:
+            codes = _finish(options, prepared, run)
+        except Exception:
+            run.sweep()
+            raise
+        run.sweep()
     point_latest(root, run)
     return run, codes
 
@@ -98,6 +106,7 @@ def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
     ):
         print("nothing changed since this run was finished: its records are reported again (--fresh measures anew)")
         return _codes(run)
+    kill_leftovers()
     cache = cache_folder()
     context = Context(
         root=options.root,
@@ -115,7 +124,6 @@ def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
         _validate(context, display, fresh=options.fresh)
         _cross(context)
         _launch(context, display)
-    shutil.rmtree(run.folder / "scratch", ignore_errors=True)
     return _codes(run)
 
 
@@ -128,6 +136,12 @@ def _codes(run: Run) -> list[int]:
     return codes
 
 
+def _save(context: Context, path: Path, record: AnyRecord) -> AnyRecord:
+    """Save what was measured; a failure that a full disk explains stops the run, and is no row of it."""
+    refuse_without_space(record, context.run.folder, context.cache, Path(tempfile.gettempdir()))
+    return context.save(path, record)
+
+
 def _prepare_and_build(context: Context, display: Display) -> None:
     """Environments side by side: one installs, which waits for the network, while the other compiles."""
     plan, run = context.plan, context.run
@@ -136,13 +150,13 @@ def _prepare_and_build(context: Context, display: Display) -> None:
         pins, _ = ensure_pins(context.root, environment, context.matrix)
         record = context.executor.prepare(environment, pins)
         context.environments[environment.id] = record
-        context.save(run.environment_path(environment.id), record)
+        _save(context, run.environment_path(environment.id), record)
         what = "found" if record.reused else "made"
         display.step(f"{environment.id}: {what + ' and proven' if record.status == protocol.OK else record.message}")
         for planned in (b for b in plan.builds if b.environment == environment.id):
             built = build(context, planned)
             context.builds[planned.environment, planned.kernel, planned.device] = built
-            context.save(run.build_path(planned.environment, planned.kernel, planned.device), built)
+            _save(context, run.build_path(planned.environment, planned.kernel, planned.device), built)
             how = "unchanged" if built.reused else built.status.replace("_", " ")
             display.step(
                 f"{environment.id}: build {planned.kernel} ({planned.device}): {how}"
@@ -221,7 +235,7 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
         display.step(f"validation unchanged: {cell.id}")
         return
     record = validate(context, cell) if measured else not_validated(context, cell, key, NO_BASELINE)
-    record = context.save(path, record)
+    record = _save(context, path, record)
     display.step(
         f"validate {cell.id}: {record.status.replace('_', ' ')}"
         + (f": {record.message}" if record.message and record.status != protocol.OK else "")
@@ -288,7 +302,7 @@ def _launch(context: Context, display: Display) -> None:
                 status="broken",
                 message="its environment is broken",
             )
-        launched = context.save(path, launched)
+        launched = _save(context, path, launched)
         display.step(
             f"launch {planned.index + 1}/{plan.launches_each} {planned.environment} {planned.kernel} "
             f"({planned.device}): {launched.status.replace('_', ' ')}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,9 @@ from pathlib import Path
 import filelock
 
 from harness.errors import InfrastructureError, RecordError
+from harness.inside import protocol
 from harness.storage import AnyRecord, Run, load_record
+from harness.tools import cache_folder
 
 
 def now_utc() -> str:
@@ -25,7 +29,13 @@ def runs_folder(root: Path) -> Path:
 def all_runs(root: Path) -> list[Run]:
     """Every run with a run.json, newest first."""
     folders = [path for path in runs_folder(root).glob("*") if (path / "run.json").is_file()]
-    return [Run(path) for path in sorted(folders, key=lambda path: path.name, reverse=True)]
+    return [Run(path) for path in sorted(folders, key=_order, reverse=True)]
+
+
+def _order(folder: Path) -> tuple[str, int]:
+    """(stamp, number among those of this stamp) of a run's folder: <stamp>[.<number>]-<digest>."""
+    stamp, _, number = folder.name.rpartition("-")[0].partition(".")
+    return stamp, int(number) if number.isdecimal() else 1
 
 
 def find_run(root: Path, digest: str) -> Run | None:
@@ -34,22 +44,40 @@ def find_run(root: Path, digest: str) -> Run | None:
 
 
 def new_run(root: Path, digest: str) -> Run:
-    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S")
-    base, number = runs_folder(root) / f"{stamp}-{digest[:12]}", 1
-    while base.exists():  # two of one plan in one second
+    """A folder for a run of this plan, whose lock is held. It is the newest, also after a clock that jumped back."""
+    _remove_unborn(root, digest)
+    stamp, number = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S"), 1
+    newest = find_run(root, digest)
+    if newest is not None and _order(newest.folder) >= (stamp, number):
+        stamp, number = _order(newest.folder)
+        number += 1
+    base = runs_folder(root) / f"{stamp}{f'.{number}' if number > 1 else ''}-{digest[:12]}"
+    while base.exists():
         number += 1
         base = runs_folder(root) / f"{stamp}.{number}-{digest[:12]}"
     base.mkdir(parents=True)
     return Run(base)
 
 
+def _remove_unborn(root: Path, digest: str) -> None:
+    """Remove folders of this plan that a run was killed in before it had written its run.json, if nothing is there."""
+    for folder in runs_folder(root).glob(f"*-{digest[:12]}"):
+        if not (folder / "run.json").exists():
+            for part in folder.glob(".*.part"):
+                part.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
 def point_latest(root: Path, run: Run) -> None:
     """Make reports/latest point to the run, in one step."""
     link = root / "reports" / "latest"
-    part = link.with_name(f".latest.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    part.symlink_to(os.path.relpath(run.folder, link.parent))
-    part.replace(link)
+    part = link.with_name(".latest.part")
+    lock = cache_folder() / "locks" / f"latest-{protocol.digest(str(root))[:16]}.lock"
+    with held(lock, "another process is moving reports/latest; waiting for it"):
+        part.unlink(missing_ok=True)  # of one that was killed
+        part.symlink_to(os.path.relpath(run.folder, link.parent))
+        part.replace(link)
 
 
 @contextmanager
@@ -62,6 +90,8 @@ def held(path: Path, waiting: str) -> Iterator[None]:
         print(waiting, flush=True)
         lock.acquire()
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise InfrastructureError(f"{path}: {error.strerror}", "set KERNEL_MATRIX_CACHE to a folder of yours") from None
     try:
         yield

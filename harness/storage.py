@@ -18,13 +18,14 @@ Records are written once, atomically, and parsed strictly: an unknown key is an 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from harness.errors import RecordError
+from harness.errors import DiskFull, RecordError
 from harness.inside import protocol
 from harness.records import (
     BuildRecord,
@@ -114,6 +115,36 @@ def load_record(path: Path, model: type[AnyRecord]) -> AnyRecord:
     return parse_record(value, model, str(path))
 
 
+NO_SPACE = ("No space left on device", "Disk quota exceeded")
+LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what it had written
+
+
+def fullest(*places: Path) -> Path:
+    """Of these folders the one on the disk with the least space left; what does not exist yet counts as its parent."""
+    return min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
+
+
+def _existing(place: Path) -> Path:
+    return next(path for path in (place, *place.parents) if path.exists())
+
+
+def refuse_without_space(record: Record, *places: Path) -> None:
+    """DiskFull where a record says that a process found no space left, and a disk it writes to has little indeed.
+
+    The first alone could be a kernel's lie; what was killed at a limit of its own had that much space and no more.
+    """
+    if getattr(record, "status", "") == protocol.KILLED:
+        return
+    text = record.model_dump_json()
+    said = next((words for words in NO_SPACE if words in text), None)
+    if said is None:
+        return
+    for place in map(_existing, places):
+        usage = shutil.disk_usage(place)
+        if usage.free < max(LOW_SPACE_BYTES, LOW_SPACE_SHARE * usage.total):
+            raise DiskFull(place, said)
+
+
 class Run:
     """A run's folder. The paths of records are decided here and nowhere else."""
 
@@ -137,6 +168,12 @@ class Run:
 
     def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
         return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
+
+    def sweep(self) -> None:
+        """Remove what verbs, and attempts that were killed, left beside the records. The run's lock is held."""
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        for part in self.folder.glob("*/**/.*.part"):  # not of the folder itself: a report may be written there now
+            part.unlink(missing_ok=True)
 
     def load(self) -> RunRecord:
         return load_record(self.run_path(), RunRecord)

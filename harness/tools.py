@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import filelock
 import platformdirs
 import psutil
 
@@ -27,6 +28,13 @@ def cache_folder() -> Path:
     """Environments and builds; `KERNEL_MATRIX_CACHE` moves it to a disk with room."""
     chosen = os.environ.get(CACHE_VARIABLE)
     return Path(chosen).absolute() if chosen else Path(platformdirs.user_cache_dir("kernel-matrix", appauthor=False))
+
+
+def cache_lock(cache: Path, name: str) -> filelock.FileLock:
+    """A lock between processes, for what the cache holds under this name."""
+    path = cache / "locks" / f"{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return filelock.FileLock(path)
 
 
 def output_of(command: list[str], timeout_s: float = 30) -> str | None:

@@ -6,6 +6,7 @@ the report know nothing else of it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from harness.process import Ended
 from harness.records import EnvironmentRecord
 
 MOST_RESULT_BYTES = 256 << 20
+MOST_LEVELS = 64  # lists within lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,17 @@ def read_result(path: Path) -> dict[str, Any] | None:
         value = protocol.read_json(str(path))
     except (OSError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and _is_sound(value, MOST_LEVELS) else None
+
+
+def _is_sound(value: Any, levels: int) -> bool:
+    """Whether it can be passed on: neither NaN nor infinity in it, and no deep nesting."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, (dict, list)):
+        items = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_is_sound(item, levels - 1) for item in items)
+    return True
 
 
 class Executor(Protocol):

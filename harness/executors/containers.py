@@ -9,6 +9,7 @@ the process that wanted it.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tarfile
@@ -194,7 +195,7 @@ class DockerExecutor:
         request = relocate(task.request, places)
         contents: list[tuple[str, Path | bytes]] = [
             ("in/inside", self.inside),
-            ("in/request.json", protocol.canonical(request)),
+            ("in/request.json", json.dumps(request, allow_nan=False).encode()),  # in its order: recipes have one
         ]
         for path in task.reads:
             if path.exists():
@@ -240,6 +241,7 @@ class DockerExecutor:
             duration_s=duration_s,
             log=tail(task.log),
             killed_by=killed_by,
+            overhead_s=time.monotonic() - started - duration_s,
         )
         return Answer(result=result if not killed_by else None, ended=ended)
 

@@ -13,14 +13,17 @@ import os
 import platform
 import queue
 import re
+import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import docker
+import docker.context.config
 import docker.errors
 import requests
 import urllib3
@@ -108,19 +111,26 @@ class CellLimits:
     output_files: int
 
 
+def _contexts() -> str:
+    return str(Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "contexts")
+
+
+docker.context.config.get_context_dir = _contexts  # the SDK's own finds none where no config.json lies beside them
+
+
 def endpoint() -> dict[str, Any]:
     """The client's arguments, as `docker` itself chooses: DOCKER_HOST, else DOCKER_CONTEXT, else the current context.
 
-    InfrastructureError where the context does not exist.
+    InfrastructureError where the context does not exist, or certificates are missing.
     """
-    if os.environ.get("DOCKER_HOST"):
-        arguments: dict[str, Any] = kwargs_from_env()
-        return arguments
     name = os.environ.get("DOCKER_CONTEXT")
     try:
+        if os.environ.get("DOCKER_HOST"):
+            arguments: dict[str, Any] = kwargs_from_env()
+            return arguments
         context = ContextAPI.get_context(name) if name else ContextAPI.get_current_context()
     except (docker.errors.DockerException, OSError, ValueError, KeyError) as error:
-        raise InfrastructureError(f"Docker's context cannot be read: {error}", NO_ENGINE_REMEDY) from None
+        raise InfrastructureError(f"how to reach the engine cannot be told: {error}", NO_ENGINE_REMEDY) from None
     if context is None:
         raise InfrastructureError(f"there is no Docker context {name!r}", "docker context ls")
     return {"base_url": context.Host, **({"tls": context.TLSConfig} if context.TLSConfig else {})}
@@ -385,6 +395,9 @@ class Cell:
         self.frames = _frames(self.socket.makefile("rb", 1 << 20))
 
     def close(self) -> None:
+        """An engine that still has something to say to us would not let go of the container."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self.stream.close()
         with contextlib.suppress(OSError):
@@ -444,7 +457,9 @@ class Cell:
             timed_out = True
             with contextlib.suppress(docker.errors.APIError):
                 api.kill(self.container)
-            problem = ended.get(timeout=ANSWER_TIMEOUT_S)
+            problem = None
+            with contextlib.suppress(queue.Empty):
+                problem = ended.get(timeout=ANSWER_TIMEOUT_S)
         if problem is not None and not isinstance(problem, docker.errors.APIError):
             raise problem
         if timed_out:

@@ -10,15 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-import filelock
-
 from harness.errors import InfrastructureError, InputError
 from harness.executors.docker import FULL_REMEDY, LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
 from harness.executors.parcels import pack
 from harness.inside import protocol
 from harness.pins import index_options
 from harness.plan import PlannedEnvironment
-from harness.tools import output_of, uv_command
+from harness.tools import cache_lock, output_of, uv_command
 
 RECIPE = Path(__file__).parent.parent.parent / "docker"
 REPOSITORY = "kernel-matrix"
@@ -26,6 +24,7 @@ KEY, ENVIRONMENT, BASE = f"{LABEL}.key", f"{LABEL}.environment", f"{LABEL}.base"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 SITE_CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+BUILDERS_OWN = re.compile(r"Step \d+/\d+ |--->|Removing intermediate container|The command '/bin/sh -c")
 BASE_TAG = "kernel-matrix/base:bookworm-cuda12.4"
 BASE_CHANGES = (
     f"LABEL {LABEL}=base",
@@ -100,9 +99,7 @@ def build_image(
     """The environment's image, and whether it was there. InfrastructureError with the builder's last words."""
     key = image_key(environment, pins, base)
     tag = image_tag(environment, key)
-    lock = cache / "locks" / f"image-{key[:12]}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(lock):
+    with cache_lock(cache, f"image-{key[:12]}"):
         image = engine.image(tag)
         if image is not None and image.labels.get(KEY) == key:
             return image, True
@@ -147,7 +144,8 @@ def _build(
 def explain(tag: str, base: str, problem: str, lines: list[str]) -> InfrastructureError:
     """The error for what a builder printed: no base, a wrong hash, no network, a full disk, or else its last words."""
     text = "\n".join([*lines[-40:], problem])
-    flat = " ".join(" ".join([*lines[-12:], problem]).split())[-700:]
+    words = [line for line in [*lines[-12:], problem] if not BUILDERS_OWN.match(line)]
+    flat = " ".join(" ".join(dict.fromkeys(words or [problem])).split())[-700:]
     if re.search(r"pull access denied|manifest unknown|failed to resolve source|lookup registry", text):
         return InfrastructureError(f"{tag}: the base image {base} is not there: {flat[-300:]}", NO_BASE_REMEDY)
     if re.search(r"[Hh]ash(es)? mismatch|mismatch.*hash", text):
@@ -158,9 +156,7 @@ def explain(tag: str, base: str, problem: str, lines: list[str]) -> Infrastructu
             "do not install it; if the pins are wrong, resolve them again: nox -s pins",
         )
     if "o space left on device" in text:
-        return InfrastructureError(
-            f"{tag}: the engine's disk is full: {flat[-200:]}", FULL_REMEDY
-        )
+        return InfrastructureError(f"{tag}: the container engine's disk is full: {flat[-200:]}", FULL_REMEDY)
     if re.search(r"dns error|error sending request|Could not connect|[Ff]ailed to fetch", text):
         return InfrastructureError(
             f"{tag}: the package index cannot be reached from the build: {flat[-400:]}",

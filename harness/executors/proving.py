@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from harness.inside import protocol
 from harness.pins import load_pins, normalise
 from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord, Observation, Status
+from harness.tools import cache_lock
 
 OBSERVE_TIMEOUT_S = 600
 INSIDE = Path(__file__).parent.parent / "inside"
@@ -31,13 +31,12 @@ def inside_digest() -> str:
 def stage_inside(cache: Path) -> Path:
     """A copy of `harness/inside`, and nothing else of ours, for PYTHONPATH; edits here do not reach a running run."""
     folder = cache / "inside" / inside_digest()[:16]
-    if not folder.exists():
-        part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-        shutil.copytree(INSIDE, part / "inside", ignore=shutil.ignore_patterns("__pycache__"))
-        try:
+    with cache_lock(cache, "inside"):
+        if not folder.exists():
+            part = folder.with_name(f".{folder.name}.part")
+            shutil.rmtree(part, ignore_errors=True)  # of one that was killed
+            shutil.copytree(INSIDE, part / "inside", ignore=shutil.ignore_patterns("__pycache__"))
             part.rename(folder)
-        except OSError:  # another run was first
-            shutil.rmtree(part)
     return folder
 
 

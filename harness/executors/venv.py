@@ -12,8 +12,6 @@ import subprocess
 import threading
 from pathlib import Path
 
-import filelock
-
 from harness.errors import InfrastructureError, Interrupted
 from harness.executors import Answer, Task, read_result
 from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, mismatch, observation, prepared, stage_inside
@@ -23,7 +21,7 @@ from harness.pins import index_options
 from harness.plan import PlannedEnvironment
 from harness.process import end_descendants, run_child
 from harness.records import EnvironmentRecord, Observation
-from harness.tools import uv_command
+from harness.tools import cache_lock, uv_command
 
 # Without stored bytecode importing torch takes three times as long; what runs candidates stores none.
 STORES_BYTECODE = ("observe", "build", "judge")
@@ -60,10 +58,8 @@ class VenvExecutor:
 
     def _make(self, environment: PlannedEnvironment, pins: Path, key: str) -> tuple[Observation, bool, str]:
         folder = self._folder(environment.id, key)
-        lock = self.cache / "locks" / f"{folder.name}.lock"
-        lock.parent.mkdir(parents=True, exist_ok=True)
         remedy = f"remove {folder} and start again"
-        with filelock.FileLock(lock):
+        with cache_lock(self.cache, folder.name):
             marker = folder / "complete.json"
             reused = marker.exists()
             if not reused:

@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from harness.errors import InputError
 from harness.executors import Task
 from harness.inside import protocol
@@ -15,6 +13,7 @@ from harness.matrix import Kernel
 from harness.plan import PlannedBuild
 from harness.records import BuildRecord, Device, Status
 from harness.steps.context import Context, checked
+from harness.tools import cache_lock
 
 HEADER_SUFFIXES = {".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"}
 SHIPPED_BINDING = "csrc/attention_binding.cpp"
@@ -77,9 +76,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     if kernel.model_new is not None:
         return BuildRecord(**identity, key=key, status="ok", message="a Python file: nothing to build before it runs")
     folder = context.build_folder(planned, key)
-    lock = context.cache / "locks" / f"{folder.name}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(lock):
+    with cache_lock(context.cache, folder.name):
         done = folder / "build.json"
         if done.exists():
             known = BuildRecord(**protocol.read_json(str(done)))

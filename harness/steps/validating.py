@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from harness.executors import Task
 from harness.inside import protocol
 from harness.matrix import Kernel
@@ -15,6 +13,7 @@ from harness.records import Cell, Outcome, Status, ValidationRecord, WorkloadInf
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
 from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, workload_request
+from harness.tools import cache_lock
 
 ARRAY_TRIALS = 2
 
@@ -34,8 +33,7 @@ def store_problem(
         ]
     )
     folder = context.cache / "stores" / f"{workload.id}-{key[:12]}"
-    lock = context.cache / "locks" / f"{folder.name}.lock"
-    with filelock.FileLock(lock):
+    with cache_lock(context.cache, folder.name):
         if (folder / "complete.json").exists():
             return folder, ""
         shutil.rmtree(folder, ignore_errors=True)

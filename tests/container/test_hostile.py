@@ -1,0 +1,111 @@
+"""The hostile kernels of `tests.hostile` in containers, and those that only a container can hold: the same rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.logs import LOG_LIMIT_BYTES
+from harness.storage import Run
+from tests.container.project import containers_of, docker_run
+from tests.environments.test_run import head, make_project
+from tests.hostile import AFTER_FIRST_TRIAL, HOSTILE, INCORRECT, OUTPUTS, PROBLEM, Hostile, hostile
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
+
+# Where a link was, an empty file comes back: no output either, but the judge sees no link.
+OTHER_WORDS = {"links": "has 0 bytes", "pipe": "has 0 bytes"}
+CONTAINED: dict[str, Hostile] = {
+    "hogs_memory": hostile(
+        "killed", "killed at its memory limit of 1.5 GiB", "while True: kept[len(kept)] = bytearray(1 << 26)"
+    ),
+    "hogs_memory_when_timed": hostile(
+        "ok", "", "while TIMING: kept[len(kept)] = bytearray(1 << 26)\nreturn right(x)",
+        timed="killed", timed_said="killed at its memory limit of 1.5 GiB",
+    ),
+    # Whichever limit it meets first: of processes, or of their memory.
+    "forks_a_bomb": hostile("killed", "killed at its", "while True: os.fork()"),
+    "fills_its_folder": hostile(
+        "crashed", "exited with 1",  # there is no room for its result either; the log says why
+        "with open('/out/filler', 'wb', 0) as file:\n    while True: file.write(bytes(1 << 24))",
+    ),
+    "sparse_file": hostile(
+        "killed", "killed at its output limit",
+        AFTER_FIRST_TRIAL.format(act='open(OUT + "/independent/0.bin", "wb").truncate(1 << 40)'), before=OUTPUTS,
+    ),
+    "opens_a_socket": hostile(
+        "crashed", "Network is unreachable", "import socket; socket.create_connection(('192.0.2.1', 80), 2)"
+    ),
+    "reads_the_host": hostile("crashed", "FileNotFoundError", "return right(x) * float(open('{secret}').read())"),
+    "writes_the_inputs": hostile(
+        "crashed", "Permission denied", "open(json.load(open(sys.argv[2]))['kernel']['model_new'], 'a')"
+    ),
+    "runs_what_it_wrote": hostile(
+        "ok", "",
+        """
+        import shutil, subprocess
+        shutil.copy("/bin/true", "/out/true")
+        subprocess.run(["/out/true"], check=True)
+        return right(x)
+        """,
+        timed="ok",
+    ),
+}  # fmt: skip
+ALL = HOSTILE | CONTAINED
+
+
+@pytest.fixture(scope="module")
+def ran(image: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run, int]:
+    kernels = "".join(
+        f"  - {{name: {name}, problem: faults/problem.py, model_new: faults/{name}.py, devices: [cpu], trials: 2}}\n"
+        for name in ALL
+    )
+    limits = "limits: {validation_s: 60, launch_s: 60, memory_gib: 1.5, processes: 128, output_gib: 0.25}\n"
+    folder = tmp_path_factory.mktemp("hostile")
+    project = make_project(folder / "project", head("2.5.0") + "kernels:\n" + kernels + limits)
+    (project / "faults").mkdir()
+    (project / "faults" / "problem.py").write_text(PROBLEM)
+    (folder / "secret").write_text("1.0")
+    for name, case in ALL.items():
+        (project / "faults" / f"{name}.py").write_text(case.source.replace("{secret}", str(folder / "secret")))
+    code, printed, run, pid = docker_run(project, "--launches=1", "--device=cpu")
+    assert code == 0, printed
+    return printed, run, pid
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_is_the_row_that_it_is_without_a_container(ran: tuple[str, Run, int], name: str) -> None:
+    case, (printed, run, _) = ALL[name], ran
+    validation = next(v for v in run.validations() if v.kernel == name)
+    assert validation.status == case.status, (validation.message, printed)
+    assert OTHER_WORDS.get(name, case.said) in validation.message and len(validation.message) < 700
+    if name == "fills_its_folder":
+        assert "No space left on device" in validation.log_excerpt
+
+
+@pytest.mark.parametrize("name", [name for name, case in ALL.items() if case.timed])
+def test_each_is_told_in_its_launch(ran: tuple[str, Run, int], name: str) -> None:
+    case, (_, run, _) = ALL[name], ran
+    launch = next(x for x in run.launches() if x.kernel == name)
+    row = next((t for t in launch.timings if t.target == "kernel"), None)
+    if row is None:
+        assert launch.status == case.timed and case.timed_said in launch.message
+        return
+    assert row.status == ("ok" if case.timed == INCORRECT else case.timed), row.message
+    assert case.timed_said in row.message
+    if row.status == "ok":
+        assert row.samples_us and row.correct is (case.timed != INCORRECT)
+
+
+def test_nothing_is_left_of_them(ran: tuple[str, Run, int]) -> None:
+    _, run, pid = ran
+    assert not containers_of(pid)
+    loud = list((run.folder / "logs").rglob("candidate-shouts-*.log"))
+    assert len(loud) == 1 and loud[0].stat().st_size < LOG_LIMIT_BYTES + 100
+    links = [path for path in run.folder.rglob("*") if path.is_symlink() or not (path.is_file() or path.is_dir())]
+    assert not links
+
+
+def test_they_ran_where_they_should(ran: tuple[str, Run, int]) -> None:
+    seen = ran[1].environments()[0]
+    assert seen.executor == "docker" and seen.observed and seen.observed.confinement
+    assert seen.observed.confinement.memory_bytes == int(1.5 * 2**30) and seen.observed.confinement.processes == 128

@@ -1,0 +1,229 @@
+"""Images: built from pins and reused by digest; what is wrong with pins, index or base is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.errors import HarnessError
+from harness.executors.containers import DockerExecutor, owner
+from harness.executors.docker import OWNER, Engine
+from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
+from harness.matrix import Matrix
+from harness.plan import PlannedEnvironment
+from tests.conftest import ROOT
+from tests.container.conftest import BASE, LIMITS, planned
+from tests.container.engines import SecondEngine, until
+from tests.environments.test_run import SHIPPED, command, head, make_project
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def there(second: SecondEngine, at: Callable[[str], Engine]) -> Engine:
+    return at(second.address)
+
+
+@pytest.fixture
+def environment(matrix: Matrix) -> PlannedEnvironment:
+    return planned(matrix, "2.5.0")
+
+
+def build(engine: Engine, environment: PlannedEnvironment, pins: Path, cache: Path):  # type: ignore[no-untyped-def]
+    base = base_identity(engine, environment.spec.base_image)
+    return build_image(engine, environment, pins, cache=cache, base=base)
+
+
+def on_base(environment: PlannedEnvironment, base: str) -> PlannedEnvironment:
+    return replace(environment, spec=environment.spec.model_copy(update={"base_image": base}))
+
+
+def test_an_image_is_reused_by_all_that_determines_it(
+    there: Engine, environment: PlannedEnvironment, small: str, pins: Path, tmp_path: Path
+) -> None:
+    again, reused = build(there, environment, pins, tmp_path)
+    assert reused and again.id == small
+    changed = tmp_path / "pins.txt"
+    changed.write_text(pins.read_text() + "# another\n")
+    other, reused = build(there, environment, changed, tmp_path)
+    assert not reused and other.id != small and other.labels[KEY] != again.labels[KEY]
+    # Another version costs its wheels: all layers before the pins are shared.
+    assert other.layers[:-2] == again.layers[:-2] and other.layers[-2:] != again.layers[-2:]
+    assert other.labels["org.kernel-matrix.environment"] == environment.id
+    there.remove_image(other.tags[0])
+
+
+def test_an_image_that_is_not_what_its_name_says_is_built_again(
+    there: Engine, second: SecondEngine, environment: PlannedEnvironment, small: str, pins: Path, tmp_path: Path
+) -> None:
+    tag = image_tag(environment, image_key(environment, pins, base_identity(there, BASE)))
+    second.docker("tag", BASE, tag)
+    edited = there.image(tag)
+    assert edited is not None and edited.id != small
+    image, reused = build(there, environment, pins, tmp_path)
+    assert not reused and image.labels[KEY] and image.tags == (tag,)
+    assert there.image(tag) == image
+
+
+def test_a_wheel_that_is_not_the_pinned_one_is_named(
+    there: Engine, second: SecondEngine, environment: PlannedEnvironment, pins: Path, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "pins.txt"
+    lines = pins.read_text().splitlines()
+    wrong.write_text(lines[0].rstrip("\\ ") + " --hash=sha256:" + "0" * 64 + "\n")
+    with pytest.raises(HarnessError, match=r"typing-extensions.* is not the file that was pinned") as caught:
+        build(there, environment, wrong, tmp_path)
+    assert caught.value.code == 30 and "nox -s pins" in caught.value.remedy
+    assert not second.docker("ps", "-aq").stdout, "the builder's container is gone"
+
+
+def test_an_index_that_cannot_be_reached_is_said(
+    there: Engine, environment: PlannedEnvironment, pins: Path, tmp_path: Path
+) -> None:
+    nowhere = replace(environment, index="https://127.0.0.1:9/simple")
+    with pytest.raises(HarnessError, match="the package index cannot be reached from the build") as caught:
+        build(there, nowhere, pins, tmp_path)
+    assert "127.0.0.1:9" in caught.value.message and "HTTPS_PROXY" in caught.value.remedy
+
+
+@pytest.mark.parametrize("base", ["kernel-matrix/none:1", "kernel-matrix/none@sha256:" + "0" * 64])
+def test_a_base_that_is_not_there_is_said(
+    there: Engine, environment: PlannedEnvironment, pins: Path, tmp_path: Path, base: str
+) -> None:
+    with pytest.raises(HarnessError, match=f"the base image {base} is not there") as caught:
+        build(there, on_base(environment, base), pins, tmp_path)
+    assert caught.value.code == 30 and "images -- base" in caught.value.remedy
+
+
+def verb(project: Path, second: SecondEngine, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        command(project, "images", *arguments, f"--base-image={BASE}"), cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(project / "cache")},
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("project"), head("2.5.0") + SHIPPED)
+
+
+def test_images_are_listed_checked_and_removed(
+    project: Path, second: SecondEngine, there: Engine, environment: PlannedEnvironment, pins: Path, tmp_path: Path
+) -> None:
+    image, _ = build(there, environment, pins, tmp_path)
+    (tmp_path / "empty.tar").write_bytes(bytes(10240))
+    there.import_image(str(tmp_path / "empty.tar"), tag="kernel-matrix/base:empty", changes=BASE_CHANGES)
+    code, said = verb(project, second, "list")
+    assert code == 0 and "not built: nox -s images -- build" in said
+    assert f"{image.tags[0]}: not used by this matrix" in said and "kernel-matrix/base:empty: base" in said
+    code, said = verb(project, second, "check")
+    assert code == 30 and "not built" in said
+    code, said = verb(project, second, "remove")
+    assert code == 0 and f"removed {image.tags[0]}" in said
+    assert there.image(image.id) is None and there.image("kernel-matrix/base:empty") is not None
+    code, said = verb(project, second, "remove")
+    assert code == 0 and "nothing to remove" in said and "--all" in said
+    code, said = verb(project, second, "remove", "--all")
+    assert code == 0 and "removed kernel-matrix/base:empty" in said and there.image(BASE) is not None, said
+
+
+def test_the_images_of_the_matrix_are_built_and_proven(image: str) -> None:
+    done = subprocess.run(
+        command(ROOT, "images", "build", f"--base-image={BASE}"), cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for version in ("2.1.0", "2.5.0"):
+        assert f"PyTorch {version}" in done.stdout
+    assert "and proven in" in done.stdout and "release 12.4" in done.stdout and "user 10002" in done.stdout
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, list[str]]]:
+    """An index that answers the harness's probe and lets whoever else asks wait for ever."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    asked: list[str] = []
+    done = threading.Event()
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.headers.get("User-Agent") != "kernel-matrix":
+                asked.append(self.path)
+                done.wait()
+                return
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/simple", asked
+    done.set()
+    server.shutdown()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_an_interrupted_build_is_left(
+    second: SecondEngine, silent: tuple[str, list[str]], tmp_path: Path, how: signal.Signals
+) -> None:
+    index, asked = silent
+    text = (head("2.5.0") + SHIPPED).replace('cuda: "12.1"', f'cuda: "12.1", index: "{index}"')
+    project = make_project(tmp_path / "project", text)
+    pins = project / "docker" / "pins"
+    (pins / "torch2.5.0-cu121-py311.txt").write_text((pins / "torch2.5.0-pypi-py311.txt").read_text())
+    child = subprocess.Popen(
+        command(project, "matrix", "--executor=docker", f"--base-image={BASE}"), cwd=ROOT,
+        env={**os.environ, "DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    until(lambda: asked or child.poll() is not None, "uv asking for a wheel", timeout_s=120)
+    assert child.poll() is None, child.communicate()[0].decode()
+    assert second.docker("ps", "-q").stdout
+    child.send_signal(how)
+    assert child.wait(30) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    until(lambda: not second.docker("ps", "-aq").stdout, "no container left", timeout_s=20)
+    assert second.docker("network", "ls", "-q", "--filter=type=custom").stdout == b""
+    assert second.docker("volume", "ls", "-q").stdout == b""
+
+
+def test_what_a_crash_left_is_removed_and_what_lives_is_not(
+    second: SecondEngine, there: Engine, tmp_path: Path
+) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    machine = owner().split("/")[0]
+    owners = {
+        "dead": f"{machine}/{dead.pid}/1.00",
+        "reborn": f"{machine}/{os.getpid()}/1.00",  # the process has this number now, and is another
+        "alive": owner(),
+        "elsewhere": f"another-machine/{dead.pid}/1.00",
+    }
+    for name, named in owners.items():
+        second.docker("create", f"--name={name}", f"--label={OWNER}={named}", "--network=none", BASE, "sleep", "600")
+    second.docker("create", "--name=foreign", "--network=none", BASE, "sleep", "600")
+    try:
+        DockerExecutor(there, tmp_path, tmp_path / "cache", 1, limits=LIMITS)
+        left = set(second.docker("ps", "-a", "--format={{.Names}}").stdout.decode().split())
+        assert left == {"alive", "elsewhere", "foreign"}
+    finally:
+        for name in (*owners, "foreign"):
+            second.docker("rm", "-f", name, check=False)
+
+
+def test_owners_are_told_apart() -> None:
+    assert owner().split("/")[1:] == [str(os.getpid()), f"{psutil.Process().create_time():.2f}"]
+    assert json.dumps(owner()) and socket.gethostname() not in owner()

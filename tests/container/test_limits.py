@@ -1,0 +1,309 @@
+"""Code that takes all it can get, and leaves what nobody asked for: it ends at a limit, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.executors import MOST_RESULT_BYTES, Answer
+from harness.executors.docker import Engine
+from harness.logs import LOG_LIMIT_BYTES
+from tests.container.conftest import LIMITS, Cells
+
+pytestmark = pytest.mark.container
+
+
+@pytest.fixture(autouse=True, scope="module")
+def the_next_cell_is_fine(cells: Cells) -> Iterator[None]:
+    """Whatever cells did, the next one runs."""
+    yield
+    assert cells.result("result['fine'] = True") == {"fine": True}
+
+
+def ended(answer: Answer, how: str) -> None:
+    assert answer.result is None and how in answer.ended.how, (answer.ended.how, answer.ended.log)
+
+
+def test_memory(cells: Cells) -> None:
+    answer = cells("held = []\nwhile True: held.append(bytearray(1 << 24))")
+    ended(answer, "killed at its memory limit of 0.5 GiB")
+    assert answer.ended.killed_by
+
+
+def test_memory_of_a_child_that_it_starts(cells: Cells) -> None:
+    child = "x = []\nwhile True: x.append(bytearray(1 << 24))"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    ended(cells(code), "killed at its memory limit")
+
+
+def test_memory_filled_by_files_takes_the_whole_cell(engine: Engine, image: str, tmp_path: Path) -> None:
+    """Files are in memory too, and killing frees none of it: the kernel takes the keeper as well."""
+    wide = Cells(engine, image, tmp_path, replace(LIMITS, memory_bytes=64 << 20))
+    code = (
+        "import os\n"
+        "while os.fork() == 0: pass\n"
+        "with open(f'/out/{os.getpid()}', 'wb', 0) as file:\n"
+        "    while True: file.write(bytes(1 << 20))\n"
+    )
+    ended(wide(code), "killed at its memory limit of 0.0625 GiB")
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "while True: os.fork()",
+        "while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        "while os.fork() == 0: pass\nos.wait()\nos._exit(1)",
+    ],
+)
+def test_processes(cells: Cells, bomb: str) -> None:
+    answer = cells("import os, threading, time\n" + bomb, timeout_s=20)
+    ended(answer, "killed at its limit of 96 processes")
+
+
+def test_processes_that_never_end(cells: Cells) -> None:
+    bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+    started = time.monotonic()
+    answer = cells(bomb, timeout_s=4)
+    assert answer.ended.timed_out and answer.result is None and time.monotonic() - started < 25
+
+
+def test_its_folder(cells: Cells) -> None:
+    result = cells.result(
+        """
+        try:
+            with open("/out/w0", "wb") as file:
+                while True: file.write(bytes(1 << 20))
+        except OSError as error:
+            result["error"] = error.strerror
+            import os
+            os.unlink("/out/w0")
+        """
+    )
+    assert result == {"error": "No space left on device"}
+
+
+def test_a_sparse_file_that_is_larger_than_any_disk(cells: Cells, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    started = time.monotonic()
+    answer = cells("open('/out/w0/x', 'wb').truncate(1 << 40)" , reads=(out,), writes=(out,))
+    ended(answer, "killed at its output limit: it left more than")
+    assert time.monotonic() - started < 20 and not list(out.iterdir())
+
+
+def test_more_files_than_it_may(cells: Cells, tmp_path: Path) -> None:
+    result = cells.result(
+        """
+        import os
+        os.mkdir("/out/w0")
+        try:
+            for number in range(100_000): open(f"/out/w0/{number}", "w")
+        except OSError as error:
+            result.update(error=error.strerror, number=number)
+            for name in range(99): os.unlink(f"/out/w0/{name}")
+        """,
+        writes=(tmp_path / "out",),
+    )
+    assert result["error"] == "No space left on device" and result["number"] < LIMITS.output_files
+    assert len(list((tmp_path / "out").iterdir())) == result["number"] - 99
+
+
+def test_what_it_prints(cells: Cells) -> None:
+    task = cells.task("print('first')\nfor _ in range(64): sys.stdout.write('x' * (1 << 20))\nprint('last')")
+    answer = cells.executor.run(task)
+    assert answer.result == {} and answer.ended.log.endswith("last\n")
+    assert LOG_LIMIT_BYTES <= task.log.stat().st_size < LOG_LIMIT_BYTES + 100
+    assert b"bytes dropped here" in task.log.read_bytes()
+
+
+def test_what_it_prints_without_end(cells: Cells) -> None:
+    task = cells.task("import os\nwhile True: os.write(1, b'y\\n' * 30000)", timeout_s=3)
+    answer = cells.executor.run(task)
+    assert answer.ended.timed_out and task.log.stat().st_size < LOG_LIMIT_BYTES + 100
+
+
+def test_time(cells: Cells) -> None:
+    started = time.monotonic()
+    code = """
+    import os, signal, time
+    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    print('began', flush=True)
+    os.fork()
+    time.sleep(600)
+    """
+    answer = cells(code, timeout_s=2)
+    assert answer.ended.timed_out and answer.ended.how == "killed at its limit of 2 s"
+    assert "began" in answer.ended.log and time.monotonic() - started < 20
+
+
+def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
+    """Its daemons end with it."""
+    started = time.monotonic()
+    daemon = """
+    import os, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    """
+    assert cells(daemon).result == {}
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        ("import os; os._exit(0)", "exited with 0 before it gave a result"),
+        ("import sys; sys.exit(0)", "exited with 0 before it gave a result"),
+        ("import os; os._exit(3)", "exited with 3"),
+        ("import os; os._exit(200)", "died by signal 72"),
+        ("import os; os.abort()", "died by SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", "died by SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "died by SIGSEGV"),
+        ("import os; os.kill(-1, 9)", "exited with 1"),
+        ("raise SystemError", "exited with 1"),
+    ],
+)
+def test_how_it_ends_is_told_apart(cells: Cells, code: str, how: str) -> None:
+    answer = cells(code)
+    assert answer.result is None and answer.ended.how == how and not answer.ended.killed_by
+
+
+FORGED = "import os\nopen('/out/result.json', 'w').write({text})\nos._exit(0)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "''", "'\\0\\1\\2'", "'[]'", "'7'", "'null'", "'{\"status\"'", "'[' * 100_000", "'{\"a\":' * 5000",
+        "'{\"a\": ' + '[' * 600 + ']' * 600 + '}'", "'{\"a\": NaN}'", "'{\"a\": 1e999}'",
+        "'{\"a\": ' + '9' * 5000 + '}'",
+    ],
+)  # fmt: skip
+def test_a_result_that_is_none(cells: Cells, text: str) -> None:
+    ended(cells(FORGED.format(text=text)), "exited with 0 before it gave a result")
+
+
+def test_a_result_that_is_too_large(engine: Engine, image: str, tmp_path: Path) -> None:
+    wide = Cells(engine, image, tmp_path, replace(LIMITS, output_bytes=400 << 20, memory_bytes=1 << 30))
+    size = MOST_RESULT_BYTES + 1
+    ended(wide(FORGED.format(text=f"' ' * {size}")), "exited with 0 before it gave a result")
+
+
+@pytest.mark.parametrize("act", ["os.mkfifo", "os.mkdir", "lambda p: os.symlink('/etc/passwd', p)",
+                                 "lambda p: os.symlink('/dev/zero', p)"])  # fmt: skip
+def test_a_result_that_is_no_file(cells: Cells, act: str) -> None:
+    ended(cells(f"import os\n({act})('/out/result.json')\nos._exit(0)"), "exited with 0 before it gave a result")
+
+
+LEAVES = """
+import os, socket
+os.makedirs("/out/w0/folder", exist_ok=True)
+os.chdir("/out/w0")
+open("plain", "w").write("plain")
+os.symlink("/etc/passwd", "absolute")
+os.symlink("../../../../../../../../etc/passwd", "up")
+os.symlink(request["outside"], "outside")
+os.symlink(request["outside"], "folder/outside")
+os.symlink("..", "parent")
+os.symlink(".", "loop")
+os.symlink("plain", "inner")
+os.symlink("/dev/zero", "endless")
+os.link("plain", "hard")
+os.mkfifo("pipe")
+socket.socket(socket.AF_UNIX).bind("socket")
+open("new\\nline", "w").write("x")
+open("-rf", "w").write("x")
+open("..hidden", "w").write("x")
+open("...", "w").write("x")
+open("a\\\\b", "w").write("x")
+open(os.fsencode("latin-") + b"\\xff", "w").write("x")
+open("unreadable", "w").write("x")
+os.chmod("unreadable", 0)
+open("program", "w").write("x")
+os.chmod("program", 0o6777)
+open("n" * 255, "w").write("x")
+"""
+
+
+def test_only_plain_files_come_back_and_only_into_their_folder(cells: Cells, tmp_path: Path) -> None:
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    out.mkdir()
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    passwd = Path("/etc/passwd").read_bytes()
+    started = time.monotonic()
+    assert cells(LEAVES, request={"outside": str(outside)}, reads=(out,), writes=(out,)).result == {}
+    assert time.monotonic() - started < 20
+    for path in tmp_path.rglob("*"):
+        kind = path.lstat().st_mode
+        assert stat.S_ISREG(kind) or stat.S_ISDIR(kind), path
+        assert not kind & (stat.S_ISUID | stat.S_ISGID) and (path.is_dir() or not kind & 0o111), path
+    left = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert left["plain"] == b"plain" == left["hard"]
+    for name in ("absolute", "up", "outside", "parent", "loop", "inner", "endless", "pipe"):
+        assert left[name] == b"", name
+    for name in ("new\nline", "-rf", "..hidden", "...", "a\\b", os.fsdecode(b"latin-\xff"), "program", "n" * 255):
+        assert left[name] == b"x", name
+    assert "unreadable" not in left
+    assert [path.name for path in outside.rglob("*")] == ["kept"] and passwd == Path("/etc/passwd").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "outside"}
+
+
+def test_a_link_in_place_of_its_folder_leads_nowhere(cells: Cells, tmp_path: Path) -> None:
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    code = "import os\nos.symlink(request['outside'], '/out/w0')"
+    assert cells(code, request={"outside": str(outside)}, writes=(out,)).result == {}
+    assert not out.is_symlink() and not list(outside.iterdir())
+
+
+def test_folders_deeper_than_names_go(cells: Cells, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    code = (
+        "import os\nos.chdir('/out/w0')\n"
+        "for _ in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
+        "open('deep', 'w').write('x')\nos.chdir('/out')"
+    )
+    answer = cells(code, reads=(out,), writes=(out,))
+    ended(answer, "killed at its output limit: it left a file that cannot be kept: File name too long")
+
+
+def test_what_changes_while_it_is_collected_is_no_harm(cells: Cells, tmp_path: Path) -> None:
+    """A daemon that goes on turning files into links and folders while the keeper reads."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    out.mkdir()
+    outside.mkdir()
+    code = """
+    import os, time
+    os.chdir("/out/w0")
+    def turn(name):
+        for act in (lambda: open(name, "wb").write(os.urandom(1 << 20)), lambda: os.unlink(name),
+                    lambda: os.symlink(request["outside"], name), lambda: os.unlink(name),
+                    lambda: os.mkfifo(name), lambda: os.unlink(name),
+                    lambda: (os.mkdir(name), open(name + "/x", "w")), lambda: (os.unlink(name + "/x"), os.rmdir(name))):
+            try:
+                act()
+            except OSError:
+                pass
+    for number in range(4):
+        if os.fork() == 0:
+            while True:
+                for index in range(20): turn(f"{index:02d}")
+    time.sleep(0.2)
+    """
+    for _ in range(3):
+        answer = cells(code, request={"outside": str(outside)}, reads=(out,), writes=(out,), timeout_s=30)
+        assert answer.result == {} or "its output limit" in answer.ended.how, answer.ended.how
+        assert not list(outside.iterdir()) and not [path for path in out.rglob("*") if path.is_symlink()]

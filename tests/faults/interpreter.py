@@ -1,0 +1,128 @@
+"""Stands in for a pinned environment's Python: `python -m inside VERB REQUEST RESULT`, answered at once, always alike.
+
+`harness.executors.venv` starts it as it starts the real one. It writes what the real verbs write, where they write it
+and in the same order, so that a run of it can be disturbed hundreds of times. Only the standard library, for speed.
+"""
+
+import hashlib
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OK = {"status": "ok", "message": "", "log_excerpt": ""}
+
+
+def sha(*parts):
+    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()
+
+
+def pause():
+    time.sleep(random.random() * 0.01)  # from the clock: no two runs are disturbed alike
+
+
+def write(path, data):
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for start in range(0, len(data), 4096):
+                file.write(data[start : start + 4096])
+        os.replace(part, path)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise
+
+
+def observe(_request, settings):
+    return settings["observation"]
+
+
+def build(request, settings):
+    artifact = os.path.join(request["build_dir"], request["name"] + ".so")
+    write(artifact, sha(settings["environment"], request["sources"][0].split("/")[-1]).encode() * 64)
+    with open(artifact, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    return {
+        **OK, "compiler": "scripted 1.0", "flags": ["-O3"], "build_ninja": "rule", "build_s": 1.0, "artifact": artifact,
+        "artifact_sha256": digest, "artifact_bytes": 4096, "objects": {}, "functions": [],
+    }  # fmt: skip
+
+
+def candidate(request, _settings):
+    with open(request["kernel"]["artifact"], "rb") as file:  # a build that is not whole is not loaded
+        assert len(file.read()) == 4096, "the artifact is damaged"
+    for recipe, trials in request["workload"]["recipes"].items():
+        for trial in range(trials):
+            folder = os.path.join(request["out"], recipe)
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, f"{trial}.bin"), "wb") as file:
+                file.write(sha(recipe, trial).encode() * 256)
+    if "crashes" in request["workload"]["id"]:
+        print("about to abort", flush=True)
+        pause()
+        os.abort()
+    return {**OK, "recipes": {}}
+
+
+def judge(request, settings):
+    recipes = []
+    with open(os.path.join(HERE, "arrays.npz"), "rb") as file:
+        write(request["arrays"], file.read())
+    pause()
+    for recipe, trials in request["workload"]["recipes"].items():
+        if request["candidate"] is not None:
+            for trial in range(trials):
+                with open(os.path.join(request["candidate_out"], recipe, f"{trial}.bin"), "rb") as file:
+                    assert file.read() == sha(recipe, trial).encode() * 256, "the candidate's output is damaged"
+        write(os.path.join(request["truth_dir"], recipe + ".truth"), b"truth" * 1000)
+        targets = [*request["references"], *(["kernel"] if request["candidate"] is not None else [])]
+        recipes.append(
+            {
+                "recipe": recipe, "trials": trials, "truth_sha256": [], "rounding_cost": [],
+                "input_sha256": [sha("input", recipe, trial) for trial in range(trials)],
+                "targets": [
+                    {**OK, "target": target,
+                     "output_sha256": [sha(settings["environment"], target, recipe, trial) for trial in range(trials)]}
+                    for target in targets
+                ],
+            }
+        )  # fmt: skip
+    return {"status": "ok", "message": "", "recipes": recipes}
+
+
+def timing(request, settings):
+    rows = []
+    for workload in request["workloads"]:
+        for order, target in enumerate(request["targets"]):
+            if target == "kernel" and workload["id"] not in request["kernel_workloads"]:
+                continue
+            seed = sha(settings["environment"], workload["id"], target, request["order_seed"])
+            rows.append(
+                {**OK, "workload": workload["id"], "target": target, "order": order, "clock": "perf_counter_ns",
+                 "samples_us": [100 + int(seed[i : i + 2], 16) / 100 for i in (0, 2, 4)], "correct": None}
+            )  # fmt: skip
+            pause()
+    load = {"load_average": 0.0, "busy_share_others": 0.0, "cpu_mhz": None, "steal_share": None}
+    return {**OK, "threads": request["threads"], "load": load, "timings": rows}
+
+
+VERBS = {"observe": observe, "build": build, "candidate": candidate, "judge": judge, "time": timing}
+
+if __name__ == "__main__":
+    verb, asked, answer = sys.argv[3:]
+    with open(os.path.join(HERE, "settings.json"), encoding="utf-8") as file:
+        settings = json.load(file)
+    with open(asked, encoding="utf-8") as file:
+        request = json.load(file)
+    print(f"{verb} begins", flush=True)
+    pause()
+    result = VERBS[verb](request, settings)
+    print(f"{verb} ends", flush=True)
+    pause()
+    write(answer, json.dumps(result).encode())

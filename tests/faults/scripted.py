@@ -1,0 +1,269 @@
+"""The real command in a project whose environments are scripted: a whole run in about a second, always alike.
+
+`python -m tests.faults.scripted VERB ...` is `python -m harness VERB ...` but for what a pinned Python would do, which
+`interpreter.py` answers, and for what is asked of the network and of this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import harness.runner  # noqa: F401 - imported before a process is forked, so that a run starts at once
+from harness import gathering, indexes, runner
+from harness.__main__ import main
+from harness.errors import InfrastructureError
+from harness.executors import venv
+from harness.inside import protocol
+from harness.interpreters import Interpreter
+from harness.pins import load_pins, normalise
+from harness.plan import PlannedEnvironment
+from harness.storage import KINDS, Run, load_record
+
+ROOT = Path(__file__).parents[2]
+INTERPRETER = Path(__file__).with_name("interpreter.py")
+PYTHON = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
+BROKEN = "broken"  # a file of the project that names environments which cannot be made
+VERSIONS = ("2.1.0", "2.5.0")
+PACKAGES = {"numpy": "1.26.4", "ninja": "1.11.1.1", "setuptools": "69.5.1"}
+MATRIX = """\
+schema_version: 1
+baseline: "2.1.0"
+environments:
+  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}
+  - {torch: "2.5.0", cuda: "12.1", python: "3.11"}
+packages: [numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]
+kernels:
+  - {name: scripted, sources: {cpu: [csrc/scripted.cpp]}, binding: own}
+workloads:
+  - {name: first, shape: {batch: 1, heads: 1, seq_len: 8, head_dim: 8}, dtypes: {cpu: [float32]}, trials: 2,
+     extra_trials: 1}
+  - {name: second, shape: {batch: 1, heads: 1, seq_len: 9, head_dim: 8}, dtypes: {cpu: [float32]}, trials: 2,
+     extra_trials: 0}
+  - {name: crashes, shape: {batch: 1, heads: 1, seq_len: 10, head_dim: 8}, dtypes: {cpu: [float32]}, trials: 1,
+     extra_trials: 0}
+references: [math]
+launches: 3
+"""
+# What a disturbed run may have otherwise than an undisturbed one.
+OWN = frozenset(
+    {"run_id", "created_utc", "started_utc", "duration_s", "prepared_s", "reused", "command"}
+)
+
+
+def make_project(folder: Path) -> Path:
+    (folder / "csrc").mkdir(parents=True)
+    (folder / "csrc" / "scripted.cpp").write_text("// answered by interpreter.py\n")
+    (folder / "matrix.yaml").write_text(MATRIX)
+    pins = folder / "docker" / "pins"
+    pins.mkdir(parents=True)
+    for version in VERSIONS:
+        wanted = {"torch": version, **PACKAGES}
+        text = "".join(f"{name}=={pin} --hash=sha256:{'0' * 64}\n" for name, pin in wanted.items())
+        (pins / f"torch{version}-cu121-py311.txt").write_text(text)
+    return folder
+
+
+def _arrays(environment: str) -> bytes:
+    generator = np.random.default_rng(int(hashlib.sha256(environment.encode()).hexdigest()[:8], 16))
+    held = {
+        f"independent/0/{target}": generator.standard_normal((1, 1, 32, 32)).astype("float32")
+        for target in ("kernel", "math")
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, **held)
+    return buffer.getvalue()
+
+
+def _observation(environment: PlannedEnvironment, pins: Path) -> dict[str, Any]:
+    wheels = {
+        normalise(name): {"version": version, "record_sha256": hashlib.sha256(name.encode()).hexdigest()}
+        for name, version in load_pins(pins).items()
+    }
+    return {
+        "python": "3.11.2", "torch": environment.spec.torch + "+cu121", "torch_cuda": "12.1", "torch_git": "0",
+        "cxx11_abi": False, "numpy": "1.26.4", "cudnn": None, "wheels": wheels, "machine": "x86_64",
+        "cpu_model": "scripted", "cpu_flags_sha256": "0", "cpu_capability": "AVX2", "threads": 1,
+        "kernel_release": "6", "libc": "glibc", "gpus": [], "settings": {},
+    }  # fmt: skip
+
+
+class ScriptedExecutor(venv.VenvExecutor):
+    """`venv` all through, but for what uv would install."""
+
+    def __init__(self, root: Path, cache: Path, threads: int) -> None:
+        super().__init__(cache, threads)
+        self.root = root
+
+    def _install(self, environment: PlannedEnvironment, pins: Path, folder: Path) -> None:
+        broken = self.root / BROKEN
+        if folder.exists():
+            venv.shutil.rmtree(folder)
+        bin = folder / "venv" / "bin"
+        bin.mkdir(parents=True)
+        if broken.exists() and environment.spec.torch in broken.read_text().split():
+            raise InfrastructureError("uv pip failed: the index cannot be reached", "check the network")
+        python = bin / "python"
+        python.write_text(f"#!{sys.executable} -SE\n{INTERPRETER.read_text()}")
+        python.chmod(0o755)
+        (bin / "arrays.npz").write_bytes(_arrays(environment.id))
+        settings = {"environment": environment.id, "observation": _observation(environment, pins)}
+        (bin / "settings.json").write_text(json.dumps(settings))
+
+
+    def stop(self) -> None:
+        super().stop()
+        time.sleep(0.3)  # time for threads to record what they must not
+
+
+def patch() -> None:
+    runner.make_executor = lambda choice, limits, plan, root, cache: ScriptedExecutor(root, cache, plan.threads)
+    indexes.probe_index = lambda index: ""
+    gathering.host_facts = lambda: {"cpu": "scripted", "compiler": "scripted 1.0"}
+    gathering.gpus = lambda: ()
+    gathering.physical_cores = lambda: 1
+    gathering.find_interpreter = lambda version: PYTHON
+    venv.need_interpreter = lambda version: PYTHON
+
+
+# Events after which the file system, or a child, is another: what a kill can land between.
+EVENTS = frozenset(
+    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod", "shutil.rmtree",
+     "shutil.copyfile", "subprocess.Popen", "tempfile.mkstemp"}
+)  # fmt: skip
+
+
+def die_at(number: int) -> None:
+    """SIGKILL to ourselves right before the file system is changed for the `number`-th time."""
+    seen = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        opens = event == "open" and (arguments[2] if arguments[1] is None else "r" not in arguments[1] and os.O_WRONLY)
+        if event in EVENTS or (opens and opens & (os.O_WRONLY | os.O_RDWR)):
+            seen += 1
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def _process(arguments: list[str], environment: Mapping[str, str], printed: str, die: int) -> None:
+    os.environ.update(environment)
+    out = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    patch()
+    if die:
+        die_at(die)
+    try:
+        code = main(arguments)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)
+
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.faults.scripted"])
+
+
+class Scripted:
+    """A project, its cache, and runs of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = make_project(folder / "project")
+        self.cache = folder / "cache"
+        self.printed = folder / "printed.txt"
+
+    def start(self, *arguments: str, die: int = 0, verb: str = "matrix", printed: Path | None = None
+              ) -> ForkServerProcess:  # fmt: skip
+        process = _context.Process(
+            target=_process,
+            args=(
+                [verb, f"--matrix={self.root / 'matrix.yaml'}", "--executor=venv", *arguments],
+                {"KERNEL_MATRIX_CACHE": str(self.cache)},
+                str(printed or self.printed),
+                die,
+            ),
+        )
+        process.start()
+        return process
+
+    def run(self, *arguments: str, verb: str = "matrix") -> tuple[int, str]:
+        process = self.start(*arguments, verb=verb)
+        process.join(120)
+        assert process.exitcode is not None, f"it hangs: {self.printed.read_text()}"
+        return process.exitcode, self.printed.read_text()
+
+    @property
+    def latest(self) -> Run:
+        return Run((self.root / "reports" / "latest").resolve(strict=True))
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted(path for path in (self.root / "reports" / "runs").glob("*") if path.is_dir())
+
+
+def _without_own(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_own(item) for name, item in value.items() if name not in OWN}
+    if isinstance(value, list):
+        return [_without_own(item) for item in value]
+    return value
+
+
+def contents(run: Run) -> dict[str, Any]:
+    """Every record of a run, by its path, without what is its own; and the digests of its arrays."""
+    found: dict[str, Any] = {}
+    for path in sorted(run.folder.rglob("*.json")):
+        place = path.relative_to(run.folder)
+        kind = place.parts[0].removesuffix(".json").removesuffix("s")
+        if kind in KINDS:
+            found[str(place)] = _without_own(load_record(path, KINDS[kind]).model_dump(mode="json"))
+    for path in sorted(run.folder.rglob("*.npz")):
+        found[str(path.relative_to(run.folder))] = protocol.sha256_file(str(path))
+    return found
+
+
+def identities(folder: Path) -> dict[Path, tuple[int, int]]:
+    """(inode, time of change) of every finished validation, launch and crossing."""
+    return {
+        path: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for kind in ("validations", "launches", "crossings") for path in folder.glob(f"*/{kind}/**/*.json")
+    }  # fmt: skip
+
+
+def litter(root: Path) -> list[str]:
+    """What a killed run may leave, and a finished one may not."""
+    reports = root / "reports"
+    return [
+        str(path.relative_to(root))
+        for path in reports.rglob("*")
+        if path.name.endswith(".part") or path.name.startswith(".latest.") or path.name == "scratch"
+        or (path.parent.name == "runs" and not (path / "run.json").is_file())
+        or path.name.endswith((".request.json", ".result.json"))
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    patch()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""Runs of one project at once, killed or interrupted at random moments: none harms another, and a rerun completes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.runs import all_runs, new_run, point_latest
+from harness.storage import Run
+from tests.faults.scripted import Scripted, contents, identities, litter
+from tests.faults.test_kill import SEED
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+
+ROUNDS = 8
+INTERRUPTS = 12
+RUN_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scripted:
+    scripted = Scripted(tmp_path_factory.mktemp("undisturbed"))
+    for launches in (2, 3):  # the second last: what the fewer launches share with it is compared
+        code, printed = scripted.run(f"--launches={launches}")
+        assert code == 0, printed
+    return scripted
+
+
+def by_plan(scripted: Scripted) -> dict[str, object]:
+    """Contents of each run, by its plan."""
+    runs = all_runs(scripted.root)
+    found = {run.folder.name.rpartition("-")[2]: contents(run) for run in runs}
+    assert len(found) == len(runs), [run.folder for run in runs]
+    return found
+
+
+def processes_of(scripted: Scripted) -> list[str]:
+    """Children whose program or arguments lie in the project or its cache."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if str(scripted.cache) in line or str(scripted.root) in line:
+            found.append(line)
+    return found
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_two_runs_at_once_both_killed_are_finished_by_reruns(tmp_path: Path, undisturbed: Scripted) -> None:
+    """The same plan twice, and another that shares environments, builds, validations and the measuring lock."""
+    draw = random.Random(SEED)
+    wanted = by_plan(undisturbed)
+    for number in range(ROUNDS):
+        how = f"seed {SEED}, round {number}"
+        scripted = Scripted(tmp_path / str(number))
+        started = time.monotonic()
+        running = [
+            scripted.start(f"--launches={launches}", printed=tmp_path / f"{number}-{i}")
+            for i, launches in enumerate((3, 3, 2))
+        ]
+        moments = sorted((started + draw.uniform(0, 3 * RUN_S), draw.random(), process) for process in running)
+        for moment, _, process in moments:
+            process.join(max(0, moment - time.monotonic()))
+            process.kill()
+        for process in running:
+            process.join(60)
+            assert process.exitcode in (-9, 0), how
+        kept = identities(scripted.root / "reports" / "runs")
+        again = [
+            scripted.start(f"--launches={launches}", printed=tmp_path / f"{number}-{i}")
+            for i, launches in enumerate((2, 3, 3))
+        ]
+        for i, process in enumerate(again):
+            process.join(120)
+            assert process.exitcode == 0, f"{how}: {(tmp_path / f'{number}-{i}').read_text()}"
+        assert by_plan(scripted) == wanted, how
+        now = identities(scripted.root / "reports" / "runs")
+        assert {path: now.get(path) for path in kept} == kept, how
+        left = [name for name in litter(scripted.root) if not name.endswith((".request.json", ".result.json"))]
+        assert not left, f"{how}: {left}"
+        assert (scripted.root / "reports" / "latest" / "run.json").is_file()
+
+
+def test_reports_latest_is_moved_by_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "locks").mkdir(parents=True)
+    made = [new_run(tmp_path, digit * 12) for digit in "0123"]
+    with ThreadPoolExecutor(len(made)) as pool:
+        jobs = [pool.submit(point_latest, tmp_path, run) for run in made * 25]
+        for job in jobs:
+            job.result()
+    assert (tmp_path / "reports" / "latest").resolve() in [run.folder for run in made]
+    assert not list((tmp_path / "reports").glob(".*"))
+
+
+def test_an_interrupt_at_any_moment_ends_all_at_once_and_records_nothing_false(
+    tmp_path: Path, undisturbed: Scripted
+) -> None:
+    draw = random.Random(SEED)
+    wanted = contents(undisturbed.latest)
+    codes = []
+    for number in range(INTERRUPTS):
+        scripted = Scripted(tmp_path / str(number))
+        process = scripted.start()
+        assert wait_until(lambda at=scripted.printed: at.exists() and "executor:" in at.read_text(), 60)
+        moment_s = draw.uniform(0, RUN_S)
+        how = f"seed {SEED}, interrupt {number} at {moment_s:.3f} s"
+        process.join(moment_s)
+        assert process.pid is not None
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGINT)
+        process.join(5)
+        assert process.exitcode in (0, 130), f"{how}: {process.exitcode} {scripted.printed.read_text()}"
+        codes.append(process.exitcode)
+        assert wait_until(lambda at=scripted: not processes_of(at), 1), (how, processes_of(scripted))
+        printed = scripted.printed.read_text()
+        assert "Traceback" not in printed, printed
+        for folder in scripted.runs:
+            if (folder / "run.json").exists():
+                found = contents(Run(folder))
+                assert {name: wanted[name] for name in found} == found, how
+        code, printed = scripted.run()
+        assert code == 0, f"{how}: {printed}"
+        assert contents(scripted.latest) == wanted, how
+        assert not litter(scripted.root), f"{how}: {litter(scripted.root)}"
+    assert codes.count(130) >= INTERRUPTS / 2, codes

@@ -1,0 +1,113 @@
+"""A broken environment, then a mended one: the same command measures again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.environments.test_run import SHIPPED, head, make_project, start
+from tests.faults.scripted import BROKEN, Scripted, contents
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
+
+
+def test_a_mended_environment_is_measured_by_the_same_command(tmp_path: Path) -> None:
+    undisturbed, scripted = Scripted(tmp_path / "undisturbed"), Scripted(tmp_path / "scripted")
+    assert undisturbed.run()[0] == 0
+    (scripted.root / BROKEN).write_text("2.5.0")
+    for number in (1, 2):  # still broken: tried again, and said again
+        code, printed = scripted.run()
+        assert code == 30 and "the index cannot be reached" in printed, printed
+        assert len(scripted.runs) == number
+        run = scripted.latest
+        assert {e.torch: e.status for e in run.environments()} == {"2.1.0": "ok", "2.5.0": "broken"}
+        assert {v.status for v in run.validations() if "2.5.0" in v.environment} == {"broken"}
+        assert {x.status for x in run.launches() if "2.1.0" in x.environment} == {"ok"}
+    broken = contents(scripted.latest)
+    before = scripted.latest
+
+    (scripted.root / BROKEN).unlink()
+    code, printed = scripted.run()
+    assert code == 0 and "nothing changed" not in printed, printed
+    assert contents(scripted.latest) == contents(undisturbed.latest)
+    assert scripted.latest.folder != before.folder and contents(before) == broken, "the broken run's records stay"
+    code, printed = scripted.run()
+    assert code == 0 and "nothing changed" in printed, printed
+
+
+def test_a_run_that_measures_a_mended_environment_may_be_killed(tmp_path: Path) -> None:
+    """Wherever: the rerun takes up the mended run, and not the broken one."""
+    undisturbed = Scripted(tmp_path / "undisturbed")
+    assert undisturbed.run()[0] == 0
+    for number in range(60, 600, 90):
+        scripted = Scripted(tmp_path / str(number))
+        (scripted.root / BROKEN).write_text("2.1.0")
+        assert scripted.run()[0] == 30
+        (scripted.root / BROKEN).unlink()
+        process = scripted.start(die=number)
+        process.join(120)
+        assert process.exitcode in (-9, 0)
+        code, printed = scripted.run()
+        assert code == 0, printed
+        assert contents(scripted.latest) == contents(undisturbed.latest), number
+        assert len(scripted.runs) == 2, number
+
+
+def test_an_environment_that_breaks_between_two_halves_of_a_run(tmp_path: Path) -> None:
+    undisturbed, scripted = Scripted(tmp_path / "undisturbed"), Scripted(tmp_path / "scripted")
+    assert undisturbed.run()[0] == 0
+    process = scripted.start(die=500)
+    process.join(120)
+    assert process.exitcode == -9 and scripted.runs
+    marker = next((scripted.cache / "environments").glob("torch2.5.0-*/complete.json"))
+    marker.unlink()
+    (scripted.root / BROKEN).write_text("2.5.0")
+    assert scripted.run()[0] == 30
+    (scripted.root / BROKEN).unlink()
+    code, printed = scripted.run()
+    assert code == 0, printed
+    assert contents(scripted.latest) == contents(undisturbed.latest)
+
+
+@pytest.mark.environments
+def test_a_real_index_that_was_down_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    code, printed, run = start(project, "matrix", "--launches=1", "--executor=venv")
+    assert code == 30, printed
+    assert [e.status for e in run.environments()] == ["broken"] and {v.status for v in run.validations()} == {"broken"}
+
+    monkeypatch.delenv("UV_OFFLINE")
+    monkeypatch.delenv("UV_CACHE_DIR")
+    code, printed, mended = start(project, "matrix", "--launches=1", "--executor=venv")
+    assert code == 0 and "nothing changed" not in printed, printed
+    assert mended.folder != run.folder and {v.status for v in mended.validations()} == {"ok"}
+
+
+@pytest.mark.environments
+def test_a_real_pin_whose_hash_does_not_match_breaks_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv")))
+    pins = next((project / "docker" / "pins").glob("torch2.5.0-pypi-*.txt"))
+    good = pins.read_text()
+    lines = good.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("setuptools=="))
+    last = next((i for i in range(first + 1, len(lines)) if "==" in lines[i]), len(lines))
+    lines[first:last] = [lines[first].split("\\")[0].split("--hash")[0] + f" --hash=sha256:{'0' * 64}"]
+    pins.write_text("\n".join(lines) + "\n")
+    code, printed, run = start(project, "matrix", "--launches=1", "--executor=venv")
+    assert code == 30 and "ash" in printed, printed
+    record = run.environments()[0]
+    assert record.status == "broken" and "setuptools" in record.message, record.message
+
+    pins.write_text(good)
+    code, printed, mended = start(project, "matrix", "--launches=1", "--executor=venv")
+    assert code == 0 and "nothing changed" not in printed, printed
+    assert {x.status for x in mended.launches()} == {"ok"}

@@ -1,0 +1,236 @@
+"""A full disk, and folders that cannot be written to: said with the path and the remedy, and never a kernel's fault."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.inside import protocol
+from harness.records import LaunchRecord, Timing
+from harness.storage import Run, refuse_without_space
+from tests.environments.test_run import SHIPPED, command, head, make_project
+from tests.faults.scripted import ROOT, Scripted, contents, identities, litter
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk"),
+]
+KIB = 1024
+ROOM = 64 << 20
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def disk(place: Path, size_bytes: int) -> Iterator[None]:
+    """A disk of its own at `place`, of this size."""
+    place.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=755", "tmpfs", str(place)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"mount refused: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def resize(place: Path, size_bytes: int) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size_bytes}", str(place)], check=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scripted:
+    scripted = Scripted(tmp_path_factory.mktemp("undisturbed"))
+    code, printed = scripted.run()
+    assert code == 0, printed
+    return scripted
+
+
+def said(printed: str, *places: Path) -> None:
+    """The message names a path on the full disk, and what to do."""
+    assert "Traceback" not in printed, printed
+    line = next((line for line in printed.splitlines() if line.startswith("cannot go on: ")), "")
+    assert re.search("No space left on device", line) and any(str(place) in line for place in places), printed
+    assert "remedy: free some space" in printed, printed
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.4, 0.6, 0.75, 0.9])
+@pytest.mark.parametrize("which", ["runs", "cache"])
+def test_a_full_disk_stops_the_run_and_loses_nothing(
+    tmp_path: Path, undisturbed: Scripted, which: str, share: float
+) -> None:
+    """The disk has some share of the room that the whole run takes, so that it is full at one moment or another."""
+    scripted = Scripted(tmp_path)
+    place = scripted.root / "reports" / "runs" if which == "runs" else scripted.cache
+    whole = undisturbed.root / "reports" / "runs" if which == "runs" else undisturbed.cache
+    pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
+    with disk(place, max(1, int(share * pages)) * 4 * KIB):
+        code, printed = scripted.run()
+        assert code == 30, f"{printed}\n{subprocess.run(['df', str(place)], capture_output=True, text=True).stdout}"
+        said(printed, place)
+        kept = identities(scripted.root / "reports" / "runs")
+        for folder in scripted.runs:
+            if (folder / "run.json").exists():
+                known = contents(undisturbed.latest)
+                found = contents(Run(folder))  # refuses what is half-written
+                found.pop("run.json"), known.pop("run.json")
+                assert {name: known[name] for name in found} == found, "what is recorded is no row of the disk's"
+        resize(place, ROOM)
+        code, printed = scripted.run()
+        assert code == 0, printed
+        assert contents(scripted.latest) == contents(undisturbed.latest)
+        assert not litter(scripted.root), litter(scripted.root)
+        now = identities(scripted.root / "reports" / "runs")
+        assert {path: now.get(path) for path in kept} == kept, "what was finished was done again, or lost"
+
+
+def test_a_disk_without_inodes_is_full_too(tmp_path: Path, undisturbed: Scripted) -> None:
+    scripted = Scripted(tmp_path)
+    place = scripted.root / "reports" / "runs"
+    with disk(place, ROOM):
+        subprocess.run(["mount", "-o", "remount,nr_inodes=30", str(place)], check=True)
+        code, printed = scripted.run()
+        assert code == 30, printed
+        said(printed, place)
+        subprocess.run(["mount", "-o", "remount,nr_inodes=10000", str(place)], check=True)
+        code, printed = scripted.run()
+        assert code == 0, printed
+        assert contents(scripted.latest) == contents(undisturbed.latest)
+
+
+def launch(message: str) -> LaunchRecord:
+    return LaunchRecord(
+        status="ok", environment="e", kernel="k", device="cpu", key="", index=0, position=0, started_utc="",
+        duration_s=1, timings=[Timing(status="crashed", workload="w", target="kernel", order=0, message=message)],
+    )  # fmt: skip
+
+
+def test_a_kernel_that_says_that_the_disk_is_full_has_its_row_where_it_is_not_full(tmp_path: Path) -> None:
+    lie = launch("raised OSError: [Errno 28] No space left on device")
+    with disk(tmp_path / "large", 2 << 30), disk(tmp_path / "small", 1 << 20):
+        large = tmp_path / "large"
+        refuse_without_space(lie, large)
+        refuse_without_space(launch("no such luck"), tmp_path / "small")
+        refuse_without_space(lie.model_copy(update={"status": "killed"}), tmp_path / "small")
+        with pytest.raises(Exception, match="No space left on device"):
+            refuse_without_space(lie, large, tmp_path / "small" / "not" / "there")
+
+
+def test_a_write_that_fails_names_its_file_and_leaves_nothing(tmp_path: Path) -> None:
+    with disk(tmp_path / "small", 16 * KIB):
+        target = tmp_path / "small" / "record.json"
+        protocol.write_atomically(str(target), b"before")
+        with pytest.raises(OSError, match="No space left") as caught:
+            protocol.write_atomically(str(target), b"x" * (1 << 20))
+        assert caught.value.filename == str(target)
+        assert target.read_bytes() == b"before" and [path.name for path in target.parent.iterdir()] == ["record.json"]
+
+
+# -- folders that cannot be written to --------------------------------------------------------------------
+
+
+def as_nobody(scripted: Scripted, cache: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, "-m",
+         "tests.faults.scripted", "matrix", f"--matrix={scripted.root / 'matrix.yaml'}", "--executor=venv"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "KERNEL_MATRIX_CACHE": str(cache), "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def strangers(request: pytest.FixtureRequest) -> Iterator[Scripted]:
+    """A project of root's that others can read; a test's own folder they cannot."""
+    if not shutil.which("setpriv"):
+        pytest.skip("no setpriv: apt-get install util-linux")
+    folder = Path(f"/tmp/kernel-matrix-faults-{os.getpid()}")
+    folder.mkdir(mode=0o755)
+    try:
+        probe = subprocess.run(
+            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, "-c",
+             "import pydantic, harness"], cwd=ROOT, capture_output=True, text=True,
+        )  # fmt: skip
+        if probe.returncode:
+            pytest.skip(f"another user cannot read this installation: {probe.stderr.strip().splitlines()[-1]}")
+        yield Scripted(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("which", ["reports", "runs", "run", "cache", "locks"])
+def test_a_folder_of_another_user_is_named(strangers: Scripted, which: str) -> None:
+    theirs = strangers.root.parent / "nobody"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, NOBODY)
+    cache, place = theirs, strangers.root
+    if which == "runs":
+        place = strangers.root / "reports" / "runs"
+        place.mkdir(parents=True)
+    elif which == "run":  # root's own run, unfinished
+        process = strangers.start(die=600)
+        process.join(120)
+        assert process.exitcode == -9 and len(strangers.runs) == 1
+        place = strangers.runs[0]
+        for at in (strangers.root / "reports", strangers.root / "reports" / "runs"):
+            os.chown(at, NOBODY, NOBODY)
+    elif which in ("cache", "locks"):
+        os.chown(strangers.root, NOBODY, NOBODY)
+        cache = place = strangers.root.parent / "roots"
+        (cache / "locks").mkdir(parents=True)
+        if which == "locks":
+            place = cache / "locks"
+            os.chown(cache, NOBODY, NOBODY)
+    code, printed = as_nobody(strangers, cache)
+    assert code in (30, 64), printed
+    assert "Traceback" not in printed and "remedy:" in printed, printed
+    assert str(place) in printed and "ermission denied" in printed, printed
+
+
+@pytest.mark.parametrize("which", ["reports", "cache"])
+def test_a_disk_that_is_mounted_for_reading_only_is_named(tmp_path: Path, which: str) -> None:
+    scripted = Scripted(tmp_path)
+    place = scripted.root / "reports" if which == "reports" else scripted.cache
+    with disk(place, ROOM):
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        code, printed = scripted.run()
+        assert code == 30 and "Traceback" not in printed, printed
+        assert str(place) in printed and "ead-only file system" in printed, printed
+        assert "free some space" not in printed, "there may be plenty"
+        subprocess.run(["mount", "-o", "remount,rw", str(place)], check=True)
+        assert scripted.run()[0] == 0
+
+
+# -- the real thing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.environments
+@pytest.mark.parametrize("size_bytes", [40 * KIB, 200 * KIB, 400 * KIB, 600 * KIB])
+def test_real_verbs_on_a_full_disk_blame_nobody(tmp_path: Path, size_bytes: int) -> None:
+    """Outputs, truths, arrays and results of the pinned environment's own processes."""
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    place = project / "reports" / "runs"
+    with disk(place, size_bytes):
+        start = command(project, "matrix", "--launches=1", "--executor=venv", "--device=cpu")
+        done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 30, done.stdout + done.stderr
+        said(done.stderr, place)
+        for folder in place.iterdir():
+            rows = [*Run(folder).validations(), *Run(folder).launches(), *Run(folder).builds()]
+            assert {row.status for row in rows} <= {"ok"}, rows
+        resize(place, ROOM)
+        done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        run = Run((project / "reports" / "latest").resolve())
+        assert {row.status for row in [*run.validations(), *run.launches(), *run.builds()]} == {"ok"}

@@ -1,0 +1,133 @@
+"""kill -9 of the harness, at any moment: a rerun of the same command completes, and equals an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.faults.scripted import Scripted, contents, identities, litter
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
+
+KILLS = int(os.environ.get("KERNEL_MATRIX_KILLS", "60"))
+SEED = int(os.environ.get("KERNEL_MATRIX_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+WORKERS = 2
+AGAIN = 0.2  # of reruns are killed too
+FRESH_CACHE = 0.5  # of kills meet an empty cache, so that environments and builds are made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scripted, float]:
+    """A finished run, and how long it took, with `WORKERS` at once as when they are killed."""
+    scripted = [Scripted(tmp_path_factory.mktemp(f"undisturbed{i}")) for i in range(2 * WORKERS)]
+
+    def seconds(one: Scripted) -> float:
+        started = time.monotonic()
+        code, printed = one.run()
+        assert code == 0, printed
+        return time.monotonic() - started
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        took_s = min(pool.map(seconds, scripted))  # the first wait for what they are forked from
+    assert contents(scripted[0].latest) == contents(scripted[1].latest), "the script is not always alike"
+    return scripted[0], took_s
+
+
+def check(scripted: Scripted, kept: dict[Path, tuple[int, int]], undisturbed: Scripted, how: str) -> None:
+    """Rerun, and compare."""
+    code, printed = scripted.run()
+    assert code == 0, f"{how}: {printed}"
+    assert {path: at for path, at in identities(scripted.root / "reports" / "runs").items() if path in kept} == kept, (
+        f"{how}: what was finished was done again, or lost"
+    )
+    assert contents(scripted.latest) == contents(undisturbed.latest), how
+    assert scripted.latest.folder.parent == (scripted.root / "reports" / "runs").resolve()
+    assert len(scripted.runs) == 1, f"{how}: {scripted.runs}"
+    assert not litter(scripted.root), f"{how}: {litter(scripted.root)}"
+
+
+def campaign(
+    folder: Path, kills: int, worker: int, undisturbed: Scripted, took_s: float
+) -> list[tuple[str, int]]:
+    """Kills at moments uniform over a run. (What was the last line printed, records kept) of each."""
+    draw = random.Random(f"{SEED}-{worker}")
+    landed = []
+    cache = None
+    for number in range(kills):
+        scripted = Scripted(folder / str(number))
+        if cache is not None and draw.random() >= FRESH_CACHE:
+            scripted.cache = cache  # one that a killed run left, and a rerun mended
+        cache = scripted.cache
+        kept: dict[Path, tuple[int, int]] = {}
+        how = f"seed {SEED}, worker {worker}, kill {number}:"
+        while True:
+            moment_s = draw.uniform(0, took_s)
+            how += f" at {moment_s:.3f} s of {took_s:.3f} s"
+            process = scripted.start()
+            process.join(moment_s)
+            process.kill()
+            process.join(60)
+            assert process.exitcode in (-9, 0), f"{how}: {scripted.printed.read_text()}"
+            now = identities(scripted.root / "reports" / "runs")
+            assert {path: now.get(path) for path in kept} == kept, how
+            kept = now
+            lines = scripted.printed.read_text().splitlines() if scripted.printed.exists() else []
+            landed.append((lines[-1] if lines else "", len(kept)))
+            if draw.random() >= AGAIN:
+                break
+        check(scripted, kept, undisturbed, how)
+    return landed
+
+
+def test_a_run_killed_at_random_moments_is_finished_by_a_rerun(
+    tmp_path: Path, undisturbed: tuple[Scripted, float]
+) -> None:
+    print(f"{KILLS} kills, seed {SEED} (KERNEL_MATRIX_KILL_SEED), over {undisturbed[1]:.2f} s each")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        share = [KILLS // WORKERS + (worker < KILLS % WORKERS) for worker in range(WORKERS)]
+        jobs = [
+            pool.submit(campaign, tmp_path / str(worker), kills, worker, *undisturbed)
+            for worker, kills in enumerate(share)
+        ]
+        landed = [where for job in jobs for where in job.result()]
+    assert len(landed) >= KILLS
+    kept = sorted({count for _, count in landed})
+    print(f"{len(landed)} kills; records kept by a kill: {kept}")
+    whole = len(identities(undisturbed[0].root / "reports" / "runs"))
+    assert KILLS < 60 or (kept[0] == 0 and sum(0 < count < whole for count in kept) >= whole / 2), (
+        f"the kills did not land all over a run: {kept} of {whole} records"
+    )
+
+
+def test_a_run_killed_between_two_changes_of_the_file_system_is_finished_by_a_rerun(
+    tmp_path: Path, undisturbed: tuple[Scripted, float]
+) -> None:
+    """The moments are counted, not timed: a rename takes microseconds, and a clock alone would hardly hit one."""
+    draw = random.Random(SEED)
+    total = 0
+    while True:  # how many changes a run makes
+        probe = Scripted(tmp_path / f"probe{total}")
+        process = probe.start(die=total + 200)
+        process.join(120)
+        if process.exitcode == 0:
+            break
+        total += 200
+    numbers = sorted(draw.sample(range(1, total + 150), max(10, KILLS // 5)))
+
+    def one(number: int) -> int:
+        scripted = Scripted(tmp_path / str(number))
+        process = scripted.start(die=number)
+        process.join(120)
+        how = f"killed before change {number}"
+        assert process.exitcode in (-9, 0), f"{how}: {scripted.printed.read_text()}"
+        check(scripted, identities(scripted.root / "reports" / "runs"), undisturbed[0], how)
+        return process.exitcode or 0
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        codes = list(pool.map(one, numbers))
+    assert codes.count(-9) >= len(codes) / 2

@@ -1,0 +1,75 @@
+"""What children of a killed harness leave running is ended by the next run, and what others run is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.process import MARK, kill_leftovers
+from tests.faults.scripted import ROOT
+from tests.faults.test_at_once import wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+# A child that starts a process of another session, as ninja and hostile kernels do, and then waits.
+HARNESS = """
+import sys
+from pathlib import Path
+from harness.process import run_child
+inner = "import subprocess, time; subprocess.Popen(['sleep', '601'], start_new_session=True); time.sleep(601)"
+run_child([sys.executable, "-c", inner], cwd=Path("/tmp"), log=Path(sys.argv[1]), timeout_s=600, environment={})
+"""
+
+
+def sleepers(harness: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.name() == "sleep" and f" {harness} " in process.environ().get(MARK, ""):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, "-c", HARNESS, str(tmp_path / "log")], cwd=ROOT)
+    try:
+        assert wait_until(lambda: len(sleepers(child.pid)) == 1, 30)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for process in sleepers(child.pid):
+            process.kill()
+
+
+def test_what_a_killed_harness_left_is_killed(harness: subprocess.Popen[bytes]) -> None:
+    harness.kill()  # and not waited for: a zombie is dead
+    assert wait_until(lambda: psutil.Process(harness.pid).status() == psutil.STATUS_ZOMBIE, 5)
+    assert len(sleepers(harness.pid)) == 1, "nothing was left, so nothing is shown"
+    kill_leftovers()
+    assert wait_until(lambda: not sleepers(harness.pid), 5)
+
+
+def test_what_a_harness_still_runs_is_left_alone(harness: subprocess.Popen[bytes]) -> None:
+    kill_leftovers()
+    assert not wait_until(lambda: not sleepers(harness.pid), 0.5) and harness.poll() is None
+
+
+@pytest.mark.parametrize("mark", ["", "0123456789abcdef", "a b c d", "pid:[1] 999999 1 x"])
+def test_a_mark_of_another_kind_or_another_machine_is_not_ours(mark: str) -> None:
+    other = subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: mark})
+    try:
+        kill_leftovers()
+        assert not wait_until(lambda: other.poll() is not None, 0.3)
+    finally:
+        other.kill()
+        other.wait()

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import InfrastructureError
+from harness.executors import images
+from harness.executors.docker import BuildFailed, Image
+from harness.executors.images import KEY, base_identity, base_problem, build_context, build_image, explain, image_key
+from harness.imaging import Wanted, _remove
+from harness.matrix import PYPI, Environment
+from harness.plan import PlannedEnvironment
+
+DIGEST = "a" * 64
+BASE = f"nvidia/cuda@sha256:{DIGEST}"
+HASH = "--hash=sha256:" + "0" * 64
+
+
+def planned(**changes: Any) -> PlannedEnvironment:
+    spec = Environment(**{"torch": "2.5.0", "cuda": "12.1", "python": "3.11", "base_image": BASE, **changes})
+    return PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+
+
+def image(name: str, **labels: str) -> Image:
+    return Image(id=f"sha256:{name}", tags=(name,), labels=labels, layers=(name,), size_bytes=1, created="")
+
+
+class FakeEngine:
+    """Images by name, and what was asked of it."""
+
+    def __init__(self, *known: Image) -> None:
+        self.known = {item.tags[0]: item for item in known}
+        self.built: list[str] = []
+        self.pulled: list[str] = []
+        self.removed: list[str] = []
+        self.fails = ""
+
+    def image(self, name: str) -> Image | None:
+        return self.known.get(name)
+
+    def images(self) -> list[Image]:
+        return list(self.known.values())
+
+    def registry_problem(self, name: str) -> str:
+        return "denied"
+
+    def pull(self, name: str, _progress: object) -> None:
+        self.pulled.append(name)
+        self.known[name] = image(name)
+
+    def remove_image(self, name: str) -> None:
+        self.removed.append(name)
+
+    def build(self, context: Any, *, tag: str, arguments: Any, labels: Any, log: Any) -> None:
+        self.built.append(tag)
+        log("Step 1/2 : FROM x\n")
+        if self.fails:
+            raise BuildFailed(self.fails)
+        self.known[tag] = image(tag, **labels)
+
+
+@pytest.fixture
+def pins(tmp_path: Path) -> Path:
+    path = tmp_path / "pins.txt"
+    path.write_text(f"torch==2.5.0 {HASH}\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "output_of", lambda command: "uv 1" if command[-1] == "--version" else None)
+
+
+def test_the_key_knows_pins_index_python_base_and_recipe(
+    pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text(pins.read_text() + "# changed\n")
+    keys = [
+        image_key(planned(), pins, DIGEST),
+        image_key(planned(), other, DIGEST),
+        image_key(planned(python="3.10"), pins, DIGEST),
+        image_key(planned(replica=1), pins, DIGEST),
+        image_key(planned(), pins, "b" * 64),
+        image_key(PlannedEnvironment(id=planned().id, spec=planned().spec, index="https://mirror"), pins, DIGEST),
+    ]
+    assert keys[0] == image_key(planned(), pins, DIGEST)
+    monkeypatch.setattr(images, "output_of", lambda command: "uv 2")
+    keys.append(image_key(planned(), pins, DIGEST))
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_base_is_known_by_its_digest_or_by_its_layers() -> None:
+    engine = FakeEngine(image("base:1"))
+    assert base_identity(engine, BASE) == DIGEST and not engine.pulled  # type: ignore[arg-type]
+    first = base_identity(engine, "base:1")  # type: ignore[arg-type]
+    assert len(first) == 64 and not engine.pulled
+    assert base_identity(engine, "base:2") != first and engine.pulled == ["base:2"]  # type: ignore[arg-type]
+    assert base_problem(engine, "base:1") == "" and base_problem(engine, "base:3") == "denied"  # type: ignore[arg-type]
+
+
+def test_an_image_is_built_once(pins: Path, tmp_path: Path) -> None:
+    engine: Any = FakeEngine()
+    first, reused = build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST)
+    assert not reused and first.labels[KEY] == image_key(planned(), pins, DIGEST)
+    assert build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST) == (first, True)
+    assert len(engine.built) == 1
+    engine.known[first.tags[0]] = image(first.tags[0], **{KEY: "edited"})
+    _, reused = build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST)
+    assert not reused and len(engine.built) == 2
+
+
+def test_a_build_that_fails_leaves_its_log(pins: Path, tmp_path: Path) -> None:
+    engine: Any = FakeEngine()
+    engine.fails = "it did not work"
+    with pytest.raises(InfrastructureError, match="it did not work"):
+        build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST)
+    assert "FROM x" in next((tmp_path / "images").glob("*.log")).read_text()
+
+
+def test_the_context_is_the_recipe_the_pins_and_uv_and_nothing_of_the_project(
+    pins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv, certificates = tmp_path / "uv", tmp_path / "site.pem"
+    uv.write_bytes(b"uv")
+    certificates.write_text("of the site")
+    monkeypatch.setattr(images, "uv_command", lambda: [str(uv)])
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    for given in (True, False):
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates) if given else "")
+        target = io.BytesIO()
+        build_context(target, pins)
+        with tarfile.open(fileobj=target) as tar:
+            names = {member.name: member.mode & 0o111 for member in tar}
+            held = tar.extractfile("certificates.pem")
+            assert held is not None and held.read() == (b"of the site" if given else b"")
+        assert set(names) == {"Dockerfile", "install.sh", "uv", "certificates.pem", "pins.txt"}
+        assert names["install.sh"] and names["uv"] and not names["pins.txt"]
+
+
+PRINTED = {
+    "pull access denied for nvidia/cuda, repository does not exist": "the base image base:1 is not there",
+    'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host':
+        "the base image base:1 is not there",
+    "error: Hash mismatch for `numpy==1.26.4`": "numpy==1.26.4 is not the file that was pinned",
+    "write /opt/x: no space left on device": "disk is full",
+    "error: error sending request for url (https://pypi.org/simple/torch/)": "the package index cannot be reached",
+    "something else": "building it failed",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", PRINTED)
+def test_what_a_builder_printed_is_explained(line: str) -> None:
+    own = ["Step 9/9 : RUN install", "---> Running in 0123", line, "Removing intermediate container 0123"]
+    error = explain("tag:1", "base:1", "The command '/bin/sh -c install' returned a non-zero code: 2", own)
+    assert error.message.startswith("tag:1: ") and PRINTED[line] in error.message and error.remedy and error.code == 30
+    assert line in error.message and "/bin/sh -c" not in error.message
+    assert "the last words" in explain("tag:1", "base:1", "the last words", ["Step 1/1 : FROM x"]).message
+
+
+def test_removing_keeps_what_the_matrix_uses_and_bases_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
+    used, old, base = image("used:1", **{"org.kernel-matrix": "environment"}), image("old:1"), image("base:1")
+    base = image("base:1", **{"org.kernel-matrix": "base"})
+    wanted = [Wanted(environment=planned(), tag="used:1")]
+    engine: Any = FakeEngine(base, used, old)
+    _remove(engine, wanted, every=False)
+    assert engine.removed == ["old:1"] and "removed old:1" in capsys.readouterr().out
+    engine = FakeEngine(base, used)
+    _remove(engine, wanted, every=False)
+    assert not engine.removed and "--all" in capsys.readouterr().out
+    _remove(engine, wanted, every=True)
+    assert engine.removed == ["used:1", "base:1"], "what is built on a base goes first"
