@@ -20,7 +20,8 @@ import time
 from benchmarks.matrix import ROOT, run_harness
 from harness.executors.choosing import cell_limits
 from harness.executors.containers import KEEPER, VERB, owner
-from harness.executors.docker import Engine
+from harness.executors.docker.cell import open_cell
+from harness.executors.docker.engine import Engine
 from harness.executors.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
 from harness.executors.parcels import pack
 from harness.interpreters import need_interpreter
@@ -81,9 +82,9 @@ def cell(base: str, times: int = 20) -> dict[str, float]:
         started = time.monotonic()
         with tempfile.TemporaryFile() as parcel:
             size_bytes = pack(parcel, [("in/nothing", b"")])
-            with engine.cell(
-                chosen, keeper, [str(size_bytes), "nothing"], limits=limits, input_bytes=size_bytes, owner=owner(),
-                users=(KEEPER, VERB), compiles=False, gpus="",
+            with open_cell(
+                engine, chosen, keeper, [str(size_bytes), "nothing"], limits=limits, input_bytes=size_bytes,
+                owner=owner(), users=(KEEPER, VERB), compiles=False, gpus="",
             ) as made:  # fmt: skip
                 made.send(parcel)
                 made.run(["true"], user=VERB, environment={}, timeout_s=60, output=lambda data: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.executors.choosing import Choice, Wanted, choose_here
-from harness.executors.docker import EngineFacts
+from harness.executors.docker.engine import EngineFacts
 from harness.executors.images import base_identity
 from harness.executors.proving import inside_digest
 from harness.indexes import Probes, choose_indexes

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.errors import HarnessError, InfrastructureError
 from harness.executors.choosing import cell_limits
 from harness.executors.containers import DockerExecutor
-from harness.executors.docker import LABEL, Engine, Image
+from harness.executors.docker.engine import LABEL, Engine, Image
 from harness.executors.images import base_identity, image_key, image_tag, make_base
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol

@@ -9,7 +9,9 @@ from typing import Literal
 
 from harness.errors import InfrastructureError
 from harness.executors import Executor
-from harness.executors.docker import NO_BASE_REMEDY, CellLimits, Engine, EngineFacts, EngineGone
+from harness.executors.docker.cell import CellLimits
+from harness.executors.docker.connection import EngineGone
+from harness.executors.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
 from harness.executors.images import base_problem
 from harness.matrix import Limits
 from harness.plan import Plan

@@ -23,7 +23,9 @@ import psutil
 
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.executors import MOST_RESULT_BYTES, Answer, Task, read_result
-from harness.executors.docker import GONE, NO_ENGINE_REMEDY, Cell, CellDied, CellLimits, Engine, EngineGone
+from harness.executors.docker.cell import Cell, CellDied, CellLimits, open_cell
+from harness.executors.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
+from harness.executors.docker.engine import Engine
 from harness.executors.images import RECIPE, base_identity, build_image, image_key
 from harness.executors.parcels import Refused, pack, relocate, unpack
 from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
@@ -205,7 +207,8 @@ class DockerExecutor:
         timed_out, killed_by, result = False, "", None
         with tempfile.TemporaryFile(dir=task.scratch) as parcel, CappedLog(task.log) as log:
             size_bytes = pack(parcel, contents, shared=shared)
-            with self.engine.cell(
+            with open_cell(
+                self.engine,
                 self._images[task.environment],
                 self.keeper,
                 [str(size_bytes), "result.json", *outputs],

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from harness.errors import InfrastructureError, InputError
-from harness.executors.docker import FULL_REMEDY, LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
+from harness.executors.docker.connection import FULL_REMEDY
+from harness.executors.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
 from harness.executors.parcels import pack
 from harness.inside import protocol
 from harness.pins import index_options

@@ -15,7 +15,8 @@ import pytest
 from harness.errors import HarnessError
 from harness.executors import Answer, Task
 from harness.executors.containers import DockerExecutor
-from harness.executors.docker import CellLimits, Engine
+from harness.executors.docker.cell import CellLimits
+from harness.executors.docker.engine import Engine
 from harness.executors.images import base_identity, build_image
 from harness.matrix import PYPI, Matrix, load_matrix
 from harness.pins import ensure_pins
@@ -127,7 +128,7 @@ def second(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started = SecondEngine(tmp_path_factory.mktemp("second"), size="4g")
     try:
         archive = started.folder / "disk" / "base.tar"
-        with engine._client() as client, archive.open("wb") as file:
+        with engine.client() as client, archive.open("wb") as file:
             for block in client.images.get(BASE).save(named=True):
                 file.write(block)
         started.docker("load", "--input", str(archive))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import docker
 
-from harness.executors.docker import OWNER
+from harness.executors.docker.engine import OWNER
 from harness.storage import Run
 from tests.conftest import ROOT
 from tests.container.conftest import BASE

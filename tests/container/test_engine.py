@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
 from harness.executors import containers
-from harness.executors.docker import Engine
+from harness.executors.docker.engine import Engine
 from harness.executors.images import base_identity, build_image
 from harness.matrix import PYPI, Matrix
 from harness.plan import PlannedEnvironment

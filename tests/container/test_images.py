@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.executors.containers import DockerExecutor, owner
-from harness.executors.docker import OWNER, Engine
+from harness.executors.docker.engine import OWNER, Engine
 from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
 from harness.matrix import Matrix
 from harness.plan import PlannedEnvironment

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.executors import MOST_RESULT_BYTES, Answer
-from harness.executors.docker import Engine
+from harness.executors.docker.engine import Engine
 from harness.logs import LOG_LIMIT_BYTES
 from tests.container.conftest import LIMITS, Cells
 

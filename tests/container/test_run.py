@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.executors.docker import Engine
+from harness.executors.docker.engine import Engine
 from harness.records import BuildRecord, TargetResult
 from harness.storage import Run
 from tests.container.conftest import BASE

@@ -8,7 +8,8 @@ import pytest
 from harness.errors import InfrastructureError
 from harness.executors import choosing
 from harness.executors.choosing import cell_limits, choose, choose_here
-from harness.executors.docker import EngineFacts, EngineGone
+from harness.executors.docker.connection import EngineGone
+from harness.executors.docker.engine import EngineFacts
 from harness.matrix import Limits
 
 ENGINE = EngineFacts(

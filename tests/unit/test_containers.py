@@ -13,7 +13,8 @@ import requests
 from harness.errors import InfrastructureError, Unrecorded
 from harness.executors import containers, read_result
 from harness.executors.containers import DockerExecutor, is_orphan, owner, sweep, unconfined
-from harness.executors.docker import Cell, CellDied, CellLimits, EngineGone, EngineRefused, _frames, answering
+from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames
+from harness.executors.docker.connection import EngineGone, EngineRefused, answering
 from harness.records import Confinement
 
 LIMITS = CellLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import InfrastructureError
 from harness.executors import images
-from harness.executors.docker import BuildFailed, Image
+from harness.executors.docker.engine import BuildFailed, Image
 from harness.executors.images import KEY, base_identity, base_problem, build_context, build_image, explain, image_key
 from harness.imaging import Wanted, _remove
 from harness.matrix import PYPI, Environment
