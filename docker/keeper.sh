@@ -14,11 +14,15 @@ head -c "$size" | tar -xpf - -C /
 echo ready
 read -r done_now || exit 0
 
-# The kernel's counts of what it killed or refused here: cgroup v1, then v2.
+# The kernel's counts of what it killed or refused here: control groups v1, then v2. A machine that has no memory left
+# kills too; only where this group was at its own limit was that the reason.
+at_limit=0
+[ ! -r /sys/fs/cgroup/memory/memory.failcnt ] || read -r at_limit </sys/fs/cgroup/memory/memory.failcnt
 for file in /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events; do
     [ -r "$file" ] || continue
     while read -r key value; do
-        [ "$key" = oom_kill ] && echo "memory $value"
+        [ "$key" != max ] || at_limit=$value
+        [ "$key" != oom_kill ] || [ "$at_limit" = 0 ] || echo "memory $value"
     done <"$file"
 done
 for file in /sys/fs/cgroup/pids/pids.events /sys/fs/cgroup/pids.events; do

@@ -45,6 +45,7 @@ def check_pythons(matrix: Matrix) -> list[Check]:
 
 
 def check_compiler() -> Check:
+    """For virtual environments: an image brings its own."""
     compiler = host_compiler()
     return Check(
         name="C++ compiler",

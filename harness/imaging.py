@@ -10,14 +10,14 @@ from harness.errors import HarnessError, InfrastructureError
 from harness.executors.choosing import cell_limits
 from harness.executors.containers import DockerExecutor
 from harness.executors.docker.engine import LABEL, Engine, Image
-from harness.executors.images import base_identity, image_key, image_tag, make_base
+from harness.executors.images import BASE, ENVIRONMENT, base_identity, image_key, image_tag, make_base
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.matrix import Matrix, load_matrix
 from harness.pins import ensure_pins, pins_path
 from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord
-from harness.tools import cache_folder, physical_cores
+from harness.tools import cache_folder, gpus, physical_cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def _list(engine: Engine, wanted: list[Wanted]) -> None:
             state = item.problem or "not built: nox -s images -- build"
         print(f"{item.environment.id}: {state}" + (f" ({item.tag})" if item.tag else ""))
     for image in _others(engine, wanted):
-        kind = "base" if image.labels.get(LABEL) == "base" else "not used by this matrix"
+        kind = "base" if image.labels.get(LABEL) == "base" else "not what this command would use"
         print(f"{', '.join(image.tags) or image.id[:19]}: {kind}, {_size(image)}")
 
 
@@ -92,22 +92,31 @@ def _others(engine: Engine, wanted: list[Wanted]) -> list[Image]:
     return [image for image in engine.images() if not tags & set(image.tags)]
 
 
+def _is_stale(image: Image, wanted: list[Wanted]) -> bool:
+    """Whether an image that is not wanted now would not be wanted either with another base, or when all can be told."""
+    if image.labels.get(LABEL) == "base":
+        return False
+    named = [item for item in wanted if item.environment.id == image.labels.get(ENVIRONMENT)]
+    return all(item.tag and item.environment.spec.base_image == image.labels.get(BASE) for item in named)
+
+
 def _remove(engine: Engine, wanted: list[Wanted], *, every: bool) -> None:
-    """Those that this matrix does not use; with `every`, all, bases too."""
-    doomed = engine.images() if every else [i for i in _others(engine, wanted) if i.labels.get(LABEL) != "base"]
+    """What no command for this matrix would use, on these bases; with `every`, all, those on other bases and bases too."""
+    doomed = engine.images() if every else [image for image in _others(engine, wanted) if _is_stale(image, wanted)]
     # What is built on a base keeps it from being removed.
     for image in sorted(doomed, key=lambda image: image.labels.get(LABEL) == "base"):
         for name in image.tags or (image.id,):
             engine.remove_image(name)
             print(f"removed {name}")
     if not doomed:
-        print("nothing to remove" + ("" if every else "; --all removes those that this matrix uses, and bases, too"))
+        print("nothing to remove" + ("" if every else "; --all: those of this matrix's environments, and bases, too"))
 
 
 def _build(engine: Engine, matrix: Matrix, root: Path, wanted: list[Wanted], *, check: bool) -> int:
     facts, cache = engine.facts(), cache_folder()
+    limits, handed_over = cell_limits(matrix.limits, facts), facts.gpus if gpus() else ""
     executor = DockerExecutor(
-        engine, root, cache, physical_cores(), limits=cell_limits(matrix.limits, facts), gpus=facts.gpus, verify=check
+        engine, root, cache, physical_cores(), limits=limits, gpus=handed_over, verify=check
     )
     broken = False
     for item in wanted:

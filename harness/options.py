@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from harness.errors import InputError
 from harness.records import Device
@@ -13,7 +13,10 @@ ASPECTS = ("correctness", "latency")
 
 
 class Parser(argparse.ArgumentParser):
-    """A wrong option is bad input like any other, with its code."""
+    """A wrong option is bad input like any other, with its code; options are written out, for others read them too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message, f"see: {self.prog} --help")

@@ -157,10 +157,10 @@ def _kill_marked(mark: str) -> None:
 
 def _marking(uid: str) -> str:
     """What a child's mark holds: who we are, in a form that no later process shares, and which child it is."""
-    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {_birth(os.getpid())} {uid}"
+    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {birth(os.getpid())} {uid}"
 
 
-def _birth(pid: int) -> str:
+def birth(pid: int) -> str:
     """When a process began, in ticks since the machine did, whatever its clock says; '' where none runs (proc(5))."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -175,7 +175,7 @@ def kill_leftovers() -> None:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, ValueError):
             words = process.environ().get(MARK, "").split()
-            if len(words) == 4 and words[0] == os.readlink("/proc/self/ns/pid") and _birth(int(words[1])) != words[2]:
+            if len(words) == 4 and words[0] == os.readlink("/proc/self/ns/pid") and birth(int(words[1])) != words[2]:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)

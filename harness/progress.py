@@ -11,6 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
+def printable(text: str) -> str:
+    """Without what would command a terminal: some of it was written by the code under test."""
+    return "".join(character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
+                   for character in text)  # fmt: skip
+
+
 class Display:
     """Counts steps. Usable from several threads; `note` lines stay, the current step does not."""
 
@@ -20,7 +26,7 @@ class Display:
         self._bar: Progress | None = None
         if sys.stdout.isatty():
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -43,10 +49,11 @@ class Display:
     def note(self, text: str) -> None:
         """A line that stays."""
         with self._lock:
-            self.console.print(text, markup=False)
+            self.console.print(printable(text), markup=False)
 
     def step(self, text: str, count: int = 1) -> None:
         """`count` steps are done; `text` says which."""
+        text = printable(text)
         with self._lock:
             self._done += count
             if self._bar:

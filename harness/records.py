@@ -6,9 +6,9 @@ message beside it say why. JSON has no NaN: a non-finite error is None with `non
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Status = Literal[
     "ok", "wrong", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
@@ -22,12 +22,17 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _cut(most: int) -> AfterValidator:
+    """Much of this text was written by the code under test, which may write without end."""
+    return AfterValidator(lambda text: text if len(text) <= most else f"{text[: most - 5]}[...]")
+
+
 class Outcome(Record):
     """How an attempt ended; `message` is one sentence, `log_excerpt` the end of what the process printed."""
 
     status: Status
-    message: str = ""
-    log_excerpt: str = ""
+    message: Annotated[str, _cut(2000)] = ""
+    log_excerpt: Annotated[str, _cut(20_000)] = ""
 
 
 # -- environments ---------------------------------------------------------------------------------------

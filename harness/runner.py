@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.crossing import cross
-from harness.errors import BUILD_FAILED, INFRASTRUCTURE
+from harness.errors import BUILD_FAILED, INFRASTRUCTURE, Unrecorded
 from harness.executors.choosing import make_executor
 from harness.executors.proving import environment_record
 from harness.gathering import Options, Prepared, make_plan
@@ -138,7 +138,8 @@ def _codes(run: Run) -> list[int]:
 
 def _save(context: Context, path: Path, record: AnyRecord) -> AnyRecord:
     """Save what was measured; a failure that a full disk explains stops the run, and is no row of it."""
-    refuse_without_space(record, context.run.folder, context.cache, Path(tempfile.gettempdir()))
+    if context.executor.name == "venv":  # a cell has a disk of its own
+        refuse_without_space(record, context.run.folder, context.cache, Path(tempfile.gettempdir()))
     return context.save(path, record)
 
 
@@ -149,6 +150,12 @@ def _prepare_and_build(context: Context, display: Display) -> None:
     def one(environment: PlannedEnvironment) -> None:
         pins, _ = ensure_pins(context.root, environment, context.matrix)
         record = context.executor.prepare(environment, pins)
+        if record.status == protocol.BROKEN and run.has_launches(environment.id):
+            # What was measured stays, and is compared within its blocks: this may pass, and the run goes on then.
+            raise Unrecorded(
+                f"{environment.id}: {record.message}",
+                "start the same command again when it is mended: the run goes on; or measure anew: --fresh",
+            )
         context.environments[environment.id] = record
         _save(context, run.environment_path(environment.id), record)
         what = "found" if record.reused else "made"

@@ -169,6 +169,11 @@ class Run:
     def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
         return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
 
+    def has_launches(self, environment: str) -> bool:
+        """Whether launches of an environment went well."""
+        paths = (self.folder / "launches" / environment).rglob("*.json")
+        return any(load_record(path, LaunchRecord).status == protocol.OK for path in paths)
+
     def sweep(self) -> None:
         """Remove what verbs, and attempts that were killed, left beside the records. The run's lock is held."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)

@@ -159,6 +159,8 @@ CONFOUNDING = {
     "cpu_capability": "PyTorch chose {0} instructions in the baseline and {1} in {2}",
     "threads": "{0} threads in the baseline and {1} in {2}",
     "kernel_release": "the operating system's kernel is {0} in the baseline and {1} in {2}",
+    "compiler": "the C++ compiler is {0} in the baseline and {1} in {2}",
+    "nvcc": "nvcc is {0} in the baseline and {1} in {2}",
     "libc": "the C library is {0} in the baseline and {1} in {2}",
 }
 

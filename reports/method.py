@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from reports.formats import percent
@@ -65,7 +66,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
     tested = sum(row.latency.p_value is not None for row in report.rows)
     blocks = "interleaved in blocks" if run.mode == "matrix" else "one environment timed alone: not comparable"
     return [
-        ("Command", " ".join(run.command)),
+        ("Command", shlex.join(run.command)),
         ("Run", f"{run.run_id}, {run.created_utc}, plan {run.plan_digest[:12]}" + (", quick" if run.quick else "")),
         ("Executor", f"{run.executor}: {run.executor_reason}" + (NO_SANDBOX if run.executor == "venv" else "")),
         *confinement_items(report),
@@ -77,7 +78,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         *([("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
           if any(overheads) else []),
         ("Replicate", "one launch's median. Rows of one launch share its luck; a reference's times come from the first "
-                      "kernel in the plan whose launches have them in both environments"),
+                      "kernel in the plan whose launches have them in both environments, taken in its process"),
         ("Threads", ", ".join(map(str, threads)) or "not recorded"),
         ("Clock", ", ".join(clocks) or "not recorded"),
         ("Load average around launches", _range(load.load_average for load in loads)),

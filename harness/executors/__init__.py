@@ -16,7 +16,7 @@ from harness.plan import PlannedEnvironment
 from harness.process import Ended
 from harness.records import EnvironmentRecord
 
-MOST_RESULT_BYTES = 256 << 20
+MOST_RESULT_BYTES = 32 << 20
 MOST_LEVELS = 64  # lists within lists
 
 

@@ -85,7 +85,10 @@ def choose_here(wanted: Wanted, bases: list[str], gpus: int) -> Choice:
         problems = {base: base_problem(engine, base) for base in dict.fromkeys(bases)}
         return {base: problem for base, problem in problems.items() if problem}
 
-    choice = choose(wanted, engine=facts, engine_problem=problem, gpus=gpus, missing_bases=missing_bases)
+    try:
+        choice = choose(wanted, engine=facts, engine_problem=problem, gpus=gpus, missing_bases=missing_bases)
+    except EngineGone as error:  # it went away while it was asked
+        choice = choose(wanted, engine=None, engine_problem=error.problem, gpus=gpus, missing_bases=dict)
     return replace(choice, engine=engine, facts=facts) if choice.executor == "docker" else choice
 
 

@@ -12,14 +12,13 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import tarfile
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.executors import MOST_RESULT_BYTES, Answer, Task, read_result
@@ -33,7 +32,7 @@ from harness.executors.venv import thread_variables
 from harness.inside import protocol
 from harness.logs import CappedLog
 from harness.plan import PlannedEnvironment
-from harness.process import Ended, tail
+from harness.process import Ended, birth, tail
 from harness.records import Confinement, EnvironmentRecord, Observation
 
 KEEPER, VERB = 10001, 10002  # user ids: docker/Dockerfile names them
@@ -42,12 +41,12 @@ PYTHON = str(ENVIRONMENT / "bin" / "python")
 GIB = 1 << 30
 AWAY_S = 90.0  # how long the engine may be away
 TRIES = 3
+FULL = "No space left on device"
 
 
 def owner() -> str:
     """This process, so that another one can tell whether it still lives."""
-    me = psutil.Process()
-    return f"{_machine()}/{me.pid}/{me.create_time():.2f}"
+    return f"{_machine()}/{os.getpid()}/{birth(os.getpid())}"
 
 
 def _machine() -> str:
@@ -58,13 +57,17 @@ def _machine() -> str:
 
 def is_orphan(named: str) -> bool:
     """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
-    machine, pid, created = named.split("/")
-    if machine != _machine():
+    machine, _, process = named.partition("/")
+    pid, _, born = process.partition("/")
+    if machine != _machine() or not pid.isdecimal():
         return False
     try:
-        return f"{psutil.Process(int(pid)).create_time():.2f}" != created
-    except psutil.NoSuchProcess:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
         return True
+    except PermissionError:
+        return False  # it lives, and is another user's, who may hide its birth
+    return birth(int(pid)) != born
 
 
 def sweep(engine: Engine) -> int:
@@ -75,7 +78,7 @@ def sweep(engine: Engine) -> int:
     return len(orphans)
 
 
-def unconfined(seen: Confinement | None) -> str:
+def unconfined(seen: Confinement | None, limits: CellLimits) -> str:
     """'' where a cell was confined as it must be, else the first thing that it could do."""
     if seen is None:
         return "it does not say how it is confined"
@@ -86,6 +89,8 @@ def unconfined(seen: Confinement | None) -> str:
         f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
         f"it has a network: {', '.join(seen.networks)}": bool(set(seen.networks) - {"lo"}),
         "it can write to its root file system": seen.root_writable,
+        "its memory is not limited": (seen.memory_bytes or limits.memory_bytes + 1) > limits.memory_bytes,
+        "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
     }
     return next((what for what, holds in found.items() if holds), "")
 
@@ -143,7 +148,7 @@ class DockerExecutor:
             )
         )
         observed = observation(answer, remedy)
-        problem = unconfined(observed.confinement)
+        problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
         if self.gpus and not observed.gpus:
@@ -239,7 +244,7 @@ class DockerExecutor:
         if self._stopped.is_set():
             raise Interrupted()
         ended = Ended(
-            returncode=-(code - 128) if code is not None and code > 128 else (-9 if code is None else code),
+            returncode=_returncode(code),
             timed_out=timed_out,
             duration_s=duration_s,
             log=tail(task.log),
@@ -252,7 +257,7 @@ class DockerExecutor:
         """The limit that ended a cell early, with its keeper. EngineGone where it was its engine, or the way to it."""
         if self._stopped.is_set():
             raise Interrupted() from None
-        history = self.engine.history(cell.container, cell.started) if self.engine.answers() else {}
+        history = self.engine.history(cell.container) if self.engine.answers() else {}
         # The kernel may end a whole cell before its engine sees why; who else does, asks the engine.
         if "oom" in history or (history.get("die") == "137" and "kill" not in history):
             return self._memory_limit()
@@ -308,6 +313,9 @@ class DockerExecutor:
         if counts.get("memory"):
             return self._memory_limit(), None
         result = read_result(places["result.json"]) if code == 0 else None
+        failed = result is None or result.get("status") in (protocol.CRASHED, protocol.BUILD_FAILED)
+        if failed and FULL in str((result or {}).get("message", "")) + tail(task.log):
+            return f"its output limit of {self.limits.output_bytes / GIB:.3g} GiB", None
         if counts.get("processes") and (result is None or result.get("status") == protocol.CRASHED):
             return f"its limit of {self.limits.processes} processes", None
         return "", result
@@ -318,6 +326,13 @@ class DockerExecutor:
             for container, named in self.engine.leftovers():
                 if named == self.owner:
                     self.engine.remove_container(container)
+
+
+def _returncode(code: int | None) -> int:
+    """An exit status as `subprocess` gives it: an engine says 128 + N of a process that died by signal N."""
+    if code is None:
+        return -signal.SIGKILL
+    return 128 - code if code - 128 in signal.valid_signals() else code
 
 
 def _bring_back(source: Path, target: Path) -> None:

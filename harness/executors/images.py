@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.errors import InfrastructureError, InputError
-from harness.executors.docker.connection import FULL_REMEDY
+from harness.executors.docker.connection import FULL_REMEDY, context_name
 from harness.executors.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
 from harness.executors.parcels import pack
 from harness.inside import protocol
@@ -166,6 +166,11 @@ def explain(tag: str, base: str, problem: str, lines: list[str]) -> Infrastructu
     return InfrastructureError(f"{tag}: building it failed: {flat}", "see the whole log: nox -s images -- build")
 
 
+def builder() -> str:
+    """buildx's name for the engine's own BuildKit: the context's."""
+    return "default" if os.environ.get("DOCKER_HOST") else context_name()
+
+
 def has_buildkit() -> bool:
     """Whether `docker` here drives BuildKit; the engine's classic builder needs no program."""
     return output_of(["docker", "buildx", "version"]) is not None
@@ -175,7 +180,9 @@ def _build_with_buildkit(
     engine: Engine, context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
     log: Callable[[str], None],
 ) -> None:  # fmt: skip
-    command = ["docker", "buildx", "build", "--load", "--progress=plain", "--network=host", f"--tag={tag}"]
+    # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.
+    command = ["docker", "buildx", "build", f"--builder={builder()}", "--load", "--progress=plain", "--network=host"]
+    command.append(f"--tag={tag}")
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     command += [f"--label={name}={value}" for name, value in labels.items()]
     context.seek(0)
@@ -192,7 +199,7 @@ def _build_with_buildkit(
 def make_base(engine: Engine) -> Image:
     """Make the base image that needs no registry, from Debian's packages: docker/base/."""
     if os.geteuid() != 0:
-        raise InputError("making a base needs root: debootstrap makes a root file system", "sudo nox -s images -- base")
+        raise InputError("making a base needs root: mmdebstrap makes a root file system", "sudo nox -s images -- base")
     with tempfile.TemporaryDirectory(prefix="kernel-matrix-base-") as folder:
         tar = Path(folder, "base.tar")
         done = subprocess.run([str(RECIPE / "base" / "make.sh"), str(tar)])

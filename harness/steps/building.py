@@ -26,7 +26,7 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
     files = list(sources[device])
     if kernel.problem is None and kernel.binding == "shipped":
         files.append(SHIPPED_BINDING)
-    folders = {(root / name).parent for name in files}
+    folders = {root / "csrc", *((root / name).parent for name in files)}  # csrc is on every include path
     headers = sorted(
         str(path.relative_to(root))
         for folder in folders
@@ -76,23 +76,25 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     if kernel.model_new is not None:
         return BuildRecord(**identity, key=key, status="ok", message="a Python file: nothing to build before it runs")
     folder = context.build_folder(planned, key)
+    name = kernel.name.replace(".", "_")
+    # The record lies beside what the build wrote, where no code under test, which may run when it is loaded, writes.
+    out, done = folder / "out", folder / "build.json"
+    artifact = context.artifact(planned, key)
     with cache_lock(context.cache, folder.name):
-        done = folder / "build.json"
         if done.exists():
             known = BuildRecord(**protocol.read_json(str(done)))
-            artifact = folder / known.artifact
-            if artifact.is_file() and protocol.sha256_file(str(artifact)) == known.artifact_sha256:
+            if _is_plain(artifact) and protocol.sha256_file(str(artifact)) == known.artifact_sha256:
                 return known.model_copy(update={"reused": True, "runnable": planned.runnable})
         if folder.exists():  # an interrupted or failed build
             shutil.rmtree(folder)
-        folder.mkdir(parents=True)
+        out.mkdir(parents=True)
         sources = list(context.sources[kernel.name][device])
         if kernel.binding == "shipped":
             sources.append(SHIPPED_BINDING)
         include = list(dict.fromkeys([str(context.root / "csrc"), *(str((context.root / s).parent) for s in sources)]))
         request = {
             "device": device,
-            "name": kernel.name.replace(".", "_"),
+            "name": name,
             "sources": [str(context.root / name) for name in sources],
             "include_dirs": include,
             "flags": {
@@ -102,7 +104,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
             },
             "defines": {name: str(value) for name, value in kernel.tunables.items()},
             "architectures": kernel.architectures,
-            "build_dir": str(folder),
+            "build_dir": str(out),
             "load": planned.runnable,
         }
         files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
@@ -115,21 +117,25 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
                 log=context.run.folder / "logs" / planned.environment / f"build-{planned.kernel}-{device}.log",
                 timeout_s=context.plan.limits["build_s"],
                 reads=tuple(context.root / name for name in files),
-                writes=(folder,),
+                writes=(out,),
                 compiles=True,
             )
         )
         record = checked(
-            lambda: BuildRecord(**identity, key=key, **_relative_artifact(answer.result)), answer, "the build"
+            lambda: BuildRecord(**identity, key=key, **{**(answer.result or {}), "artifact": artifact.name}),
+            answer,
+            "the build",
         )
+        if isinstance(record, BuildRecord) and record.status == protocol.OK:
+            if not _is_plain(artifact) or protocol.sha256_file(str(artifact)) != record.artifact_sha256:
+                said = "what the build left is not what it described: the extension was changed when it was loaded"
+                return BuildRecord(**identity, key=key, status="build_failed", message=said)
+            protocol.write_json(str(done), record.model_dump(mode="json"))
         if isinstance(record, BuildRecord):
-            if record.status == protocol.OK:
-                protocol.write_json(str(done), record.model_dump(mode="json"))
             return record
         status: Status = "build_failed" if record.status == protocol.CRASHED else record.status
         return BuildRecord(**identity, key=key, status=status, message=record.message, log_excerpt=record.log_excerpt)
 
 
-def _relative_artifact(result: dict[str, Any] | None) -> dict[str, Any]:
-    assert result is not None
-    return {**result, "artifact": Path(result.get("artifact") or "").name}
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

@@ -41,6 +41,10 @@ class Context:
     def build_folder(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
         return self.cache / "builds" / f"{build.environment}-{build.kernel}-{build.device}-{key[:12]}"
 
+    def artifact(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
+        """The extension that a build leaves."""
+        return self.build_folder(build, key) / "out" / f"{build.kernel.replace('.', '_')}.so"
+
     def save(self, path: Path, record: AnyRecord) -> AnyRecord:
         """Write a record without this machine's folders in it, and return it as written."""
         environment = getattr(record, "environment", None) or getattr(record, "id", None)

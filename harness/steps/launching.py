@@ -7,10 +7,29 @@ from typing import Any
 from harness.executors import Task
 from harness.inside import protocol
 from harness.plan import PlannedLaunch
-from harness.records import LaunchRecord, Timing, ValidationRecord
+from harness.records import LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
 from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
+
+SHORTEST_US = 1e-3  # of a call: no clock here tells less
+
+
+def implausible(record: LaunchRecord, asked: set[tuple[str, str]]) -> str:
+    """'' where a launch gave what it was asked for, in no more time than passed by our own clock; else what is not so.
+
+    The process that wrote the record had the code under test in it.
+    """
+    given = [(timing.workload, timing.target) for timing in record.timings]
+    if len(given) != len(asked) or set(given) != asked:
+        return "the launch gave other rows than it was asked for"
+    samples_us = [(sample, timing.calls_per_sample) for timing in record.timings for sample in timing.samples_us]
+    if any(sample < SHORTEST_US or calls < 1 for sample, calls in samples_us):
+        return "the launch claims calls of less than a nanosecond"
+    claimed_s = sum(sample * calls for sample, calls in samples_us) / 1e6
+    if claimed_s > record.duration_s:
+        return f"the launch claims {claimed_s:.3g} s of measured calls, and took {record.duration_s:.3g} s in all"
+    return ""
 
 
 def launch(context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> LaunchRecord:
@@ -73,6 +92,12 @@ def launch(context: Context, planned: PlannedLaunch, validations: dict[str, Vali
         "overhead_s": round(answer.ended.overhead_s, 3),
     }
     record = checked(lambda: LaunchRecord(**identity, **(answer.result or {})), answer, "the launch")
+    if isinstance(record, LaunchRecord) and record.status == protocol.OK:
+        targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references]
+        asked = {(w.id, t) for w in workloads for t in targets if t != protocol.KERNEL or w.id in runs_kernel}
+        lie = implausible(record, asked)
+        if lie:
+            record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
     if not isinstance(record, LaunchRecord):
         return LaunchRecord(**identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt)
     missing = [

@@ -16,7 +16,7 @@ def kernel_request(context: Context, name: str, device: Device, build_record: Bu
     kernel = context.kernel(name)
     artifact = None
     if kernel.model_new is None:
-        artifact = str(context.build_folder(build_record, build_record.key) / build_record.artifact)
+        artifact = str(context.artifact(build_record, build_record.key))
     model_new = str(context.root / kernel.model_new) if kernel.model_new else None
     return {"name": name, "device": device, "artifact": artifact, "model_new": model_new}
 

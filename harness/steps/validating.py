@@ -33,17 +33,19 @@ def store_problem(
         ]
     )
     folder = context.cache / "stores" / f"{workload.id}-{key[:12]}"
+    out, done = folder / "out", folder / "complete.json"
     with cache_lock(context.cache, folder.name):
-        if (folder / "complete.json").exists():
-            return folder, ""
+        if done.exists():
+            return out, ""
         shutil.rmtree(folder, ignore_errors=True)
+        out.mkdir(parents=True)
         answer = context.executor.run(
             Task(
                 environment=environment,
                 verb="store",
                 request={
                     "problem": str(context.root / kernel.problem),
-                    "out": str(folder),
+                    "out": str(out),
                     "seed": context.plan.seed,
                     "trials": workload.trials[EXPECTED_RECIPE],
                     "threads": context.plan.threads,
@@ -52,15 +54,15 @@ def store_problem(
                 log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
                 timeout_s=context.plan.limits["validation_s"],
                 reads=(context.root / kernel.problem,),
-                writes=(folder,),
+                writes=(out,),
             )
         )
         if answer.result is None:
             return None, f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
-        if answer.result["status"] != protocol.OK:
-            return None, str(answer.result["message"])
-        protocol.write_json(str(folder / "complete.json"), answer.result)
-        return folder, ""
+        if answer.result.get("status") != protocol.OK:
+            return None, str(answer.result.get("message", "it does not say how it ended"))
+        protocol.write_json(str(done), answer.result)
+        return out, ""
 
 
 def validation_key(context: Context, build_key: str, cell: Cell) -> str:
@@ -97,6 +99,19 @@ def not_validated(
 ) -> ValidationRecord:
     """The row of a cell that could not be validated."""
     return ValidationRecord(**_identity(context, cell, key), status=status, message=message, duration_s=0)
+
+
+def _keep_outputs(out: Path, workload: WorkloadInfo) -> None:
+    """Remove what the judge would not read: it may be anything."""
+    wanted = {
+        f"{recipe}/{trial}{suffix}.bin"
+        for recipe, trials in workload.trials.items()
+        for trial in range(trials)
+        for suffix in ("", ".repeat")
+    }
+    for path in out.rglob("*"):
+        if (path.is_symlink() or not path.is_dir()) and path.relative_to(out).as_posix() not in wanted:
+            path.unlink()
 
 
 def validate(context: Context, cell: Cell) -> ValidationRecord:
@@ -145,6 +160,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     else:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
+    _keep_outputs(out, workload)
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     truth = run.folder / "scratch" / "truth" / cell.workload

@@ -33,7 +33,7 @@ class FakeEngine:
     def answers(self) -> bool:
         return self._history is not None
 
-    def history(self, _container: str, _since: float) -> dict[str, str]:
+    def history(self, _container: str) -> dict[str, str]:
         return self._history or {}
 
     def leftovers(self) -> list[tuple[str, str]]:
@@ -58,15 +58,19 @@ def executor(tmp_path: Path, engine: Any) -> DockerExecutor:
         ({"capabilities": ""}, "capabilities"),
         ({"networks": ["eth0", "lo"]}, "network: eth0"),
         ({"root_writable": True}, "write"),
+        ({"memory_bytes": None}, "memory is not limited"),
+        ({"memory_bytes": LIMITS.memory_bytes + 4096}, "memory is not limited"),
+        ({"processes": None}, "processes are not limited"),
+        ({"processes": LIMITS.processes + 1}, "processes are not limited"),
     ],
 )
 def test_a_cell_that_is_not_confined_is_told(changes: dict[str, Any], said: str) -> None:
-    problem = unconfined(CONFINED.model_copy(update=changes))
+    problem = unconfined(CONFINED.model_copy(update=changes), LIMITS)
     assert said in problem and bool(problem) is bool(said)
 
 
 def test_a_cell_that_says_nothing_is_not_confined() -> None:
-    assert unconfined(None)
+    assert unconfined(None, LIMITS)
 
 
 def test_an_owner_that_lives_is_none_of_a_crash() -> None:
@@ -75,6 +79,7 @@ def test_an_owner_that_lives_is_none_of_a_crash() -> None:
     assert is_orphan(f"{machine}/{pid}/1.00"), "another process with its number"
     free = next(number for number in range(4_000_000, 4_100_000) if not psutil.pid_exists(number))
     assert is_orphan(f"{machine}/{free}/{created}")
+    assert not is_orphan("") and not is_orphan(f"{machine}/x"), "what names nobody is nobody's"
     assert not is_orphan(f"elsewhere/{free}/{created}"), "nothing is known of another machine's"
 
 

@@ -21,6 +21,8 @@ from harness.errors import InfrastructureError
 from harness.executors.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, said
 from harness.executors.docker.engine import OWNER, Engine
 
+MOST_COMPLAINTS = 4000  # bytes
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellLimits:
@@ -52,6 +54,7 @@ def open_cell(
             host_config = client.api.create_host_config(
                 network_mode="none",
                 ipc_mode="none",
+                cgroupns="private" if engine.info.get("CgroupVersion") == "2" else None,
                 read_only=True,
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges:true"],
@@ -78,6 +81,9 @@ def open_cell(
                 stdin_open=True,
                 working_dir="/out",
                 host_config=host_config,
+                # An engine whose default runtime is NVIDIA's hands GPUs over unasked.
+                environment=None if gpus else {"NVIDIA_VISIBLE_DEVICES": "void"},
+                use_config_proxy=False,  # it may hold a password
             )["Id"]
         except docker.errors.ImageNotFound:
             raise InfrastructureError(
@@ -102,7 +108,7 @@ class Cell:
     """A running container, and the connection to its first process."""
 
     def __init__(self, client: docker.DockerClient, container: str) -> None:
-        self.client, self.container, self.started = client, container, time.time()
+        self.client, self.container = client, container
         self.stream: Any = None
         self.frames: Iterator[tuple[int, bytes]] = iter(())
         self.buffer = b""
@@ -112,7 +118,7 @@ class Cell:
         parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self.stream = self.client.api.attach_socket(self.container, params=parameters)
         self.socket = getattr(self.stream, "_sock", self.stream)
-        self.socket.settimeout(None)
+        self.socket.settimeout(ANSWER_TIMEOUT_S)  # of each read and write: the keeper is never silent for long
         self.frames = _frames(self.socket.makefile("rb", 1 << 20))
 
     def close(self) -> None:
@@ -145,14 +151,17 @@ class Cell:
             if kind == 1:
                 self.buffer += data
                 return True
-            self.complaints += data
+            self.complaints = (self.complaints + data)[-MOST_COMPLAINTS:]
         return False
 
     def run(
         self, command: Sequence[str], *, user: int, environment: Mapping[str, str], timeout_s: float,
         output: Callable[[bytes], None],
     ) -> tuple[int | None, bool]:  # fmt: skip
-        """Run the verb: (exit status, or None where the container died under it; whether it ran out of time)."""
+        """Run the verb: (exit status, or None at its time limit; whether it ran out of time).
+
+        CellDied where the container died under it.
+        """
         api = self.client.api
         try:
             execution = api.exec_create(
@@ -181,25 +190,26 @@ class Cell:
             problem = None
             with contextlib.suppress(queue.Empty):
                 problem = ended.get(timeout=ANSWER_TIMEOUT_S)
-        if problem is not None and not isinstance(problem, docker.errors.APIError):
-            raise problem
+        if isinstance(problem, docker.errors.APIError):
+            problem = CellDied(said(problem))
         if timed_out:
             return None, True
+        if problem is not None:
+            raise problem
         return self._exit_status(execution), False
 
-    def _exit_status(self, execution: str) -> int | None:
-        """None where the container is gone. The stream may end a moment before the engine knows how it ended."""
-        deadline = time.monotonic() + 10
+    def _exit_status(self, execution: str) -> int:
+        """CellDied where the container is gone. The stream may end a moment before the engine knows how it ended."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
                 seen = self.client.api.exec_inspect(execution)
-            except docker.errors.APIError:
-                return None
-            if not seen["Running"]:
-                code = seen["ExitCode"]
-                return None if code is None else int(code)
+            except docker.errors.APIError as error:
+                raise CellDied(said(error)) from None
+            if not seen["Running"] and seen["ExitCode"] is not None:
+                return int(seen["ExitCode"])
             time.sleep(0.02)
-        return None
+        raise CellDied("the engine does not say how the verb ended")
 
     def collect(self) -> tuple[dict[str, int], IO[bytes]]:
         """What the kernel counted (memory, processes), and a stream of the tar of what the verb left."""

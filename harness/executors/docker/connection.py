@@ -23,6 +23,9 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 120.0
 FULL_REMEDY = "free some: nox -s images -- remove; docker system prune"
 NO_ENGINE_REMEDY = "start it (systemctl start docker), or check DOCKER_HOST and `docker context ls`"
+SSH_REMEDY = (
+    "forward its socket, ssh -NL /tmp/engine.sock:/var/run/docker.sock HOST, and set DOCKER_HOST=unix:///tmp/engine.sock"
+)
 GONE = (
     requests.exceptions.RequestException,
     urllib3.exceptions.HTTPError,
@@ -67,13 +70,21 @@ def endpoint() -> dict[str, Any]:
     try:
         if os.environ.get("DOCKER_HOST"):
             arguments: dict[str, Any] = kwargs_from_env()
+            if str(arguments.get("base_url")).startswith("ssh://"):
+                raise InfrastructureError("DOCKER_HOST: engines are not reached through ssh:// here", SSH_REMEDY)
             return arguments
         context = ContextAPI.get_context(name) if name else ContextAPI.get_current_context()
     except (docker.errors.DockerException, OSError, ValueError, KeyError) as error:
         raise InfrastructureError(f"how to reach the engine cannot be told: {error}", NO_ENGINE_REMEDY) from None
     if context is None:
         raise InfrastructureError(f"there is no Docker context {name!r}", "docker context ls")
+    if str(context.Host).startswith("ssh://"):
+        raise InfrastructureError(f"{context.Host}: engines are not reached through ssh:// here", SSH_REMEDY)
     return {"base_url": context.Host, **({"tls": context.TLSConfig} if context.TLSConfig else {})}
+
+
+def context_name() -> str:
+    return os.environ.get("DOCKER_CONTEXT") or str(ContextAPI.get_current_context().Name)
 
 
 def said(error: docker.errors.APIError) -> str:
@@ -107,10 +118,8 @@ class Connection:
 
     @contextlib.contextmanager
     def client(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[docker.DockerClient]:
-        ssh = str(self.arguments.get("base_url", "")).startswith("ssh://")
-        client = docker.DockerClient(
-            **self.arguments, version=self.version, timeout=timeout_s, **({"use_ssh_client": True} if ssh else {})
-        )
+        client = docker.DockerClient(**self.arguments, version=self.version, timeout=timeout_s)
+        client.api.trust_env = False  # REQUESTS_CA_BUNDLE would replace the engine's own certificate authority
         try:
             yield client
         finally:

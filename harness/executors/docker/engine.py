@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import platform
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import docker.errors
 
-from harness.errors import HarnessError, InfrastructureError
+from harness.errors import InfrastructureError
 from harness.executors.docker.connection import Connection, answering, said
 
 LABEL = "org.kernel-matrix"
@@ -24,8 +24,11 @@ NO_BASE_REMEDY = (
 )
 
 
-class ImageMissing(HarnessError):
+class ImageMissing(InfrastructureError):
     """The engine has no such image, and cannot fetch it."""
+
+    def __init__(self, reference: str, problem: str) -> None:
+        super().__init__(f"the base image {reference} is not there: {problem}", NO_BASE_REMEDY)
 
 
 class BuildFailed(Exception):
@@ -119,9 +122,11 @@ class Engine(Connection):
         with answering(), self.client(timeout_s=600) as client:
             try:
                 for line in client.api.pull(reference, stream=True, decode=True):
+                    if "error" in line:
+                        raise ImageMissing(reference, str(line["error"]))
                     progress(str(line.get("status", "")))
             except docker.errors.APIError as error:
-                raise ImageMissing(f"the base image {reference} is not there: {said(error)}", NO_BASE_REMEDY) from None
+                raise ImageMissing(reference, said(error)) from None
 
     def build(
         self, context: IO[bytes], *, tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
@@ -166,12 +171,13 @@ class Engine(Connection):
             for entry in client.api.containers(all=True, filters={"label": OWNER}):
                 yield entry["Id"], entry["Labels"][OWNER]
 
-    def history(self, container: str, since: float) -> dict[str, str]:
+    def history(self, container: str) -> dict[str, str]:
         """What happened to a container, and with which exit status; nothing where the engine was started anew since."""
         with answering(), self.client() as client:
-            events = client.api.events(
-                since=int(since) - 1, until=int(time.time()) + 1, filters={"container": container}, decode=True
-            )
+            # The engine's own clock, which need not be this machine's; its memory of events ends at its start.
+            now = re.sub(r"\.\d+", "", client.info()["SystemTime"]).replace("Z", "+00:00")
+            until = int(datetime.datetime.fromisoformat(now).timestamp()) + 1
+            events = client.api.events(since=1, until=until, filters={"container": container}, decode=True)
             return {str(event["Action"]): str(event["Actor"]["Attributes"].get("exitCode", "")) for event in events}
 
     def remove_container(self, container: str) -> None:
