@@ -17,7 +17,11 @@ read -r done_now || exit 0
 # The kernel's counts of what it killed or refused here: control groups v1, then v2. A machine that has no memory left
 # kills too; only where this group was at its own limit was that the reason.
 at_limit=0
-[ ! -r /sys/fs/cgroup/memory/memory.failcnt ] || read -r at_limit </sys/fs/cgroup/memory/memory.failcnt
+if [ -r /sys/fs/cgroup/memory/memory.max_usage_in_bytes ]; then
+    read -r most </sys/fs/cgroup/memory/memory.max_usage_in_bytes
+    read -r limit </sys/fs/cgroup/memory/memory.limit_in_bytes
+    [ "$most" -lt "$limit" ] || at_limit=1
+fi
 for file in /sys/fs/cgroup/memory/memory.oom_control /sys/fs/cgroup/memory.events; do
     [ -r "$file" ] || continue
     while read -r key value; do

@@ -101,7 +101,7 @@ def _is_stale(image: Image, wanted: list[Wanted]) -> bool:
 
 
 def _remove(engine: Engine, wanted: list[Wanted], *, every: bool) -> None:
-    """What no command for this matrix would use, on these bases; with `every`, all, those on other bases and bases too."""
+    """What this matrix would not use on these bases; with `every`, all, those on other bases and bases too."""
     doomed = engine.images() if every else [image for image in _others(engine, wanted) if _is_stale(image, wanted)]
     # What is built on a base keeps it from being removed.
     for image in sorted(doomed, key=lambda image: image.labels.get(LABEL) == "base"):

@@ -125,6 +125,8 @@ def second(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Another engine, with the base image."""
     if shutil.which("dockerd") is None:
         pytest.skip("no dockerd here: the machine's engine runs elsewhere")
+    if shutil.which("ip") is None:
+        pytest.skip("no ip here: apt-get install iproute2")
     started = SecondEngine(tmp_path_factory.mktemp("second"), size="4g")
     try:
         archive = started.folder / "disk" / "base.tar"

@@ -90,6 +90,10 @@ class SecondEngine:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        # A bridge of its own: `--bridge=none` would remove the machine's docker0.
+        self.bridge = f"kmt{os.getpid()}"
+        subprocess.run(["ip", "link", "add", self.bridge, "type", "bridge"], check=True)
+        subprocess.run(["ip", "address", "add", "192.0.2.1/24", "dev", self.bridge], check=True)
         self.process: subprocess.Popen[bytes] | None = None
         self.log: IO[bytes] = (folder / "dockerd.log").open("ab")
         self.start()
@@ -114,7 +118,7 @@ class SecondEngine:
                 f"--host={self.address}",
                 f"--host={self.tcp}",
                 "--tls=false",
-                "--bridge=none",
+                f"--bridge={self.bridge}",
                 "--iptables=false",
                 "--ip6tables=false",
             ],
@@ -149,6 +153,7 @@ class SecondEngine:
                 self.process.wait(30)
             self.process.kill()
         self.log.close()
+        subprocess.run(["ip", "link", "delete", self.bridge], check=False)
         ours = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(self.folder) in line]
         for mount in sorted(ours, key=len, reverse=True):
             subprocess.run(["umount", "-l", mount], check=False)

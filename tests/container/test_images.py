@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.errors import HarnessError
@@ -20,6 +19,7 @@ from harness.executors.docker.engine import OWNER, Engine
 from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
 from harness.matrix import Matrix
 from harness.plan import PlannedEnvironment
+from harness.process import birth
 from tests.conftest import ROOT
 from tests.container.conftest import BASE, LIMITS, planned
 from tests.container.engines import SecondEngine, until
@@ -125,7 +125,7 @@ def test_images_are_listed_checked_and_removed(
     there.import_image(str(tmp_path / "empty.tar"), tag="kernel-matrix/base:empty", changes=BASE_CHANGES)
     code, said = verb(project, second, "list")
     assert code == 0 and "not built: nox -s images -- build" in said
-    assert f"{image.tags[0]}: not used by this matrix" in said and "kernel-matrix/base:empty: base" in said
+    assert f"{image.tags[0]}: not what this command would use" in said and "kernel-matrix/base:empty: base" in said
     code, said = verb(project, second, "check")
     assert code == 30 and "not built" in said
     code, said = verb(project, second, "remove")
@@ -223,7 +223,7 @@ def test_what_a_crash_left_is_removed_and_what_lives_is_not(
 
 
 def test_owners_are_told_apart() -> None:
-    assert owner().split("/")[1:] == [str(os.getpid()), f"{psutil.Process().create_time():.2f}"]
+    assert owner().split("/")[1:] == [str(os.getpid()), birth(os.getpid())]
     assert json.dumps(owner()) and socket.gethostname() not in owner()
 
 

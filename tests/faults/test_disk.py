@@ -169,7 +169,7 @@ def strangers(request: pytest.FixtureRequest) -> Iterator[Scripted]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("which", ["reports", "runs", "run", "cache", "locks"])
+@pytest.mark.parametrize("which", ["reports", "runs", "cache", "locks"])
 def test_a_folder_of_another_user_is_named(strangers: Scripted, which: str) -> None:
     theirs = strangers.root.parent / "nobody"
     theirs.mkdir()
@@ -178,13 +178,6 @@ def test_a_folder_of_another_user_is_named(strangers: Scripted, which: str) -> N
     if which == "runs":
         place = strangers.root / "reports" / "runs"
         place.mkdir(parents=True)
-    elif which == "run":  # root's own run, unfinished
-        process = strangers.start(die=600)
-        process.join(120)
-        assert process.exitcode == -9 and len(strangers.runs) == 1
-        place = strangers.runs[0]
-        for at in (strangers.root / "reports", strangers.root / "reports" / "runs"):
-            os.chown(at, NOBODY, NOBODY)
     elif which in ("cache", "locks"):
         os.chown(strangers.root, NOBODY, NOBODY)
         cache = place = strangers.root.parent / "roots"
