@@ -25,7 +25,7 @@ CONTAINED: dict[str, Hostile] = {
     # Whichever limit it meets first: of processes, or of their memory.
     "forks_a_bomb": hostile("killed", "killed at its", "while True: os.fork()"),
     "fills_its_folder": hostile(
-        "crashed", "exited with 1",  # there is no room for its result either; the log says why
+        "killed", "killed at its output limit of 0.25 GiB",
         "with open('/out/filler', 'wb', 0) as file:\n    while True: file.write(bytes(1 << 24))",
     ),
     "sparse_file": hostile(
