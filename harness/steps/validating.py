@@ -102,7 +102,7 @@ def not_validated(
 
 
 def _keep_outputs(out: Path, workload: WorkloadInfo) -> None:
-    """Remove what the judge would not read: it may be anything."""
+    """Remove the files that the judge would not read: they may be anything. Links stay, for it to name them."""
     wanted = {
         f"{recipe}/{trial}{suffix}.bin"
         for recipe, trials in workload.trials.items()
@@ -110,7 +110,7 @@ def _keep_outputs(out: Path, workload: WorkloadInfo) -> None:
         for suffix in ("", ".repeat")
     }
     for path in out.rglob("*"):
-        if (path.is_symlink() or not path.is_dir()) and path.relative_to(out).as_posix() not in wanted:
+        if path.is_file() and not path.is_symlink() and path.relative_to(out).as_posix() not in wanted:
             path.unlink()
 
 
