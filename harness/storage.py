@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,17 +82,26 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
         raise RecordError(path, f"{where}: {first['msg']}") from None
 
 
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every string in it changed; keys stay."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [map_strings(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: map_strings(item, change) for key, item in value.items()}
+    return value
+
+
 def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
     """A JSON value with every occurrence of each key of `replacements` replaced, in order, in every string."""
-    if isinstance(value, str):
+
+    def change(text: str) -> str:
         for old, new in replacements.items():
-            value = value.replace(old, new)
-        return value
-    if isinstance(value, list):
-        return [replace_strings(item, replacements) for item in value]
-    if isinstance(value, dict):
-        return {key: replace_strings(item, replacements) for key, item in value.items()}
-    return value
+            text = text.replace(old, new)
+        return text
+
+    return map_strings(value, change)
 
 
 def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
+from harness.records import LaunchRecord
+
 INCORRECT = "incorrect"  # the kernel's row of the launch has times, and `correct` is False
 SLEEP_S = "86399"  # what `daemon` leaves asleep
 
@@ -221,3 +223,15 @@ HOSTILE: dict[str, Hostile] = {
         "crashed", "", "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",
     ),
 }  # fmt: skip
+
+
+def check_launch(case: Hostile, launch: LaunchRecord) -> None:
+    """That a launch tells what the table says of it."""
+    row = next((timing for timing in launch.timings if timing.target == "kernel"), None)
+    if row is None:
+        assert launch.status == case.timed and case.timed_said in launch.message
+        return
+    assert row.status == ("ok" if case.timed == INCORRECT else case.timed), row.message
+    assert case.timed_said in row.message
+    if row.status == "ok":
+        assert row.samples_us and row.correct is (case.timed != INCORRECT)

@@ -1,4 +1,4 @@
-"""Which executor a run uses, and why: the reason stands in the record and at the top of the report."""
+"""Which executor a run uses, and why: the reason stands in the record, and in the report under its method."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def base_identity(engine: Engine, base: str) -> str:
         return match.group(1)
     image = engine.image(base)
     if image is None:
-        engine.pull(base, lambda _line: None)
+        engine.pull(base)
         image = engine.image(base)
     assert image is not None
     return protocol.digest(list(image.layers))
@@ -135,7 +135,7 @@ def _build(
 
     try:
         if has_buildkit():
-            _build_with_buildkit(engine, context, tag, arguments, labels, log)
+            _build_with_buildkit(context, tag, arguments, labels, log)
         else:
             engine.build(context, tag=tag, arguments=arguments, labels=labels, log=log)
     except BuildFailed as error:
@@ -177,7 +177,7 @@ def has_buildkit() -> bool:
 
 
 def _build_with_buildkit(
-    engine: Engine, context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
+    context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
     log: Callable[[str], None],
 ) -> None:  # fmt: skip
     # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.

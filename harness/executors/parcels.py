@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from harness.storage import map_strings
+
 BLOCK = 1 << 20
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # this machine's fault, not the parcel's
 OPEN_FOLDER = 0o777  # a folder that the cell's user, who is nobody here, may fill
@@ -27,16 +29,15 @@ class Refused(Exception):
 
 def relocate(value: Any, places: Mapping[str, str]) -> Any:
     """A JSON value with every path below a key of `places` moved to below its value; the longest key wins."""
-    if isinstance(value, str):
-        for old in sorted(places, key=len, reverse=True):
-            if value == old or value.startswith(old + "/"):
-                return places[old] + value[len(old) :]
-        return value
-    if isinstance(value, list):
-        return [relocate(item, places) for item in value]
-    if isinstance(value, dict):
-        return {key: relocate(item, places) for key, item in value.items()}
-    return value
+    longest_first = sorted(places, key=len, reverse=True)
+
+    def move(text: str) -> str:
+        for old in longest_first:
+            if text == old or text.startswith(old + "/"):
+                return places[old] + text[len(old) :]
+        return text
+
+    return map_strings(value, move)
 
 
 def _information(name: str, *, folder: bool, size_bytes: int = 0, mode: int = 0) -> tarfile.TarInfo:

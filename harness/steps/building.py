@@ -76,7 +76,6 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     if kernel.model_new is not None:
         return BuildRecord(**identity, key=key, status="ok", message="a Python file: nothing to build before it runs")
     folder = context.build_folder(planned, key)
-    name = kernel.name.replace(".", "_")
     # The record lies beside what the build wrote, where no code under test, which may run when it is loaded, writes.
     out, done = folder / "out", folder / "build.json"
     artifact = context.artifact(planned, key)
@@ -94,7 +93,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
         include = list(dict.fromkeys([str(context.root / "csrc"), *(str((context.root / s).parent) for s in sources)]))
         request = {
             "device": device,
-            "name": name,
+            "name": artifact.stem,
             "sources": [str(context.root / name) for name in sources],
             "include_dirs": include,
             "flags": {

@@ -8,7 +8,7 @@ from harness.logs import LOG_LIMIT_BYTES
 from harness.storage import Run
 from tests.container.project import containers_of, docker_run
 from tests.environments.test_run import head, make_project
-from tests.hostile import AFTER_FIRST_TRIAL, HOSTILE, INCORRECT, OUTPUTS, PROBLEM, Hostile, hostile
+from tests.hostile import AFTER_FIRST_TRIAL, HOSTILE, OUTPUTS, PROBLEM, Hostile, check_launch, hostile
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
@@ -85,15 +85,7 @@ def test_each_is_the_row_that_it_is_without_a_container(ran: tuple[str, Run, int
 @pytest.mark.parametrize("name", [name for name, case in ALL.items() if case.timed])
 def test_each_is_told_in_its_launch(ran: tuple[str, Run, int], name: str) -> None:
     case, (_, run, _) = ALL[name], ran
-    launch = next(x for x in run.launches() if x.kernel == name)
-    row = next((t for t in launch.timings if t.target == "kernel"), None)
-    if row is None:
-        assert launch.status == case.timed and case.timed_said in launch.message
-        return
-    assert row.status == ("ok" if case.timed == INCORRECT else case.timed), row.message
-    assert case.timed_said in row.message
-    if row.status == "ok":
-        assert row.samples_us and row.correct is (case.timed != INCORRECT)
+    check_launch(case, next(x for x in run.launches() if x.kernel == name))
 
 
 def test_nothing_is_left_of_them(ran: tuple[str, Run, int]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from harness.records import RunRecord, ValidationRecord
 from harness.storage import Run, load_record
 from tests.conftest import ROOT
+from tests.hostile import PROBLEM
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -233,16 +234,6 @@ FAULTS = {
     "not_a_tensor": ("wrong", "", "return 1.0"),
     "right": ("ok", "", "return x.exp() * 1e-5"),
 }
-PROBLEM = """\
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.exp(x) * 1e-5
-def get_inputs():
-    return [torch.randn(16, 33)]
-def get_init_inputs():
-    return []
-"""
 SOLUTION = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        {body}\n"
 BROKEN_SOURCE = '#include "attention.h"\nint attention_forward(int) { return undeclared_name; }\n'
 

@@ -48,7 +48,7 @@ class FakeEngine:
     def registry_problem(self, name: str) -> str:
         return "denied"
 
-    def pull(self, name: str, _progress: object) -> None:
+    def pull(self, name: str) -> None:
         self.pulled.append(name)
         self.known[name] = image(name)
 

@@ -118,13 +118,12 @@ class Engine(Connection):
                 return "its registry cannot be reached" if UNREACHABLE.search(said(error)) else said(error)
         return ""
 
-    def pull(self, reference: str, progress: Callable[[str], None]) -> None:
+    def pull(self, reference: str) -> None:
         with answering(), self.client(timeout_s=600) as client:
             try:
                 for line in client.api.pull(reference, stream=True, decode=True):
                     if "error" in line:
                         raise ImageMissing(reference, str(line["error"]))
-                    progress(str(line.get("status", "")))
             except docker.errors.APIError as error:
                 raise ImageMissing(reference, said(error)) from None
 
