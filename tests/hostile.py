@@ -54,9 +54,7 @@ class Hostile:
     timed_said: str = ""
 
 
-def hostile(
-    status: str, said: str, body: str, *, before: str = "", timed: str = "", timed_said: str = ""
-) -> Hostile:
+def hostile(status: str, said: str, body: str, *, before: str = "", timed: str = "", timed_said: str = "") -> Hostile:
     body = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
     source = SOLUTION.format(before=textwrap.dedent(before).strip(), body=body)
     return Hostile(status, said, source, timed, timed_said)

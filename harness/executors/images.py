@@ -68,9 +68,7 @@ def recipe_digest() -> str:
 def image_key(environment: PlannedEnvironment, pins: Path, base: str) -> str:
     """Digest of all that determines an image; `base` is its `base_identity`."""
     wheels = protocol.sha256_file(str(pins))
-    return protocol.digest(
-        [environment.id, environment.index, environment.spec.python, wheels, base, recipe_digest()]
-    )
+    return protocol.digest([environment.id, environment.index, environment.spec.python, wheels, base, recipe_digest()])
 
 
 def image_tag(environment: PlannedEnvironment, key: str) -> str:

@@ -113,14 +113,10 @@ def prepared(
 def observation(answer: Answer, remedy: str) -> Observation:
     """What `observe` saw. InfrastructureError where it did not come back, or a file is not what its wheel brought."""
     if answer.result is None:
-        raise InfrastructureError(
-            f"observing it {answer.ended.how}: {answer.ended.log[-600:]}", remedy
-        )
+        raise InfrastructureError(f"observing it {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
     damaged = answer.result.pop("damaged", [])
     if damaged:
-        raise InfrastructureError(
-            f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy
-        )
+        raise InfrastructureError(f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy)
     return Observation.model_validate(answer.result)
 
 

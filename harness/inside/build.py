@@ -203,7 +203,7 @@ def check_nvcc(extension):
 
 
 def helper_architectures(names):
-    """"9.0a" is unknown to older helpers: the variable gets its plain number, -gencode the real name."""
+    """ "9.0a" is unknown to older helpers: the variable gets its plain number, -gencode the real name."""
     numbers = [re.sub(r"[a-z]+$", "", name.split("_")[-1]) for name in names]
     return ";".join(dict.fromkeys(f"{number[:-1]}.{number[-1]}" for number in numbers)) or "8.0"
 

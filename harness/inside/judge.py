@@ -210,9 +210,7 @@ def _judge_recipe(request, workload, recipe, trials, targets, pool, kept):
         "input_sha256": [row["input_sha256"] for row in rows],
         "truth_sha256": [row["truth_sha256"] for row in rows if row["truth_sha256"]],
         "rounding_cost": [row["cost"] for row in rows if row["cost"] is not None],
-        "targets": [
-            _target_result(target, failures.get(target.name), rows, trials, request) for target in targets
-        ],
+        "targets": [_target_result(target, failures.get(target.name), rows, trials, request) for target in targets],
     }
 
 

@@ -138,9 +138,7 @@ def checked(output, workload, device):
     """
     if type(output) is not torch.Tensor:
         kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"
-        raise KernelFailure(
-            protocol.WRONG, f"returned {type_name(output)}, {kind}; expected {workload.expected()}"
-        )
+        raise KernelFailure(protocol.WRONG, f"returned {type_name(output)}, {kind}; expected {workload.expected()}")
     output = _detach(output)  # a tensor's own attributes, which can hide its methods, stay behind
     if output.layout is not torch.strided:
         raise KernelFailure(protocol.WRONG, f"returned a tensor of layout {output.layout}; expected torch.strided")

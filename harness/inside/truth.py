@@ -90,6 +90,7 @@ class Cache:
             with os.fdopen(handle, "wb") as file:
                 file.write(f"{float(cost).hex()}\n{sha256}\n".encode("ascii"))
                 file.write(data)
+            os.chmod(temporary, 0o644)  # in a container another user takes it out
             os.replace(temporary, path)
         except OSError:  # a full disk costs time, not the result
             if os.path.exists(temporary):

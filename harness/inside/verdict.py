@@ -11,8 +11,11 @@ def describe_target(result, trials, decides, limits):
         # No truth: a problem's own model is then all there is to agree with.
         against = next((item for item in result["against"] if item["against"] == protocol.MODEL), None)
     if against is None:
-        return (protocol.OK, "not judged: there is no truth") if result["target"] != protocol.KERNEL else (
-            protocol.NOT_RUN, "cannot be judged: there is neither a truth nor a reference")
+        return (
+            (protocol.OK, "not judged: there is no truth")
+            if result["target"] != protocol.KERNEL
+            else (protocol.NOT_RUN, "cannot be judged: there is neither a truth nor a reference")
+        )
     rule = decides if decides in against["passed"] else "kernelbench"
     passed = against["passed"][rule]
     if passed < trials:

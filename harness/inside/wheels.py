@@ -48,7 +48,10 @@ def record_digest(record):
     kept = [
         ",".join(row)
         for row in csv.reader(record.splitlines())
-        if len(row) >= 2 and row[1] and not row[0].startswith("..") and os.path.basename(row[0]) not in INSTALLERS
+        if len(row) >= 2
+        and row[1]
+        and not row[0].startswith("..")
+        and os.path.basename(row[0]) not in INSTALLERS
         and not row[0].endswith(".pyc")
     ]
     return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()

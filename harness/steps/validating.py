@@ -164,6 +164,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     truth = run.folder / "scratch" / "truth" / cell.workload
+    truth_known = sum(1 for _ in truth.glob("*/*.truth")) >= sum(workload.trials.values())
     answer = context.executor.run(
         Task(
             environment=cell.environment,
@@ -185,7 +186,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             log=logs / f"judge-{place}.log",
             timeout_s=plan.limits["validation_s"],
             reads=(*files_of(None, request), out, truth),
-            writes=(truth, run.folder / arrays),
+            writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
         )
     )
     shutil.rmtree(out, ignore_errors=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors import MOST_RESULT_BYTES, Answer
+from harness.executors import MOST_RESULT_BYTES, Answer, Task
+from harness.executors.containers import DockerExecutor
 from harness.executors.docker.engine import Engine
 from harness.logs import LOG_LIMIT_BYTES
 from tests.container.conftest import LIMITS, Cells
@@ -93,7 +94,7 @@ def test_a_sparse_file_that_is_larger_than_any_disk(cells: Cells, tmp_path: Path
     out = tmp_path / "out"
     out.mkdir()
     started = time.monotonic()
-    answer = cells("open('/out/w0/x', 'wb').truncate(1 << 40)" , reads=(out,), writes=(out,))
+    answer = cells("open('/out/w0/x', 'wb').truncate(1 << 40)", reads=(out,), writes=(out,))
     ended(answer, "killed at its output limit: it left more than")
     assert time.monotonic() - started < 20 and not list(out.iterdir())
 
@@ -307,3 +308,40 @@ def test_what_changes_while_it_is_collected_is_no_harm(cells: Cells, tmp_path: P
         answer = cells(code, request={"outside": str(outside)}, reads=(out,), writes=(out,), timeout_s=30)
         assert answer.result == {} or "its output limit" in answer.ended.how, answer.ended.how
         assert not list(outside.iterdir()) and not [path for path in out.rglob("*") if path.is_symlink()]
+
+
+def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_path: Path) -> None:
+    """Computed once, it costs less than everything else about a validation together."""
+    executor = DockerExecutor(engine, tmp_path / "project", tmp_path / "cache", 2, limits=LIMITS)
+    executor._images["here"] = image
+    shape = {"batch": 1, "heads": 2, "seq_len": 64, "head_dim": 16, "causal": False, "scale": 0.25}
+    truth = tmp_path / "truth"
+    request = {
+        "workload": {"id": "w", "dtype": "float32", **shape, "recipes": {"independent": 3}, "problem": None},
+        "seed": 0, "threads": 2, "device": "cpu", "references": ["flash"], "candidate": None, "candidate_out": "",
+        "truth_dir": str(truth), "arrays": "", "array_trials": 0, "decides": "rounding",
+        "limits": {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}, "problem": None,
+    }  # fmt: skip
+
+    def judge(*writes: Path) -> tuple[dict[str, object], dict[Path, int]]:
+        answer = executor.run(
+            Task(
+                environment="here",
+                verb="judge",
+                request=request,
+                scratch=tmp_path / "scratch",
+                log=tmp_path / "log",
+                timeout_s=120,
+                reads=(truth,),
+                writes=writes,
+            )
+        )
+        assert answer.result is not None, answer.ended.log
+        return answer.result, {path: path.stat().st_mtime_ns for path in truth.rglob("*.truth")}
+
+    first, kept = judge(truth)
+    assert len(kept) == 3
+    assert judge() == (first, kept)
+    changed = next(iter(kept))
+    changed.write_bytes(b"0x1p-3\n" + changed.read_bytes().partition(b"\n")[2])
+    assert judge()[0]["recipes"] != first["recipes"], "a cost that nobody computed shows that the file was read"

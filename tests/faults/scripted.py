@@ -58,9 +58,7 @@ references: [math]
 launches: 3
 """
 # What a disturbed run may have otherwise than an undisturbed one.
-OWN = frozenset(
-    {"run_id", "created_utc", "started_utc", "duration_s", "prepared_s", "reused", "command"}
-)
+OWN = frozenset({"run_id", "created_utc", "started_utc", "duration_s", "prepared_s", "reused", "command"})
 
 
 def make_project(folder: Path) -> Path:
@@ -121,7 +119,6 @@ class ScriptedExecutor(venv.VenvExecutor):
         (bin / "arrays.npz").write_bytes(_arrays(environment.id))
         settings = {"environment": environment.id, "observation": _observation(environment, pins)}
         (bin / "settings.json").write_text(json.dumps(settings))
-
 
     def stop(self) -> None:
         super().stop()

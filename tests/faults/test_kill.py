@@ -51,9 +51,7 @@ def check(scripted: Scripted, kept: dict[Path, tuple[int, int]], undisturbed: Sc
     assert not litter(scripted.root), f"{how}: {litter(scripted.root)}"
 
 
-def campaign(
-    folder: Path, kills: int, worker: int, undisturbed: Scripted, took_s: float
-) -> list[tuple[str, int]]:
+def campaign(folder: Path, kills: int, worker: int, undisturbed: Scripted, took_s: float) -> list[tuple[str, int]]:
     """Kills at moments uniform over a run. (What was the last line printed, records kept) of each."""
     draw = random.Random(f"{SEED}-{worker}")
     landed = []

@@ -92,16 +92,20 @@ def test_a_slower_reference_is_not_the_kernels_fault(tmp_path: Path) -> None:
 
 def test_a_renamed_operator_is_the_same_operator(tmp_path: Path) -> None:
     name = "aten::_scaled_dot_product_flash_attention"
-    cases = {(BASE, "flash", SEED): Case(operators=(name,)),
-             (NEXT, "flash", SEED): Case(operators=(f"{name}_for_cpu",), slowdown=1.2)}
+    cases = {
+        (BASE, "flash", SEED): Case(operators=(name,)),
+        (NEXT, "flash", SEED): Case(operators=(f"{name}_for_cpu",), slowdown=1.2),
+    }
     finding = only(row_of(report_of(tmp_path, Spec(cases=cases)), "ref:flash"), "latency")
     assert finding.cause == "reference_latency"
     assert any("under another name" in seen.text for seen in finding.evidence)
 
 
 def test_another_operator_is_suspected(tmp_path: Path) -> None:
-    cases = {(BASE, "default", SEED): Case(operators=("aten::a",)),
-             (NEXT, "default", SEED): Case(operators=("aten::b",), slowdown=1.2)}
+    cases = {
+        (BASE, "default", SEED): Case(operators=("aten::a",)),
+        (NEXT, "default", SEED): Case(operators=("aten::b",), slowdown=1.2),
+    }
     report = report_of(tmp_path, Spec(cases=cases, references=("flash", "default")))
     assert only(row_of(report, "ref:default"), "latency").cause == "reference_operator"
 

@@ -27,27 +27,30 @@ def kernel_row(folder: Path, spec: Spec) -> Comparison:
     return rows_of(folder, spec)[f"{NEXT}/attention_scalar/{SEED}/cpu"]
 
 
-@pytest.mark.parametrize(("before", "now", "verdict"), [
-    (Case(), Case(), "pass"),
-    (Case(), Case(passed=19), "regressed"),
-    (Case(passed=19), Case(), "fixed"),
-    (Case(passed=40), Case(passed=40), "failing"),
-    (Case(passed=0), Case(passed=0), "failing"),
-    (Case(passed=90), Case(passed=20), "regressed"),
-    (Case(passed=20), Case(passed=90), "failing"),
-    (Case(passed=50), Case(passed=52), "undecided"),
-    (Case(), Case(status="unsupported"), "no_longer_supported"),
-    (Case(status="unsupported"), Case(), "newly_supported"),
-    (Case(status="unsupported"), Case(passed=3), "failing"),
-    (Case(status="unsupported"), Case(status="unsupported"), "unsupported"),
-    (Case(), Case(status="crashed"), "broken"),
-    (Case(), Case(status="timed_out"), "broken"),
-    (Case(status="crashed"), Case(status="crashed"), "broken"),
-    (Case(status="crashed"), Case(), "undecided"),
-    (Case(), Case(status="not_run"), "undecided"),
-    (Case(), Case(missing=True), "undecided"),
-    (Case(missing=True), Case(), "undecided"),
-])
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        (Case(), Case(), "pass"),
+        (Case(), Case(passed=19), "regressed"),
+        (Case(passed=19), Case(), "fixed"),
+        (Case(passed=40), Case(passed=40), "failing"),
+        (Case(passed=0), Case(passed=0), "failing"),
+        (Case(passed=90), Case(passed=20), "regressed"),
+        (Case(passed=20), Case(passed=90), "failing"),
+        (Case(passed=50), Case(passed=52), "undecided"),
+        (Case(), Case(status="unsupported"), "no_longer_supported"),
+        (Case(status="unsupported"), Case(), "newly_supported"),
+        (Case(status="unsupported"), Case(passed=3), "failing"),
+        (Case(status="unsupported"), Case(status="unsupported"), "unsupported"),
+        (Case(), Case(status="crashed"), "broken"),
+        (Case(), Case(status="timed_out"), "broken"),
+        (Case(status="crashed"), Case(status="crashed"), "broken"),
+        (Case(status="crashed"), Case(), "undecided"),
+        (Case(), Case(status="not_run"), "undecided"),
+        (Case(), Case(missing=True), "undecided"),
+        (Case(missing=True), Case(), "undecided"),
+    ],
+)
 def test_correctness_verdicts(tmp_path: Path, before: Case, now: Case, verdict: str) -> None:
     cases = {(BASE, "kernel", SEED): before, (NEXT, "kernel", SEED): now}
     judged = kernel_row(tmp_path, Spec(cases=cases)).correctness
@@ -55,9 +58,14 @@ def test_correctness_verdicts(tmp_path: Path, before: Case, now: Case, verdict: 
     assert judged.why
 
 
-@pytest.mark.parametrize(("before", "now", "verdict"), [
-    (1.0, 1.12, "regressed"), (1.0, 0.85, "improved"), (1.0, 1.0, "pass"),
-])
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        (1.0, 1.12, "regressed"),
+        (1.0, 0.85, "improved"),
+        (1.0, 1.0, "pass"),
+    ],
+)
 def test_latency_verdicts(tmp_path: Path, before: float, now: float, verdict: str) -> None:
     cases = {(BASE, "kernel", SEED): Case(slowdown=before), (NEXT, "kernel", SEED): Case(slowdown=now)}
     timed = kernel_row(tmp_path, Spec(cases=cases, min_effect=0.02)).latency
@@ -108,8 +116,10 @@ def test_a_baseline_alone_is_shown_and_compared_with_nothing(tmp_path: Path) -> 
 
 
 def test_references_are_compared_as_kernels_are(tmp_path: Path) -> None:
-    cases = {(NEXT, "math", SEED): Case(slowdown=1.2, passed=70, bits="new"),
-             (NEXT, "flash", SEED): Case(status="unsupported", message="no kernel for this head size")}
+    cases = {
+        (NEXT, "math", SEED): Case(slowdown=1.2, passed=70, bits="new"),
+        (NEXT, "flash", SEED): Case(status="unsupported", message="no kernel for this head size"),
+    }
     rows = rows_of(tmp_path, Spec(cases=cases, kernels=("one", "two")))
     math, flash = (rows[f"{NEXT}/ref:{name}/{SEED}/cpu"] for name in ("math", "flash"))
     assert (math.correctness.verdict, math.latency.verdict) == ("regressed", "regressed")

@@ -62,6 +62,9 @@ def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
     shutil.copytree(INSIDE, tmp_path / "inside", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         [sys.executable, "-m", "inside", "destroy", "a", "b"],
-        env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path, capture_output=True, text=True,
+        env={"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 64 and "usage" in done.stderr

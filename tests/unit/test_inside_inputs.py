@@ -25,9 +25,7 @@ def test_bytes_are_the_recorded_ones(recipe: str, dtype: str) -> None:
 
 
 def test_first_deviates_from_their_definition() -> None:
-    words = np.random.Philox(
-        key=np.array([5, 0], np.uint64), counter=np.array([0, 0, 2, 1], np.uint64)
-    ).random_raw(12)
+    words = np.random.Philox(key=np.array([5, 0], np.uint64), counter=np.array([0, 0, 2, 1], np.uint64)).random_raw(12)
     wanted = []
     for index in range(4):
         pieces = [int(word) >> shift & 0xFFFF for word in words[index::4] for shift in (0, 16, 32, 48)]

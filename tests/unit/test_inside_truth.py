@@ -103,6 +103,8 @@ def test_cache_computes_once_per_input_and_problem(tmp_path: Path) -> None:
     cache.get("ab", ["p"], (2, 3), compute)
     cache.get("aa", ["other"], (2, 3), compute)
     assert compute.calls == 3
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.truth")}
+    assert modes == {0o644}, "in a container another user takes them out"
 
 
 @pytest.mark.parametrize("damage", [b"", b"junk", None])

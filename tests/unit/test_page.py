@@ -56,7 +56,8 @@ def assert_harmless(text: str) -> None:
 
 def test_hostile_records_stay_text(tmp_path: Path) -> None:
     spec = Spec(
-        hostile=HOSTILE, stacks={NEXT: Outcome(status="broken", message=HOSTILE, log_excerpt=HOSTILE)},
+        hostile=HOSTILE,
+        stacks={NEXT: Outcome(status="broken", message=HOSTILE, log_excerpt=HOSTILE)},
         fallbacks=(Fallback(subject=HOSTILE, wanted=HOSTILE, got=HOSTILE, reason=HOSTILE),),
     )
     page = render_page(report_of(tmp_path, spec))
@@ -69,8 +70,10 @@ def test_hostile_records_stay_text(tmp_path: Path) -> None:
 
 def test_hostile_messages_in_rows_that_travel_compressed(tmp_path: Path) -> None:
     names = tuple(f"w{number:03d}" for number in range(80))
-    cases = {(NEXT, "kernel", "*"): Case(status="crashed", message=HOSTILE),
-             (NEXT, "math", "*"): Case(operators=(HOSTILE,), bits="moved")}
+    cases = {
+        (NEXT, "kernel", "*"): Case(status="crashed", message=HOSTILE),
+        (NEXT, "math", "*"): Case(operators=(HOSTILE,), bits="moved"),
+    }
     page = render_page(report_of(tmp_path, Spec(workloads=names, cases=cases, launches=2, trials=3)))
     rows, details = unpack(page, "payload"), unpack(page, "details")
     assert details and any("html" in item for item in rows["correctness"])
@@ -121,9 +124,14 @@ def test_moved_rows_show_their_command_on_the_first_screen(tmp_path: Path) -> No
     assert f'<code class="repro">{command}</code>' in first_screen
 
 
-@pytest.mark.parametrize("case", [
-    Case(passed=0), Case(status="crashed", message="it died"), Case(status="wrong", message="wrong shape"),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(passed=0),
+        Case(status="crashed", message="it died"),
+        Case(status="wrong", message="wrong shape"),
+    ],
+)
 def test_a_kernel_that_was_always_wrong_did_not_move(tmp_path: Path, case: Case) -> None:
     cases = {(name, "kernel", "seed-fp16"): case for name in (BASE, NEXT)}
     report = report_of(tmp_path, Spec(cases=cases))
@@ -145,8 +153,12 @@ def test_a_kernel_right_in_one_version_was_not_always_wrong(tmp_path: Path) -> N
 
 def test_controls_have_their_own_clause(tmp_path: Path) -> None:
     replica = f"{BASE}-r1"
-    report = report_of(tmp_path, Spec(environments=(BASE, replica, NEXT), cases={
-        (NEXT, "kernel", "seed-fp16"): Case(passed=19)}, min_effect=0.05))
+    report = report_of(
+        tmp_path,
+        Spec(
+            environments=(BASE, replica, NEXT), cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)}, min_effect=0.05
+        ),
+    )
     assert report.headline.startswith("From PyTorch 2.1.0+cu121 to 2.5.0+cu121: of 2 kernel rows, 1 newly wrong")
     assert report.headline.endswith("A/A control: 0 of 6 moved.")
     assert '<span class="role">A/A control</span>' in render_page(report)
@@ -160,8 +172,12 @@ def test_a_busy_machine_is_a_confounder(tmp_path: Path) -> None:
 
 
 def test_an_index_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
-    fallback = Fallback(subject=NEXT, wanted="https://one.example", got="https://two.example",
-                        reason="https://one.example/torch/ cannot be reached: [Errno -2] Name or service not known")
+    fallback = Fallback(
+        subject=NEXT,
+        wanted="https://one.example",
+        got="https://two.example",
+        reason="https://one.example/torch/ cannot be reached: [Errno -2] Name or service not known",
+    )
     first_screen, _, rest = render_page(report_of(tmp_path, Spec(fallbacks=(fallback,)))).partition("<main>")
     assert "wheels from https://two.example, because https://one.example cannot be reached<" in first_screen
     assert "Errno" not in first_screen and "Errno" in rest
@@ -207,9 +223,16 @@ def test_several_environments_get_a_column_and_a_filter(tmp_path: Path) -> None:
     assert f"<option>{other}</option>" in page and 'data-label="Environment"' in page
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    (800.04, "800.0 µs"), (1234.5, "1.234 ms"), (2.5e6, "2.500 s"), (0.5, "0.5 µs"), (None, "—"),
-])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (800.04, "800.0 µs"),
+        (1234.5, "1.234 ms"),
+        (2.5e6, "2.500 s"),
+        (0.5, "0.5 µs"),
+        (None, "—"),
+    ],
+)
 def test_times_carry_their_unit(value: float | None, text: str) -> None:
     assert time_text(value) == text
 

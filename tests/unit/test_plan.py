@@ -33,7 +33,8 @@ def test_cuda_cells_need_a_gpu_but_cuda_sources_are_compiled_without_one(shipped
     without = plan_run(shipped, Selection(), FACTS)
     assert {c.device for c in without.cells} == {"cpu"}
     assert [(b.device, b.runnable) for b in without.builds if b.environment == without.baseline] == [
-        ("cpu", True), ("cuda", False),
+        ("cpu", True),
+        ("cuda", False),
     ]
     with_gpu = plan_run(shipped, Selection(), replace(FACTS, gpus=1))
     assert {c.device for c in with_gpu.cells} == {"cpu", "cuda"}

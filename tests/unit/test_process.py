@@ -99,12 +99,7 @@ def test_who_sheds_session_parent_and_environment_is_killed_too(tmp_path: Path) 
 
 
 def test_a_log_is_cut_in_its_middle_and_says_so(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "print('first')\n"
-        "for _ in range(300): sys.stdout.write('x' * (1 << 20))\n"
-        "print('\\nlast')\n"
-    )
+    code = "import sys\nprint('first')\nfor _ in range(300): sys.stdout.write('x' * (1 << 20))\nprint('\\nlast')\n"
     ended, log = child(tmp_path, code)
     assert ended.returncode == 0 and ended.log.endswith("last\n")  # type: ignore[attr-defined]
     text = log.read_text()
@@ -139,7 +134,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
         "from harness.process import run_child\n"
-        "inner = 'import os, time; open(\"pid\", \"w\").write(str(os.getpid())); time.sleep(600)'\n"
+        'inner = \'import os, time; open("pid", "w").write(str(os.getpid())); time.sleep(600)\'\n'
         "run_child([sys.executable, '-c', inner], cwd=Path('.'), log=Path('log'), timeout_s=600, environment={})\n"
     )
     root = str(Path(__file__).parents[2])

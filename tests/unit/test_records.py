@@ -15,8 +15,15 @@ from harness.storage import Run, load_record, parse_record, render_record, save_
 
 def launch(**changes: object) -> LaunchRecord:
     values: dict[str, object] = {
-        "environment": "torch2.5.0-cu121-py311", "kernel": "mine", "device": "cpu", "key": "k", "index": 0,
-        "position": 1, "started_utc": "2024-01-01T00:00:00+00:00", "duration_s": 1.5, "status": "ok",
+        "environment": "torch2.5.0-cu121-py311",
+        "kernel": "mine",
+        "device": "cpu",
+        "key": "k",
+        "index": 0,
+        "position": 1,
+        "started_utc": "2024-01-01T00:00:00+00:00",
+        "duration_s": 1.5,
+        "status": "ok",
         "load": Load(load_average=0.5, busy_share_others=None, cpu_mhz=None, steal_share=0.0),
         "timings": [Timing(workload="seed-fp16", target="kernel", order=0, status="ok", samples_us=[1.0, 2.5])],
     }
@@ -81,7 +88,10 @@ def test_the_paths_of_records_differ_for_every_cell(tmp_path: Path) -> None:
     run = Run(tmp_path)
     cells = [
         Cell(environment=e, kernel=k, workload=w, device=d)  # type: ignore[arg-type]
-        for e in ("a", "b") for k in ("k", "l") for w in ("v", "w") for d in ("cpu", "cuda")
+        for e in ("a", "b")
+        for k in ("k", "l")
+        for w in ("v", "w")
+        for d in ("cpu", "cuda")
     ]
     assert len({run.validation_path(cell) for cell in cells}) == len(cells)
     run.launch_path("a", "k", "cpu", 3).parent.mkdir(parents=True)

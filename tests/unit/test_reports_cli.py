@@ -34,25 +34,28 @@ def test_out_leaves_the_run_alone(tmp_path: Path) -> None:
     assert all((tmp_path / "new" / "out" / name).is_file() for name in FILES)
 
 
-@pytest.mark.parametrize(("spec", "options", "code"), [
-    (Spec(), [], 0),
-    (Spec(min_effect=0.03), ["--fail-on", "correctness,latency", "--strict"], 0),
-    (Spec(cases=WRONG), [], 0),
-    (Spec(cases=WRONG), ["--fail-on", "correctness"], 10),
-    (Spec(cases=WRONG), ["--fail-on", "latency"], 0),
-    (Spec(cases=SLOW), ["--fail-on", "correctness"], 0),
-    (Spec(cases=SLOW), ["--fail-on", "latency"], 11),
-    (Spec(cases=WRONG | {(NEXT, "math", "*"): Case(slowdown=1.3)}), ["--fail-on", "latency,correctness"], 10),
-    (Spec(cases={(NEXT, "kernel", "*"): Case(status="unsupported")}), ["--fail-on", "correctness"], 10),
-    (Spec(cases={(NEXT, "kernel", "*"): Case(status="crashed")}), ["--fail-on", "correctness"], 10),
-    (Spec(launches=3), ["--fail-on", "latency"], 0),
-    (Spec(launches=3), ["--fail-on", "latency", "--strict"], 40),
-    (Spec(launches=3), ["--strict"], 0),
-    (Spec(mode="eval"), ["--fail-on", "latency", "--strict"], 40),
-    (Spec(builds={NEXT: Outcome(status="build_failed")}), [], 20),
-    (Spec(builds={NEXT: Outcome(status="build_failed")}), ["--fail-on", "correctness"], 20),
-    (Spec(stacks={NEXT: Outcome(status="broken")}), ["--fail-on", "correctness"], 30),
-])
+@pytest.mark.parametrize(
+    ("spec", "options", "code"),
+    [
+        (Spec(), [], 0),
+        (Spec(min_effect=0.03), ["--fail-on", "correctness,latency", "--strict"], 0),
+        (Spec(cases=WRONG), [], 0),
+        (Spec(cases=WRONG), ["--fail-on", "correctness"], 10),
+        (Spec(cases=WRONG), ["--fail-on", "latency"], 0),
+        (Spec(cases=SLOW), ["--fail-on", "correctness"], 0),
+        (Spec(cases=SLOW), ["--fail-on", "latency"], 11),
+        (Spec(cases=WRONG | {(NEXT, "math", "*"): Case(slowdown=1.3)}), ["--fail-on", "latency,correctness"], 10),
+        (Spec(cases={(NEXT, "kernel", "*"): Case(status="unsupported")}), ["--fail-on", "correctness"], 10),
+        (Spec(cases={(NEXT, "kernel", "*"): Case(status="crashed")}), ["--fail-on", "correctness"], 10),
+        (Spec(launches=3), ["--fail-on", "latency"], 0),
+        (Spec(launches=3), ["--fail-on", "latency", "--strict"], 40),
+        (Spec(launches=3), ["--strict"], 0),
+        (Spec(mode="eval"), ["--fail-on", "latency", "--strict"], 40),
+        (Spec(builds={NEXT: Outcome(status="build_failed")}), [], 20),
+        (Spec(builds={NEXT: Outcome(status="build_failed")}), ["--fail-on", "correctness"], 20),
+        (Spec(stacks={NEXT: Outcome(status="broken")}), ["--fail-on", "correctness"], 30),
+    ],
+)
 def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -> None:
     write_run(tmp_path, spec)
     assert main([str(tmp_path), *options]) == code

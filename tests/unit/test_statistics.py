@@ -16,8 +16,10 @@ MEDIANS = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=12)
 def simulate(effect: float, spread: float, launches: int, runs: int, seed: int = 1) -> list[statistics.Estimate]:
     generator = np.random.default_rng(seed)
     pairs = [
-        (list(np.exp(generator.normal(0, spread, launches))),
-         list((1 + effect) * np.exp(generator.normal(0, spread, launches))))
+        (
+            list(np.exp(generator.normal(0, spread, launches))),
+            list((1 + effect) * np.exp(generator.normal(0, spread, launches))),
+        )
         for _ in range(runs)
     ]
     return statistics.compare_launches(pairs, 0.95)
@@ -81,7 +83,9 @@ def test_the_false_discovery_rate_can_stop_a_call() -> None:
 def test_ties_use_the_permutation_distribution() -> None:
     base, this = [1.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0]
     expected = stats.permutation_test(
-        (this, base), lambda a, b: stats.rankdata(np.concatenate([a, b]))[:4].sum(), permutation_type="independent",
+        (this, base),
+        lambda a, b: stats.rankdata(np.concatenate([a, b]))[:4].sum(),
+        permutation_type="independent",
         n_resamples=100_000,
     ).pvalue
     assert statistics.compare_launches([(base, this)], 0.95)[0].p_value == pytest.approx(expected)

@@ -16,9 +16,13 @@ def report_of(folder: Path, spec: Spec) -> Report:
     return build_report(load_evidence(folder))
 
 
-MOVED = Spec(cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new"),
-                    (NEXT, "flash", "seed-fp16"): Case(status="unsupported", message="refused"),
-                    (NEXT, "math", "*"): Case(slowdown=1.3)})
+MOVED = Spec(
+    cases={
+        (NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new"),
+        (NEXT, "flash", "seed-fp16"): Case(status="unsupported", message="refused"),
+        (NEXT, "math", "*"): Case(slowdown=1.3),
+    }
+)
 
 
 def test_summary_names_versions_as_observed_and_every_planned_cell(tmp_path: Path) -> None:

@@ -23,9 +23,7 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 120.0
 FULL_REMEDY = "free some: nox -s images -- remove; docker system prune"
 NO_ENGINE_REMEDY = "start it (systemctl start docker), or check DOCKER_HOST and `docker context ls`"
-SSH_REMEDY = (
-    "forward its socket, ssh -NL /tmp/engine.sock:/var/run/docker.sock HOST, and set DOCKER_HOST=unix:///tmp/engine.sock"
-)
+SSH_REMEDY = "forward its socket, ssh -NL /tmp/engine.sock:/var/run/docker.sock HOST, and set DOCKER_HOST=unix:///tmp/engine.sock"
 GONE = (
     requests.exceptions.RequestException,
     urllib3.exceptions.HTTPError,
