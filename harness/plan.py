@@ -154,6 +154,7 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
             scale=workload.scale or 1 / math.sqrt(shape.head_dim),
             trials=recipes,
             flops=attention_flops(shape, workload.causal),
+            bytes=4.0 * shape.elements * (4 if dtype == "float32" else 2),
         )
         for dtype in dtypes
     ]

@@ -242,7 +242,22 @@ class Timing(Outcome):
     clock: str = Field(default="", description="perf_counter_ns or cuda_event")
     calls_per_sample: int = 1
     warmup_calls: int = 0
-    samples_us: list[float] = Field(default=[], description="time of one call: a sample's time over its calls")
+    samples_us: list[float] = Field(
+        default=[],
+        description="time of one call: a sample's time over its calls. On a GPU cold: its L2 was written over",
+    )
+    sampled_s: list[float] = Field(
+        default=[], description="on a GPU: when each sample was taken, in seconds since the launch's first sample"
+    )
+    hot_us: list[float] = Field(
+        default=[],
+        description="on a GPU: time of one call in replays of a CUDA graph, back to back, with no launch gaps",
+    )
+    hot_calls_per_sample: int = 1
+    hot_message: str = Field(default="", description="why there are no replays, such as a call that cannot be captured")
+    enqueue_us: list[float] = Field(default=[], description="on a GPU: the host's time to enqueue one call")
+    throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
+    sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")
     correct: bool | None = Field(
         default=None, description="whether this launch's own output matched the validated one; None where unchecked"
     )
@@ -257,6 +272,20 @@ class Load(Record):
     steal_share: float | None
 
 
+class GpuWatch(Record):
+    """The GPU during a launch, as NVIDIA's management library told a process that runs no code under test."""
+
+    uuid: str
+    readings: int
+    sm_mhz: float | None = Field(description="median over the readings while calls were sampled")
+    memory_mhz: float | None
+    power_w: float | None = Field(description="largest")
+    temperature_c: float | None = Field(description="largest")
+    throttled_share: float = Field(description="share of the readings while calls were sampled")
+    throttle_reasons: list[str] = Field(default=[], description="such as sw_power_cap, hw_thermal_slowdown")
+    other_processes: int | None = Field(description="most processes, not this launch's, that held the GPU")
+
+
 class LaunchRecord(Outcome):
     environment: str
     kernel: str
@@ -269,7 +298,25 @@ class LaunchRecord(Outcome):
     overhead_s: float | None = Field(default=None, description="making and removing its container, moving files")
     threads: int | None = None
     load: Load | None = None
+    gpu: GpuWatch | None = None
+    sampling_s: float | None = Field(default=None, description="time in which calls were warmed up or sampled")
     timings: list[Timing] = []
+
+
+# -- the device's ceilings ---------------------------------------------------------------------------------
+
+
+class CeilingRecord(Outcome):
+    """What the device reached in this run at most: what every kernel's own rate is a share of."""
+
+    device_uuid: str
+    device_name: str
+    environment: str = Field(description="whose PyTorch measured it")
+    matmul_tflops: dict[str, float] = Field(default={}, description="by dtype: a large product of random matrices")
+    matmul_size: int | None = Field(default=None, description="rows, columns and depth of that product")
+    copy_gbps: float | None = Field(default=None, description="large device-to-device copy, bytes read plus written")
+    copy_bytes: int | None = None
+    started_utc: str
 
 
 # -- the run ----------------------------------------------------------------------------------------------
@@ -291,6 +338,7 @@ class WorkloadInfo(Record):
     trials: dict[str, int] = Field(default={}, description="recipe to number of trials")
     problem: str | None = Field(default=None, description="path of a problem file, instead of a shape")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
+    bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V read, O written")
 
 
 class KernelInfo(Record):
@@ -300,6 +348,19 @@ class KernelInfo(Record):
     tunables: dict[str, str]
     workloads: list[str] = Field(description="ids of the workloads it is measured on")
     references: list[str]
+
+
+class GpuFacts(Record):
+    """A GPU of this machine, as NVIDIA's management library describes it. None: it does not say."""
+
+    uuid: str
+    name: str
+    driver: str
+    memory_bytes: int
+    ecc: bool | None
+    mig: bool | None
+    power_limit_w: float | None
+    max_sm_mhz: int | None
 
 
 class Fallback(Record):
@@ -334,6 +395,10 @@ class RunRecord(Record):
     executor: str
     executor_reason: str
     engine: dict[str, str] = Field(default={}, description="the container engine, where one ran the cells")
+    gpus: list[GpuFacts] = []
+    bundle: dict[str, str] = Field(
+        default={}, description="executor bundle: its manifest's digest, architecture, and what it leaves out"
+    )
     host: dict[str, str]
     baseline: str
     environments: list[str]
