@@ -113,7 +113,7 @@ def build_image(
         log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as context, log.open("w") as written:
             build_context(context, pins)
-            _build(engine, context, tag, arguments, labels, written.write)
+            _build(engine, context, tag, arguments, labels, written)
         image = engine.image(tag)
         if image is None:
             raise InfrastructureError(f"{tag}: built, but the engine does not have it", "nox -s images -- build")
@@ -122,13 +122,13 @@ def build_image(
 
 def _build(
     engine: Engine, context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
-    write: Callable[[str], object],
+    written: IO[str],
 ) -> None:  # fmt: skip
     lines: list[str] = []
 
     def log(text: str) -> None:
         text = COLOURS.sub("", text)
-        write(text)
+        written.write(text)
         lines.extend(line.strip() for line in text.splitlines() if line.strip())
 
     try:
@@ -137,10 +137,10 @@ def _build(
         else:
             engine.build(context, tag=tag, arguments=arguments, labels=labels, log=log)
     except BuildFailed as error:
-        raise explain(tag, arguments["BASE"], str(error), lines) from None
+        raise explain(tag, arguments["BASE"], str(error), lines, written.name) from None
 
 
-def explain(tag: str, base: str, problem: str, lines: list[str]) -> InfrastructureError:
+def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> InfrastructureError:
     """The error for what a builder printed: no base, a wrong hash, no network, a full disk, or else its last words."""
     text = "\n".join([*lines[-40:], problem])
     words = [line for line in [*lines[-12:], problem] if not BUILDERS_OWN.match(line)]
@@ -161,7 +161,7 @@ def explain(tag: str, base: str, problem: str, lines: list[str]) -> Infrastructu
             f"{tag}: the package index cannot be reached from the build: {flat[-400:]}",
             "check the engine host's network and proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
         )
-    return InfrastructureError(f"{tag}: building it failed: {flat}", "see the whole log: nox -s images -- build")
+    return InfrastructureError(f"{tag}: building it failed: {flat}", f"the whole log: {log}")
 
 
 def builder() -> str:

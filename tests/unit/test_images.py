@@ -156,10 +156,11 @@ PRINTED = {
 @pytest.mark.parametrize("line", PRINTED)
 def test_what_a_builder_printed_is_explained(line: str) -> None:
     own = ["Step 9/9 : RUN install", "---> Running in 0123", line, "Removing intermediate container 0123"]
-    error = explain("tag:1", "base:1", "The command '/bin/sh -c install' returned a non-zero code: 2", own)
+    error = explain("tag:1", "base:1", "The command '/bin/sh -c install' returned a non-zero code: 2", own, "x/log")
     assert error.message.startswith("tag:1: ") and PRINTED[line] in error.message and error.remedy and error.code == 30
     assert line in error.message and "/bin/sh -c" not in error.message
-    assert "the last words" in explain("tag:1", "base:1", "the last words", ["Step 1/1 : FROM x"]).message
+    last = explain("tag:1", "base:1", "the last words", ["Step 1/1 : FROM x"], "x/log")
+    assert "the last words" in last.message and last.remedy == "the whole log: x/log"
 
 
 def test_removing_keeps_what_the_matrix_uses_and_bases_unless_told(capsys: pytest.CaptureFixture[str]) -> None:
