@@ -153,7 +153,7 @@ def test_an_engine_that_comes_back_costs_nothing(image: str, wire: Wire, tmp_pat
     assert [launch.status for launch in run.launches()] == ["ok", "ok"]
     assert {validation.status for validation in run.validations()} == {"ok"}
     assert all(t.status == "ok" for launch in run.launches() for t in launch.timings)
-    until(lambda: not containers_of(child.pid), "no container left", timeout_s=15)
+    until(lambda: not containers_of(child.pid), "no container left")
 
 
 IMPATIENT = """\
@@ -181,7 +181,7 @@ def test_an_engine_that_stays_away_ends_the_run_and_nothing_is_lost(image: str, 
     assert "remedy: start it" in said and "the same command" in said and "Traceback" not in said
     kept = launches(project)
     assert len(kept) == 1
-    until(lambda: not containers_of(child.pid), "no container left", timeout_s=15)
+    until(lambda: not containers_of(child.pid), "no container left")
 
     wire.mend()
     code, said, run, _ = docker_run(project, "--launches=3", variables={"DOCKER_HOST": wire.address})
@@ -221,7 +221,7 @@ def test_a_killed_dockerd_that_is_started_again_costs_nothing(
         second.start()
         assert answer.result(60).result == {"done": True}
     assert "the container engine does not answer; waiting" in capsys.readouterr().out
-    until(lambda: not containers_of(os.getpid(), second.address), "no container left", timeout_s=15)
+    until(lambda: not containers_of(os.getpid(), second.address), "no container left")
 
 
 def test_a_dockerd_that_stays_dead_is_told(
@@ -241,7 +241,7 @@ def test_a_dockerd_that_stays_dead_is_told(
             Engine()
     finally:
         second.start()
-    until(lambda: not containers_of(os.getpid(), second.address), "no container left", timeout_s=15)
+    until(lambda: not containers_of(os.getpid(), second.address), "no container left")
 
 
 def test_a_full_disk_is_named(

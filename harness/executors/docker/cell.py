@@ -96,8 +96,17 @@ def open_cell(
             yield cell
         finally:
             cell.close()
-            with contextlib.suppress(docker.errors.APIError, *GONE):
-                client.api.remove_container(created, force=True, v=True)
+            _remove(client, created)
+
+
+def _remove(client: docker.DockerClient, container: str) -> None:
+    """Until it is gone: the engine may be removing it already, since its first process has ended, and then refuses."""
+    with contextlib.suppress(*GONE):
+        try:
+            client.api.remove_container(container, force=True, v=True)
+        except docker.errors.APIError:
+            with contextlib.suppress(docker.errors.APIError):
+                client.api.wait(container, timeout=ANSWER_TIMEOUT_S, condition="removed")
 
 
 class CellDied(Exception):
