@@ -20,7 +20,7 @@ from harness.bundling.manifest import COMPLETE, Bundle, BundledEnvironment
 from harness.errors import InfrastructureError, InputError, Interrupted
 from harness.executors import Answer, Task, read_result
 from harness.executors.cells import ENVIRONMENT, PYTHON, VERB, bring_back, cell_places, cell_variables, signalled
-from harness.executors.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, enter_command
+from harness.executors.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_cell
 from harness.executors.parcels import relocate
 from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
 from harness.inside import protocol
@@ -242,8 +242,9 @@ class BundleExecutor:
                 shutil.move(path, out / name)
         self._hand_over(out, seen)
         command = [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"]
+        variables = self._variables(task.environment)
         ended = run_child(
-            enter_command(self.bundle.root, self.namespaces, new, mounts, self._variables(task.environment), command),
+            write_cell(task.scratch / "cell.json", self.bundle, self.namespaces, new, mounts, variables, command),
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,

@@ -71,7 +71,7 @@ def choose_bundle(folder: Path) -> Choice:
     problem, remedy = unsuitable(bundle, gpu_lines())
     if problem:
         raise InfrastructureError(problem, remedy)
-    namespaces = probe_namespaces(bundle.root)
+    namespaces = probe_namespaces(bundle)
     return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
 
 

@@ -1,23 +1,26 @@
 """What a bundle's cells are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
 
 As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. The
-programs are the bundle's own (util-linux), run by its own loader, so that they are the same on every machine.
+Python that makes a cell (enter_bundle.py) is the bundle's own, run by its own loader: it is the same on every machine.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.bundling.manifest import Bundle
 from harness.errors import InfrastructureError
+from harness.executors.cells import VERB
 from harness.tools import output_of
 
-ENTER = Path(__file__).with_name("enter_bundle.sh")
+ENTER = Path(__file__).with_name("enter_bundle.py")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
 OPTIONAL = ("pid", "net", "ipc", "uts")  # namespaces that a machine may refuse, and the cell be made all the same
@@ -44,7 +47,7 @@ DRIVER_FOLDERS = (
 )  # fmt: skip
 DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps/*")
 
-Mount = tuple[str, str, str]  # kind, source, target: enter_bundle.sh says what they are
+Mount = tuple[str, str, str]  # kind, source, target: enter_bundle.py says what they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,57 +64,66 @@ class Namespaces:
         return ", ".join([f"cells {how}, without seccomp filter and memory limit", *lacking])
 
 
-def own_program(root: Path, program: str) -> list[str]:
-    """The command of one of the bundle's own programs, outside of its root."""
-    return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(root / "usr" / program)]
+def python_command(bundle: Bundle) -> list[str]:
+    """The bundle's own Python, outside of its root: by its own loader, with nothing of this machine's."""
+    root = bundle.root
+    place = bundle.environment(bundle.environments[0]) / "bin" / "python"
+    while place.is_symlink():  # as it is seen inside: an absolute link leads into the root
+        target = place.readlink()
+        place = root / target.relative_to("/") if target.is_absolute() else place.parent / target
+    return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(place), "-ISB"]
 
 
-def unshare_command(root: Path, namespaces: Namespaces) -> list[str]:
-    user = ["--user", "--map-root-user"] if namespaces.rootless else []
-    granted = [f"--{name}" for name in namespaces.granted]
-    return [*own_program(root, "bin/unshare"), "--mount", *user, *granted, "--fork", "--kill-child"]
-
-
-def enter_command(
-    root: Path, namespaces: Namespaces, new: Path, mounts: Iterable[Mount], variables: Mapping[str, str],
-    command: Sequence[str],
+def write_cell(
+    path: Path, bundle: Bundle, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
+    variables: Mapping[str, str], command: Sequence[str],
 ) -> list[str]:  # fmt: skip
-    """What runs `command` in a fresh cell. `new` is an empty folder, over which the cell's root is mounted."""
-    how = "namespace" if namespaces.rootless else "user"
-    words = [word for mount in mounts for word in mount]
-    assignments = [f"{name}={value}" for name, value in variables.items()]
-    enter = ["/bin/sh", str(ENTER), str(root), str(new), how, *words, "--", *assignments, *command]
-    return [*unshare_command(root, namespaces), *enter]
+    """Describe a cell in the file `path`, and return what enters it and runs `command` there.
+
+    `new` is an empty folder, over which the cell's root is mounted.
+    """
+    cell = {
+        "root": str(bundle.root),
+        "new": str(new),
+        "rootless": namespaces.rootless,
+        "namespaces": namespaces.granted,
+        "mounts": list(mounts),
+        "user": VERB,
+        "variables": dict(variables),
+        "folder": "/out",
+        "command": list(command),
+    }
+    path.write_text(json.dumps(cell))
+    return [*python_command(bundle), str(ENTER), str(path)]
 
 
-def _refusal(command: Sequence[str]) -> str:
-    """'' where a command succeeds, else its last words."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, errors="replace")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
+    """'' where a cell can be made of these namespaces, else why not."""
+    with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
+        new = Path(folder, "root")
+        new.mkdir()
+        command = write_cell(Path(folder, "cell.json"), bundle, namespaces, new, [], {}, ["/usr/bin/true"])
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, errors="replace", env={}
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
     lines = done.stderr.strip().splitlines()
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
 
 
-def probe_namespaces(root: Path) -> Namespaces:
+def probe_namespaces(bundle: Bundle) -> Namespaces:
     """What this machine grants, tried out. InfrastructureError where it lets nobody have a root of their own."""
     refusals = []
     for rootless in (False, True) if os.geteuid() == 0 else (True,):
-        bare = Namespaces(rootless=rootless, granted=())
-        refusal = _refusal([*unshare_command(root, bare), "/bin/sh", "-c", ":"])
-        if refusal:
-            refusals.append(refusal)
-            continue
-        single = {name: Namespaces(rootless=rootless, granted=(name,)) for name in OPTIONAL}
-        granted = tuple(
-            name for name, one in single.items() if not _refusal([*unshare_command(root, one), "/bin/sh", "-c", ":"])
-        )
-        found = Namespaces(rootless=rootless, granted=granted)
-        with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as new:
-            refusal = _refusal(enter_command(root, found, Path(new), [], {}, ["/usr/bin/true"]))
+        every = Namespaces(rootless=rootless, granted=OPTIONAL)
+        if not _refusal(bundle, every):
+            return every
+        refusal = _refusal(bundle, replace(every, granted=()))
         if not refusal:
-            return found
+            granted = tuple(name for name in OPTIONAL if not _refusal(bundle, replace(every, granted=(name,))))
+            return replace(every, granted=granted)
         refusals.append(refusal)
     raise InfrastructureError(
         f"a bundle cannot run here: this machine grants no root of its own to a process: {'; '.join(refusals)}",
