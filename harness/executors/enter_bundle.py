@@ -20,6 +20,9 @@ usage: enter_bundle.py CELL.json, which holds
     command     the verb
 """
 
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import json
 import os
@@ -27,6 +30,7 @@ import select
 import signal
 import struct
 import sys
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 CLONE_NEW = {"pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
@@ -50,24 +54,24 @@ CANNOT = 125  # exit code: the cell could not be made
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result, what):
+def check(result: int, what: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def mount(source, target, kind, flags, options=""):
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     words = [text.encode() if text else None for text in (source, target, kind)]
     check(libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), f"mounting {source or kind} on {target}")
 
 
-def fresh(kind, target, flags, options=""):
+def fresh(kind: str, target: str, flags: int, options: str = "") -> None:
     """Mount a new file system of a kind."""
     os.makedirs(target, exist_ok=True)
     mount(kind, target, kind, flags, options)
 
 
-def bind(source, target, flags):
+def bind(source: str, target: str, flags: int) -> None:
     """Show a file or a folder of the machine at another place."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
@@ -82,7 +86,7 @@ def bind(source, target, flags):
         mount("", target, "", MS_REMOUNT | MS_BIND | flags | held)
 
 
-def build_root(cell):
+def build_root(cell: dict[str, Any]) -> None:
     root, new = cell["root"], cell["new"]
     mount("", "/", "", MS_REC | MS_PRIVATE)
     fresh("tmpfs", new, MS_NOSUID | MS_NODEV, "mode=755")
@@ -108,10 +112,8 @@ def build_root(cell):
     except OSError:
         # A machine that is a container itself may refuse a fresh one: what it sees of itself is seen here too.
         mount("/proc", new + "/proc", "", MS_BIND | MS_REC)
-    try:
+    with contextlib.suppress(OSError):  # as above; nothing here needs it
         fresh("sysfs", new + "/sys", quiet | MS_RDONLY)
-    except OSError:
-        pass  # as above; nothing here needs it
     for kind, source, target in cell["mounts"]:
         if kind == "link":
             os.symlink(source, new + target)
@@ -119,7 +121,7 @@ def build_root(cell):
             bind(source, new + target, KINDS[kind])
 
 
-def enter_root(new):
+def enter_root(new: str) -> None:
     """Make `new` the root, and let go of the machine's."""
     os.chdir(new)
     check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")  # the old root lies over the new one now
@@ -129,14 +131,14 @@ def enter_root(new):
         mount("", place, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | (0 if place == "/dev" else MS_NODEV))
 
 
-def map_user(inside, user, group):
+def map_user(inside: int, user: int, group: int) -> None:
     """Make `user` and `group` those with the number `inside` in the user namespace that was just made."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{inside} {user} 1"), ("gid_map", f"{inside} {group} 1")):
         with open("/proc/self/" + name, "w") as file:
             file.write(text)
 
 
-def become(user, rootless):
+def become(user: int, rootless: bool) -> None:
     """Another user, without a capability and without a way to one."""
     if rootless:
         # One more namespace, so that the verb has no right over the process that made its mounts.
@@ -156,12 +158,12 @@ def become(user, rootless):
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
-def status_of(code):
+def status_of(code: int) -> int:
     """An exit code as a shell gives it: 128 + N of a process that died by signal N."""
     return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
 
 
-def run_verb(cell):
+def run_verb(cell: dict[str, Any]) -> int:
     """In the first process of the new namespaces: start the verb, reap what it leaves, and return its exit code."""
     variables = dict(cell["variables"])
     if MARK in os.environ:
@@ -181,7 +183,7 @@ def run_verb(cell):
             return status_of(code)
 
 
-def main(path):
+def main(path: str) -> int:
     with open(path) as file:
         cell = json.load(file)
     ids = os.geteuid(), os.getegid()
