@@ -25,6 +25,7 @@ from harness.inside import protocol
 from harness.plan import PlannedEnvironment
 from harness.process import clean_environment, end_descendants
 from harness.records import EnvironmentRecord, Observation
+from harness.tools import cuda_compiler, host_compiler
 
 PYTHON_VARIABLE = "KERNEL_MATRIX_HOST_PYTHON"
 PROBE_TIMEOUT_S = 60
@@ -126,7 +127,8 @@ class HostExecutor:
         return Path(find_host_python(self.inside).path).parent.parent
 
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
-        return protocol.digest([environment.id, find_host_python(self.inside).key])
+        found = find_host_python(self.inside)
+        return protocol.digest([environment.id, found.key, host_compiler(), cuda_compiler()])
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
         key, observe = partial(self.key, environment, None), partial(self._observe, environment)

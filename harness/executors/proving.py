@@ -64,7 +64,7 @@ def environment_record(
         cuda=cuda,
         python=python,
         replica=spec.replica,
-        index=environment.index,
+        index=environment.index or "none: it was there",
         executor=executor,
         image=image,
         base_image=spec.base_image if image else "",
