@@ -54,17 +54,18 @@ def unpacked(engine: Engine, image: str) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
     folder.chmod(0o755)
     try:
-        container = engine.client.containers.create(image, "true")
-        try:
-            (folder / "root").mkdir()
-            tar = subprocess.Popen(["tar", "-x", "-C", str(folder / "root")], stdin=subprocess.PIPE)
-            assert tar.stdin is not None
-            for block in container.export():
-                tar.stdin.write(block)
-            tar.stdin.close()
-            assert tar.wait() == 0
-        finally:
-            container.remove()
+        with engine.client(timeout_s=600) as client:
+            container = client.containers.create(image, "true")
+            try:
+                (folder / "root").mkdir()
+                tar = subprocess.Popen(["tar", "-x", "-C", str(folder / "root")], stdin=subprocess.PIPE)
+                assert tar.stdin is not None
+                for block in container.export():
+                    tar.stdin.write(block)
+                tar.stdin.close()
+                assert tar.wait() == 0
+            finally:
+                container.remove()
         (folder / "environments").mkdir()
         (folder / "root" / "opt" / "environment").rename(folder / "environments" / ID)
         (folder / "root" / "opt" / "environment").mkdir()
