@@ -93,7 +93,7 @@ def check_bundle(folder: Path) -> Check:
 
 def check_host(matrix: Matrix) -> list[Check]:
     """What `torch: host` would be, where the matrix has it."""
-    if len(matrix.pinned_environments) == len(matrix.environments):
+    if not matrix.has_host:
         return []
     try:
         found, remedy = str(find_host_python(stage_inside(cache_folder()))), ""

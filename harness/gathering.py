@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bundling.manifest import Bundle
+from harness.errors import InfrastructureError
 from harness.executors.bundle import bundle_facts, choose_bundled_index
 from harness.executors.choosing import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
 from harness.executors.docker.engine import EngineFacts
@@ -24,6 +25,8 @@ from harness.plan import Facts, Plan, Selection, kernel_sources, plan_run
 from harness.records import Device
 from harness.steps.building import kernel_files, missing_source
 from harness.tools import cache_folder, gpus, host_facts, physical_cores
+
+BESIDE = "; the host's PyTorch as plain processes, which nothing confines"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +76,12 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     choice = _choose(options, matrix)
     files = folder_files(matrix, root)
     if choice.bundle is not None:
-        indexes, reasons = bundled_indexes(matrix, choice.bundle)
+        indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
     else:
         indexes, reasons = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=options.strict)
     facts = Facts(
         executor=choice.executor,
-        executor_reason=choice.reason,
+        executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),
         indexes=indexes,
         index_reasons=reasons,
         **_place(matrix, choice),
@@ -119,12 +122,17 @@ def _choose(options: Options, matrix: Matrix) -> Choice:
     return choose_here(options.executor, [e.base_image for e in matrix.pinned_environments], len(gpus()))
 
 
-def bundled_indexes(matrix: Matrix, bundle: Bundle) -> tuple[dict[str, str], dict[str, str]]:
+def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
     """`choose_indexes`, as the bundle's maker found them: nobody is asked. InputError where an environment lacks."""
     indexes, reasons = {}, {}
     for spec in matrix.pinned_environments:
         index, fell_back = choose_bundled_index(bundle, spec.id(), spec.id(spec.fallback_index))
         indexes[spec.id()] = index
+        if fell_back and strict:
+            raise InfrastructureError(
+                f"{spec.id()}: the bundle has wheels of {index} (--strict refuses the fallback)",
+                f"pack it where {spec.wheel_index} can be reached",
+            )
         if fell_back:
             reasons[spec.id()] = "the bundle was packed from it"
     return indexes, reasons
@@ -135,7 +143,7 @@ def _interpreters(matrix: Matrix, choice: Choice) -> dict[str, str]:
     found = {}
     if choice.executor == "venv":
         found = {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments}
-    if len(matrix.pinned_environments) < len(matrix.environments):
+    if matrix.has_host:
         found[HOST] = host_identity(cache_folder())
     return found
 

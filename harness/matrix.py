@@ -69,9 +69,7 @@ class Environment(Model):
             if missing:
                 raise ValueError(f"needs {' and '.join(missing)} beside torch {self.torch}")
         elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
-            raise ValueError(
-                f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it"
-            )
+            raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
         return self
 
     @property
@@ -279,6 +277,10 @@ class Matrix(Model):
     def pinned_environments(self) -> list[Environment]:
         """Those that are installed: all but the host's."""
         return [environment for environment in self.environments if not environment.is_host]
+
+    @property
+    def has_host(self) -> bool:
+        return any(environment.is_host for environment in self.environments)
 
     @property
     def baseline_environment(self) -> Environment:

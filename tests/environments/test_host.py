@@ -45,6 +45,7 @@ def test_it_is_a_column_of_its_own_with_what_was_observed(finished: tuple[Path, 
     records = {record.id: record for record in run.environments()}
     host = records["host"]
     assert (host.status, host.executor, host.torch, host.pins) == ("ok", "host", "2.5.0", {}), printed
+    assert run.load().executor_reason.endswith("which nothing confines"), "the page says so"
     assert host.observed and host.observed.torch.startswith("2.5.0")
     assert not [item for item in run.load().fallbacks if item.subject == "host"]
     assert {launch.environment for launch in run.launches()} == set(records)

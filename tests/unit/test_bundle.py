@@ -166,11 +166,13 @@ def test_indexes_are_those_it_was_packed_from(unpacked: Path) -> None:
     assert choose_bundled_index(there, ID, "other") == (PYPI, False)
     assert choose_bundled_index(there, f"{ID}-r3", "other") == (PYPI, False), "replicas share one"
     with pytest.raises(InputError, match=r"has no torch2.1.0-cu121-py311; it has torch2.5.0"):
-        bundled_indexes(parse_matrix(WITH_HOST), there)
+        bundled_indexes(parse_matrix(WITH_HOST), there, strict=False)
     text = WITH_HOST.replace('  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}\n', "").replace(
         'baseline: "2.1.0"', "baseline: host"
     )
-    indexes, reasons = bundled_indexes(parse_matrix(text), there)
+    with pytest.raises(InfrastructureError, match="--strict refuses"):
+        bundled_indexes(parse_matrix(text), there, strict=True)
+    indexes, reasons = bundled_indexes(parse_matrix(text), there, strict=False)
     assert indexes == {"torch2.5.0-cu121-py311": PYPI} and "packed" in reasons["torch2.5.0-cu121-py311"]
 
 
