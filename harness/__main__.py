@@ -84,6 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
         fresh=arguments.fresh,
         executor=arguments.executor,
         base_image=arguments.base_image,
+        bundle=arguments.bundle,
     )
     if arguments.list:
         _print_plan(make_plan(options, selection, write_pins=False).plan)
@@ -105,7 +106,7 @@ def _pins(arguments: argparse.Namespace) -> int:
     matrix, _ = load_matrix(arguments.matrix)
     root, written = arguments.matrix.resolve().parent, 0
     problems: dict[str, str] = {}
-    for spec in matrix.environments:
+    for spec in matrix.pinned_environments:
         for index in dict.fromkeys(index for index in (spec.wheel_index, spec.fallback_index) if index):
             if index not in problems:
                 problems[index] = probe_index(index)

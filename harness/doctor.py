@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.executors.choosing import choose_here
+from harness.errors import HarnessError
+from harness.executors.choosing import BUNDLE_VARIABLE, choose_bundle, choose_here
+from harness.executors.host import find_host_python
+from harness.executors.proving import stage_inside
 from harness.indexes import probe_index
 from harness.interpreters import installed
 from harness.matrix import PYPI, Matrix
@@ -29,7 +33,7 @@ class Check:
 
 def check_pythons(matrix: Matrix) -> list[Check]:
     checks = []
-    for version in sorted({environment.python for environment in matrix.environments}):
+    for version in sorted({environment.python for environment in matrix.pinned_environments}):
         found = installed(version)
         ready = bool(found) and found[0].headers
         checks.append(
@@ -78,9 +82,29 @@ def check_gpu() -> Check:
     )
 
 
+def check_bundle(folder: Path) -> Check:
+    """Whether the bundle that KERNEL_MATRIX_BUNDLE names can run here."""
+    try:
+        found, remedy = choose_bundle(folder).reason, ""
+    except HarnessError as error:
+        found, remedy = error.message, error.remedy
+    return Check(name=f"bundle {folder}", ok=not remedy, needed=True, found=found, remedy=remedy)
+
+
+def check_host(matrix: Matrix) -> list[Check]:
+    """What `torch: host` would be, where the matrix has it."""
+    if not matrix.has_host:
+        return []
+    try:
+        found, remedy = str(find_host_python(stage_inside(cache_folder()))), ""
+    except HarnessError as error:
+        found, remedy = error.message, error.remedy
+    return [Check(name="the host's PyTorch", ok=not remedy, needed=True, found=found, remedy=remedy)]
+
+
 def check_executor(matrix: Matrix) -> list[Check]:
     """What `--executor auto` would choose, and why."""
-    bases = list(dict.fromkeys(environment.base_image for environment in matrix.environments))
+    bases = list(dict.fromkeys(environment.base_image for environment in matrix.pinned_environments))
     choice = choose_here("auto", bases, len(gpus()))
     checks = [
         Check(
@@ -108,11 +132,11 @@ def check_disk(matrix: Matrix) -> Check:
     folder = cache_folder()
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     free = shutil.disk_usage(existing).free / GIB
-    needed = NEEDED_GIB * len(matrix.environments)
+    needed = NEEDED_GIB * len(matrix.pinned_environments)
     made = len(list((folder / "environments").glob("*/complete.json")))
     return Check(
         name="disk",
-        ok=free >= needed or made >= len(matrix.environments),
+        ok=free >= needed or made >= len(matrix.pinned_environments),
         needed=True,
         found=f"{free:.0f} GiB free under {folder}, {made} environments there; {needed} GiB for a first run",
         remedy="free some, or move it: export KERNEL_MATRIX_CACHE=/a/larger/disk",
@@ -120,11 +144,13 @@ def check_disk(matrix: Matrix) -> Check:
 
 
 def check_indexes(matrix: Matrix) -> list[Check]:
-    indexes = dict.fromkeys(index for e in matrix.environments for index in (e.wheel_index, e.fallback_index) if index)
+    indexes = dict.fromkeys(
+        index for e in matrix.pinned_environments for index in (e.wheel_index, e.fallback_index) if index
+    )
     checks = []
     for index in indexes:
         problem = probe_index(index)
-        fallback = index in {environment.fallback_index for environment in matrix.environments}
+        fallback = index in {environment.fallback_index for environment in matrix.pinned_environments}
         checks.append(
             Check(
                 name=f"index {index}",
@@ -150,12 +176,16 @@ def check_pins(matrix: Matrix, root: Path) -> Check:
 
 def examine(matrix: Matrix, root: Path) -> list[Check]:
     cpu = Check(name="processor", ok=True, needed=True, found=f"{cpu_model()}, {physical_cores()} physical cores")
+    bundle = os.environ.get(BUNDLE_VARIABLE)
+    if bundle:  # it brings compilers, Pythons and wheels
+        return [cpu, check_gpu(), check_bundle(Path(bundle)), *check_host(matrix), check_pins(matrix, root)]
     return [
         cpu,
         *check_pythons(matrix),
         check_compiler(),
         check_nvcc(),
         check_gpu(),
+        *check_host(matrix),
         *check_executor(matrix),
         check_disk(matrix),
         *check_indexes(matrix),

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.executors.choosing import Choice, Wanted, choose_here
+from harness.bundling.manifest import Bundle
+from harness.errors import InfrastructureError
+from harness.executors.bundle import bundle_facts, choose_bundled_index
+from harness.executors.choosing import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
 from harness.executors.docker.engine import EngineFacts
+from harness.executors.host import host_identity
 from harness.executors.images import base_identity
 from harness.executors.proving import inside_digest
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.interpreters import find_interpreter
-from harness.matrix import Matrix, load_matrix
+from harness.matrix import HOST, Matrix, load_matrix
 from harness.pins import ensure_pins
 from harness.plan import Facts, Plan, Selection, kernel_sources, plan_run
 from harness.records import Device
 from harness.steps.building import kernel_files, missing_source
 from harness.tools import cache_folder, gpus, host_facts, physical_cores
+
+BESIDE = "; the host's PyTorch as plain processes, which nothing confines"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +39,7 @@ class Options:
     fresh: bool = False
     executor: Wanted = "auto"
     base_image: str | None = None
+    bundle: Path | None = None
 
     @property
     def root(self) -> Path:
@@ -65,12 +73,15 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     if options.base_image:
         matrix = matrix.with_base(options.base_image)
     root = options.root
-    choice = choose_here(options.executor, [e.base_image for e in matrix.environments], len(gpus()))
+    choice = _choose(options, matrix)
     files = folder_files(matrix, root)
-    indexes, reasons = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=options.strict)
+    if choice.bundle is not None:
+        indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
+    else:
+        indexes, reasons = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=options.strict)
     facts = Facts(
         executor=choice.executor,
-        executor_reason=choice.reason,
+        executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),
         indexes=indexes,
         index_reasons=reasons,
         **_place(matrix, choice),
@@ -80,7 +91,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
     pins = {}
     for environment in draft.environments:
-        if write_pins:
+        if write_pins and not environment.spec.is_host:
             path, written = ensure_pins(root, environment, matrix)
             if written:
                 print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
@@ -103,18 +114,62 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
 
 
+def _choose(options: Options, matrix: Matrix) -> Choice:
+    folder = wanted_bundle(options.executor, options.bundle, os.environ)
+    if folder is not None:
+        return choose_bundle(folder)
+    assert options.executor != "bundle"
+    return choose_here(options.executor, [e.base_image for e in matrix.pinned_environments], len(gpus()))
+
+
+def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """`choose_indexes`, as the bundle's maker found them: nobody is asked. InputError where an environment lacks."""
+    indexes, reasons = {}, {}
+    for spec in matrix.pinned_environments:
+        index, fell_back = choose_bundled_index(bundle, spec.id(), spec.id(spec.fallback_index))
+        indexes[spec.id()] = index
+        if fell_back and strict:
+            raise InfrastructureError(
+                f"{spec.id()}: the bundle has wheels of {index} (--strict refuses the fallback)",
+                f"pack it where {spec.wheel_index} can be reached",
+            )
+        if fell_back:
+            reasons[spec.id()] = "the bundle was packed from it"
+    return indexes, reasons
+
+
+def _interpreters(matrix: Matrix, choice: Choice) -> dict[str, str]:
+    """Python versions, and `host`, to what was found on this machine; of the pinned ones only where they are used."""
+    found = {}
+    if choice.executor == "venv":
+        found = {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments}
+    if matrix.has_host:
+        found[HOST] = host_identity(cache_folder())
+    return found
+
+
 def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
     """Those of the facts that depend on where the environments live."""
+    if choice.bundle is not None:
+        inside = {"compiler": "the bundle's", "nvcc": "the bundle's"}
+        return {
+            "interpreters": _interpreters(matrix, choice),
+            "bundle": bundle_facts(choice.bundle),
+            "host": host_facts() | inside,
+            "threads": physical_cores(),
+            "gpus": len(gpus()),
+        }
     if choice.engine is None or choice.facts is None:
         return {
-            "interpreters": {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.environments},
+            "interpreters": _interpreters(matrix, choice),
             "host": host_facts(),
             "threads": physical_cores(),
             "gpus": len(gpus()),
         }
     engine = choice.facts
     return {
-        "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.environments},
+        "interpreters": _interpreters(matrix, choice),
+        "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.pinned_environments},
         "engine": {"version": engine.version, "system": engine.system},
         "host": engine_host(engine),
         "threads": physical_cores() if engine.local else engine.processors,

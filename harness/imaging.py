@@ -54,7 +54,7 @@ def run_images(action: str, matrix_path: Path, *, base_image: str | None, every:
 def _wanted(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -> list[Wanted]:
     indexes, _ = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=strict)
     found = []
-    for spec in matrix.environments:
+    for spec in matrix.pinned_environments:
         index = indexes[spec.id()]
         environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
         pins = pins_path(root, environment)

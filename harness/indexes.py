@@ -65,7 +65,7 @@ def choose_indexes(matrix: Matrix, probe: Probes, *, strict: bool) -> tuple[dict
     """(`Environment.id()` to index, to the fallback's reason). Where one falls back, all whose index is as
     unreachable do: environments from two sources would differ in more than their version."""
     indexes, reasons = {}, {}
-    for environment in matrix.environments:
+    for environment in matrix.pinned_environments:
         index, reason = choose_index(environment, probe, strict=strict)
         indexes[environment.id()] = index
         if reason:

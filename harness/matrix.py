@@ -21,6 +21,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.]{0,63}$")]
 Dtype = Literal["float16", "bfloat16", "float32"]
 Device = Literal["cpu", "cuda"]
 Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
+HOST = "host"  # the environment that this machine brings
 PYPI = "https://pypi.org/simple"
 CUDA_BASE = (
     # 12.1.1-devel-ubuntu22.04
@@ -42,11 +43,16 @@ class Model(BaseModel):
 
 
 class Environment(Model):
-    """One pinned stack. Its id is derived from it, never typed."""
+    """One pinned stack, or, with ``torch: host``, the PyTorch that this machine has. Its id is derived, never typed."""
 
-    torch: str = Field(pattern=r"^\d+\.\d+\.\d+$", description="PyTorch release, quoted: '2.5.0'")
-    cuda: str = Field(pattern=r"^\d+\.\d+$", description="CUDA version of the wheels, quoted: '12.1'")
-    python: str = Field(pattern=r"^3\.\d+$", description="Python version, quoted: '3.11'")
+    torch: str = Field(
+        pattern=r"^(\d+\.\d+\.\d+|host)$",
+        description="PyTorch release, quoted: '2.5.0'; or host: what this machine has, observed and not installed",
+    )
+    cuda: str = Field(
+        default="", pattern=r"^\d+\.\d+$", description="CUDA version of the wheels, quoted: '12.1'; not of host"
+    )
+    python: str = Field(default="", pattern=r"^3\.\d+$", description="Python version, quoted: '3.11'; not of host")
     index: str | None = Field(
         default=None, pattern=r"^https?://", description="wheel index; default: PyTorch's own for this CUDA"
     )
@@ -56,8 +62,25 @@ class Environment(Model):
     base_image: str = Field(default=CUDA_BASE, description="container base, by digest")
     replica: int = Field(default=0, ge=0, le=99, description="distinguishes equal environments: the A/A control")
 
+    @model_validator(mode="after")
+    def _pinned_or_host(self) -> Environment:
+        if not self.is_host:
+            missing = [name for name in ("cuda", "python") if not getattr(self, name)]
+            if missing:
+                raise ValueError(f"needs {' and '.join(missing)} beside torch {self.torch}")
+        elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
+            raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
+        return self
+
+    @property
+    def is_host(self) -> bool:
+        return self.torch == HOST
+
     @property
     def wheel_index(self) -> str:
+        """Where its wheels are asked for; '' for the host's, which nobody installs."""
+        if self.is_host:
+            return ""
         return self.index or f"https://download.pytorch.org/whl/{self.cuda_tag}"
 
     @property
@@ -65,11 +88,16 @@ class Environment(Model):
         return "cu" + self.cuda.replace(".", "")
 
     def id(self, index: str | None = None) -> str:
-        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``."""
+        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``.
+
+        The host's PyTorch is ``host``, whatever its version.
+        """
+        replica = f"-r{self.replica}" if self.replica else ""
+        if self.is_host:
+            return HOST + replica
         variant = self.cuda_tag
         if index is not None and index != self.wheel_index:
             variant = "pypi" if index == PYPI else "fallback"
-        replica = f"-r{self.replica}" if self.replica else ""
         return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{replica}"
 
 
@@ -239,8 +267,20 @@ class Matrix(Model):
 
     def with_base(self, base_image: str) -> Matrix:
         """The same on another container base."""
-        changed = [environment.model_copy(update={"base_image": base_image}) for environment in self.environments]
+        changed = [
+            environment if environment.is_host else environment.model_copy(update={"base_image": base_image})
+            for environment in self.environments
+        ]
         return self.model_copy(update={"environments": changed})
+
+    @property
+    def pinned_environments(self) -> list[Environment]:
+        """Those that are installed: all but the host's."""
+        return [environment for environment in self.environments if not environment.is_host]
+
+    @property
+    def has_host(self) -> bool:
+        return any(environment.is_host for environment in self.environments)
 
     @property
     def baseline_environment(self) -> Environment:

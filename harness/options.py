@@ -54,7 +54,10 @@ def run_options() -> Parser:
     """A parent parser. Each command ignores what only the other acts on."""
     options = Parser(add_help=False)
     options.add_argument("--list", action="store_true", help="print the plan and do nothing else")
-    options.add_argument("--executor", choices=["auto", "docker", "venv"], default="auto", help="default: auto")
+    options.add_argument(
+        "--executor", choices=["auto", "docker", "venv", "bundle"], default="auto", help="default: auto"
+    )
+    options.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle: its executor is bundle")
     options.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
     options.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
     options.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")

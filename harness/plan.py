@@ -56,6 +56,7 @@ class Facts:
     gpus: int = 0
     bases: Mapping[str, str] = field(default_factory=dict)  # base image to its digest, where cells are containers
     engine: Mapping[str, str] = field(default_factory=dict)  # what runs the containers
+    bundle: Mapping[str, str] = field(default_factory=dict)  # RunRecord.bundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,6 +357,7 @@ def plan_digest(plan: Plan, matrix: Matrix) -> str:
             "executor": facts.executor,
             "bases": dict(facts.bases),
             "engine": dict(facts.engine),
+            "bundle": dict(facts.bundle),
             "interpreters": dict(facts.interpreters),
             "pins": dict(facts.pins_sha256),
             "sources": dict(facts.sources_sha256),

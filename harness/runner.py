@@ -45,6 +45,7 @@ def run_record(options: Options, prepared: Prepared, run: Run) -> RunRecord:
         executor=plan.facts.executor,
         executor_reason=plan.facts.executor_reason,
         engine=dict(plan.facts.engine),
+        bundle=dict(plan.facts.bundle),
         host=dict(plan.facts.host),
         baseline=plan.baseline,
         environments=[e.id for e in plan.environments],
@@ -138,7 +139,7 @@ def _codes(run: Run) -> list[int]:
 
 def _save(context: Context, path: Path, record: AnyRecord) -> AnyRecord:
     """Save what was measured; a failure that a full disk explains stops the run, and is no row of it."""
-    if context.executor.name == "venv":  # a cell has a disk of its own
+    if context.executor.name != "docker":  # a container has a disk of its own
         refuse_without_space(record, context.run.folder, context.cache, Path(tempfile.gettempdir()))
     return context.save(path, record)
 
@@ -148,8 +149,7 @@ def _prepare_and_build(context: Context, display: Display) -> None:
     plan, run = context.plan, context.run
 
     def one(environment: PlannedEnvironment) -> None:
-        pins, _ = ensure_pins(context.root, environment, context.matrix)
-        record = context.executor.prepare(environment, pins)
+        record = context.executor.prepare(environment, _pins(context, environment))
         if record.status == protocol.BROKEN and run.has_launches(environment.id):
             # What was measured stays, and is compared within its blocks: this may pass, and the run goes on then.
             raise Unrecorded(
@@ -177,10 +177,14 @@ def _prepare_and_build(context: Context, display: Display) -> None:
             _recall_environment(context, environment)
 
 
+def _pins(context: Context, environment: PlannedEnvironment) -> Path | None:
+    """An environment's pin file; None for the host's, which nobody pinned."""
+    return None if environment.spec.is_host else ensure_pins(context.root, environment, context.matrix)[0]
+
+
 def _recall_environment(context: Context, environment: PlannedEnvironment) -> None:
     """The baseline of an `eval`: not run, its stored records taken where their keys say that they still hold."""
-    pins, _ = ensure_pins(context.root, environment, context.matrix)
-    key = context.executor.key(environment, pins)
+    key = context.executor.key(environment, _pins(context, environment))
     place = context.run.environment_path(environment.id).relative_to(context.run.folder)
     known = next((r for _, r in stored(context.root, place, EnvironmentRecord, key) if r.status == protocol.OK), None)
     if known is None:

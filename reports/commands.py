@@ -12,7 +12,7 @@ def _filters(kernel: str | None, workload: str | None, device: str | None) -> li
     return [part for option, value in given.items() if value is not None for part in (option, shlex.quote(value))]
 
 
-PLACE = ("--executor", "--base-image")
+PLACE = ("--executor", "--base-image", "--bundle")
 
 
 def place_options(command: Sequence[str]) -> list[str]:

@@ -137,7 +137,7 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
     for subject, judged, measured in zip(found, verdicts, timed, strict=True):
         kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
         stack = evidence.environments.get(subject.environment)
-        torch = stack.torch if stack else subject.environment
+        torch = subject.environment if stack is None or stack.executor == "host" else stack.torch
         results.append(Comparison(
             id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
             environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),

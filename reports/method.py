@@ -32,7 +32,7 @@ def confinement_items(report: Report) -> list[tuple[str, str]]:
     said: dict[str, list[str]] = {}
     for name, record in report.evidence.environments.items():
         seen = record.observed.confinement if record.observed else None
-        if seen is None or record.executor == "venv":
+        if seen is None or record.executor in ("venv", "host"):
             continue
         networks = sorted(set(seen.networks) - {"lo"})
         memory = f"{seen.memory_bytes / GIB:.3g} GiB of memory" if seen.memory_bytes else "memory without limit"

@@ -74,11 +74,14 @@ class Executor(Protocol):
     def folder(self, environment: EnvironmentRecord) -> Path:
         """Where a prepared environment lies."""
 
-    def key(self, environment: PlannedEnvironment, pins: Path) -> str:
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
         """Digest of all that determines an environment. HarnessError where that cannot be known."""
 
-    def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
-        """Make the environment, or find it made, and prove what it is. A failure is a `broken` record."""
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        """Make the environment, or find it made, and prove what it is. A failure is a `broken` record.
+
+        `pins` is the environment's pin file; the host's environment has none.
+        """
 
     def run(self, task: Task) -> Answer:
         """Run a verb to its end. InfrastructureError where the executor itself fails."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import InfrastructureError
+from harness.bundling.manifest import Bundle, load_bundle
+from harness.errors import InfrastructureError, InputError
 from harness.executors import Executor
+from harness.executors.bundle import describe, gpu_lines, unsuitable
 from harness.executors.docker.cell import CellLimits
 from harness.executors.docker.connection import EngineGone
 from harness.executors.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
 from harness.executors.images import base_problem
+from harness.executors.namespaces import Namespaces, probe_namespaces
 from harness.matrix import Limits
 from harness.plan import Plan
 
-Wanted = Literal["auto", "docker", "venv"]
+Name = Literal["docker", "venv", "bundle"]
+Wanted = Literal["auto", Name]
+BUNDLE_VARIABLE = "KERNEL_MATRIX_BUNDLE"
 ENGINE_REMEDY = "start one, or use virtual environments: --executor venv"
 GIB = 1 << 30
 MEMORY_SHARE = 0.45  # of the engine's, for a cell: two run at once
@@ -25,15 +31,52 @@ MOST_FILES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    executor: Literal["docker", "venv"]
+    executor: Name
     reason: str
     remedy: str = ""  # what would give containers, where there are none
     engine: Engine | None = field(default=None, compare=False)
     facts: EngineFacts | None = None
+    bundle: Bundle | None = None
+    namespaces: Namespaces | None = None
+
+
+def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, str]) -> Path | None:
+    """The folder of the bundle to use; None for none. A folder that is named asks for its executor.
+
+    InputError where another executor is asked for too, or the bundle's without one.
+    """
+    if wanted in ("docker", "venv"):
+        if folder is not None:
+            raise InputError(f"--bundle {folder}: --executor {wanted} uses none", "leave one of them out")
+        return None
+    if folder is None and variables.get(BUNDLE_VARIABLE):
+        folder = Path(variables[BUNDLE_VARIABLE])
+    if folder is None and wanted == "bundle":
+        raise InputError(
+            "--executor bundle: which one?", f"name an unpacked bundle: --bundle DIR, or export {BUNDLE_VARIABLE}=DIR"
+        )
+    return folder.resolve() if folder is not None else None
+
+
+def choose_bundle(folder: Path) -> Choice:
+    """A bundle, where this machine can run it. InputError or InfrastructureError with what to do where it cannot."""
+    bundle = load_bundle(folder)
+    if ":" in str(bundle.folder):
+        raise InputError(f"{bundle.folder}: a colon in its path, which the loader takes for two", "move it")
+    if platform.machine() != bundle.manifest.machine:
+        raise InputError(
+            f"{folder}: a bundle for {bundle.manifest.machine}, and this machine is {platform.machine()}",
+            "measure on such a machine",
+        )
+    problem, remedy = unsuitable(bundle, gpu_lines())
+    if problem:
+        raise InfrastructureError(problem, remedy)
+    namespaces = probe_namespaces(bundle)
+    return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
 
 
 def choose(
-    wanted: Wanted,
+    wanted: Literal["auto", "docker", "venv"],
     *,
     engine: EngineFacts | None,
     engine_problem: str,
@@ -68,7 +111,7 @@ def choose(
     return Choice(executor="venv", reason=f"virtual environments, since {problem}", remedy=remedy)
 
 
-def choose_here(wanted: Wanted, bases: list[str], gpus: int) -> Choice:
+def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpus: int) -> Choice:
     """The choice for this machine."""
     engine, facts, problem = None, None, ""
     if wanted != "venv":
@@ -104,6 +147,21 @@ def cell_limits(limits: Limits, engine: EngineFacts) -> CellLimits:
 
 
 def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
+    """The chosen one; where the plan has environments of the host, beside theirs."""
+    pinned = _make_pinned(choice, limits, plan, root, cache)
+    hosts = [environment.id for environment in plan.environments if environment.spec.is_host]
+    if not hosts:
+        return pinned
+    from harness.executors.host import HostExecutor, WithHost
+
+    return WithHost(pinned, HostExecutor(cache, plan.threads), hosts)
+
+
+def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
+    if choice.bundle is not None and choice.namespaces is not None:
+        from harness.executors.bundle import BundleExecutor
+
+        return BundleExecutor(choice.bundle, choice.namespaces, root, cache, plan.threads)
     if choice.engine is None or choice.facts is None:
         from harness.executors.venv import VenvExecutor
 

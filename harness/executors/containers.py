@@ -12,32 +12,38 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import tarfile
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.executors import MOST_RESULT_BYTES, Answer, Task, read_result
+from harness.executors.cells import (
+    ENVIRONMENT,
+    KEEPER,
+    PYTHON,
+    VERB,
+    bring_back,
+    cell_places,
+    cell_variables,
+    signalled,
+)
 from harness.executors.docker.cell import Cell, CellDied, CellLimits, open_cell
 from harness.executors.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
 from harness.executors.docker.engine import Engine
 from harness.executors.images import RECIPE, base_identity, build_image, image_key
 from harness.executors.parcels import Refused, pack, relocate, unpack
 from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
-from harness.executors.venv import thread_variables
 from harness.inside import protocol
 from harness.logs import CappedLog
 from harness.plan import PlannedEnvironment
 from harness.process import Ended, birth, tail
 from harness.records import Confinement, EnvironmentRecord, Observation
 
-KEEPER, VERB = 10001, 10002  # user ids: docker/Dockerfile names them
-ENVIRONMENT = Path("/opt/environment")
-PYTHON = str(ENVIRONMENT / "bin" / "python")
 GIB = 1 << 30
 AWAY_S = 90.0  # how long the engine may be away
 TRIES = 3
@@ -117,12 +123,15 @@ class DockerExecutor:
     def folder(self, environment: EnvironmentRecord) -> Path:
         return ENVIRONMENT
 
-    def key(self, environment: PlannedEnvironment, pins: Path) -> str:
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        assert pins is not None
         return image_key(environment, pins, base_identity(self.engine, environment.spec.base_image))
 
-    def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        assert pins is not None
+        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins)
         try:
-            return prepared(environment, pins, self.name, lambda: self.key(environment, pins), self._make)
+            return prepared(environment, pins, self.name, key, make)
         except EngineGone as error:
             raise self._gone(error) from None
 
@@ -198,7 +207,8 @@ class DockerExecutor:
         return False
 
     def _attempt(self, task: Task) -> Answer:
-        places, outputs, shared = self._places(task)
+        places, outputs = cell_places(task, self.root)
+        shared = [f"out/{name}" for name, path in outputs.items() if path in task.reads]
         request = relocate(task.request, places)
         contents: list[tuple[str, Path | bytes]] = [
             ("in/inside", self.inside),
@@ -230,7 +240,7 @@ class DockerExecutor:
                     code, timed_out = cell.run(
                         [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"],
                         user=VERB,
-                        environment=self._variables(),
+                        environment=cell_variables("/in/inside", self.threads),
                         timeout_s=task.timeout_s,
                         output=log.write,
                     )
@@ -244,7 +254,7 @@ class DockerExecutor:
         if self._stopped.is_set():
             raise Interrupted()
         ended = Ended(
-            returncode=_returncode(code),
+            returncode=signalled(code),
             timed_out=timed_out,
             duration_s=duration_s,
             log=tail(task.log),
@@ -266,34 +276,6 @@ class DockerExecutor:
     def _memory_limit(self) -> str:
         return f"its memory limit of {self.limits.memory_bytes / GIB:.3g} GiB"
 
-    def _places(self, task: Task) -> tuple[dict[str, str], dict[str, Path], list[str]]:
-        """Where paths of the request lie in the cell; what is taken back, by its name there; what goes in open."""
-        places = {str(self.root): "/in/project"}
-        outputs: dict[str, Path] = {}
-        for number, path in enumerate(task.reads):
-            if not path.is_relative_to(self.root) or path.is_relative_to(self.root / "reports"):
-                places[str(path)] = f"/in/{number}/{path.name}"
-        for number, path in enumerate(task.writes):
-            outputs[f"w{number}"] = path
-            places[str(path)] = f"/out/w{number}"
-        shared = [f"out/{name}" for name, path in outputs.items() if path in task.reads]
-        return places, outputs, shared
-
-    def _variables(self) -> dict[str, str]:
-        return {
-            "PYTHONPATH": "/in/inside",
-            "HOME": "/out",
-            "TMPDIR": "/out",
-            "USER": "verb",
-            "LOGNAME": "verb",
-            "LANG": "C.UTF-8",
-            "PYTHONHASHSEED": "0",
-            "PYTHONNOUSERSITE": "1",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **thread_variables(self.threads),
-        }
-
     def _collect(
         self, cell: Cell, task: Task, outputs: dict[str, Path], code: int | None
     ) -> tuple[str, dict[str, Any] | None]:
@@ -309,7 +291,7 @@ class DockerExecutor:
         except tarfile.TarError as error:
             raise CellDied(f"its parcel has no end: {error}") from None
         for name, target in outputs.items():
-            _bring_back(places[name], target)
+            bring_back(places[name], target)
         if counts.get("memory"):
             return self._memory_limit(), None
         result = read_result(places["result.json"]) if code == 0 else None
@@ -326,25 +308,3 @@ class DockerExecutor:
             for container, named in self.engine.leftovers():
                 if named == self.owner:
                     self.engine.remove_container(container)
-
-
-def _returncode(code: int | None) -> int:
-    """An exit status as `subprocess` gives it: an engine says 128 + N of a process that died by signal N."""
-    if code is None:
-        return -signal.SIGKILL
-    return 128 - code if code - 128 in signal.valid_signals() else code
-
-
-def _bring_back(source: Path, target: Path) -> None:
-    """Move what was unpacked to its place; into a folder that is there, file by file."""
-    if not source.exists():
-        return
-    if source.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(source, target)
-        return
-    for path in sorted(source.rglob("*")):
-        if path.is_file():
-            place = target / path.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(path, place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
@@ -54,13 +54,17 @@ def environment_record(
     image: str = "",
 ) -> EnvironmentRecord:
     spec = environment.spec
+    torch, cuda, python = spec.torch, spec.cuda, spec.python
+    if spec.is_host and observed is not None:  # what is there was asked for
+        torch, cuda = observed.torch.partition("+")[0], observed.torch_cuda or "none"
+        python = ".".join(observed.python.split(".")[:2])
     return EnvironmentRecord(
         id=environment.id,
-        torch=spec.torch,
-        cuda=spec.cuda,
-        python=spec.python,
+        torch=torch,
+        cuda=cuda,
+        python=python,
         replica=spec.replica,
-        index=environment.index,
+        index=environment.index or "none: it was there",
         executor=executor,
         image=image,
         base_image=spec.base_image if image else "",
@@ -77,21 +81,24 @@ def environment_record(
 
 def prepared(
     environment: PlannedEnvironment,
-    pins: Path,
+    pins: Path | None,
     executor: str,
     key: Callable[[], str],
-    make: Callable[[PlannedEnvironment, Path, str], tuple[Observation, bool, str]],
+    make: Callable[[str], tuple[Observation, bool, str]],
+    *,
+    removed: Collection[str] = (),
 ) -> EnvironmentRecord:
     """The record of an environment that `make` makes, or finds: (what was observed inside, whether found, its image).
 
+    `key` gives the environment's key, and `make` takes it. `removed` are packages that are pinned and may be missing.
     A failure that the user can act on is a `broken` environment: the others go on.
     """
     started = time.monotonic()
     digest, observed, reused, image = "", None, False, ""
     try:
         digest = key()
-        observed, reused, image = make(environment, pins, digest)
-        problem = mismatch(environment, pins, observed)
+        observed, reused, image = make(digest)
+        problem = mismatch(environment, pins, observed, removed) if pins else ""
     except Unrecorded:
         raise
     except HarnessError as error:
@@ -120,7 +127,7 @@ def observation(answer: Answer, remedy: str) -> Observation:
     return Observation.model_validate(answer.result)
 
 
-def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation) -> str:
+def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, removed: Collection[str] = ()) -> str:
     """'' where the environment is what was asked for, else the first thing that is not."""
     spec = environment.spec
     if seen.torch.partition("+")[0] != spec.torch:
@@ -132,7 +139,7 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation) -> 
     wanted = {name: version.partition("+")[0] for name, version in load_pins(pins).items()}
     found = {normalise(name): wheel.version.partition("+")[0] for name, wheel in seen.wheels.items()}
     for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
+        if wanted.get(name) != found.get(name) and not (name in removed and name not in found):
             return f"{name}: pinned {wanted.get(name, 'nothing')}, found {found.get(name, 'nothing')} inside"
     return ""
 

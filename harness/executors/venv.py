@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from harness.errors import InfrastructureError, Interrupted
@@ -42,7 +44,8 @@ class VenvExecutor:
     def folder(self, environment: EnvironmentRecord) -> Path:
         return self._folder(environment.id, environment.key)
 
-    def key(self, environment: PlannedEnvironment, pins: Path) -> str:
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        assert pins is not None
         return protocol.digest(
             [
                 environment.id,
@@ -53,8 +56,10 @@ class VenvExecutor:
             ]
         )
 
-    def prepare(self, environment: PlannedEnvironment, pins: Path) -> EnvironmentRecord:
-        return prepared(environment, pins, self.name, lambda: self.key(environment, pins), self._make)
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        assert pins is not None
+        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins)
+        return prepared(environment, pins, self.name, key, make)
 
     def _make(self, environment: PlannedEnvironment, pins: Path, key: str) -> tuple[Observation, bool, str]:
         folder = self._folder(environment.id, key)
@@ -114,39 +119,49 @@ class VenvExecutor:
 
     def run(self, task: Task) -> Answer:
         python = self._pythons[task.environment]
-        shutil.rmtree(task.scratch, ignore_errors=True)
-        home = task.scratch / "home"
-        home.mkdir(parents=True)
-        asked, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
-        result.unlink(missing_ok=True)
-        protocol.write_json(str(asked), task.request)
-        ended = run_child(
-            [str(python), "-m", "inside", task.verb, str(asked), str(result)],
-            cwd=task.scratch,
-            log=task.log,
-            timeout_s=task.timeout_s,
-            environment={
-                "PYTHONPATH": str(self.inside),
-                "VIRTUAL_ENV": str(python.parent.parent),
-                "HOME": str(home),
-                "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
-                **({} if task.verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
-                **thread_variables(self.threads),
-            },
-        )
-        if self._stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
-            raise Interrupted()
-        value = None
-        if ended.returncode == 0 and not ended.timed_out:
-            value = read_result(result)
-        for path in (asked, result):
-            path.unlink(missing_ok=True)
-        shutil.rmtree(task.scratch, ignore_errors=True)
-        return Answer(result=value, ended=ended)
+        variables = {
+            "VIRTUAL_ENV": str(python.parent.parent),
+            **({} if task.verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
+        }
+        return run_process(task, python, self.inside, self.threads, self._stopped, variables)
 
     def stop(self) -> None:
         self._stopped.set()
         end_descendants()
+
+
+def run_process(
+    task: Task, python: Path, inside: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
+) -> Answer:
+    """A verb as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
+    shutil.rmtree(task.scratch, ignore_errors=True)
+    home = task.scratch / "home"
+    home.mkdir(parents=True)
+    asked, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
+    result.unlink(missing_ok=True)
+    protocol.write_json(str(asked), task.request)
+    ended = run_child(
+        [str(python), "-m", "inside", task.verb, str(asked), str(result)],
+        cwd=task.scratch,
+        log=task.log,
+        timeout_s=task.timeout_s,
+        environment={
+            "PYTHONPATH": str(inside),
+            "HOME": str(home),
+            "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            **thread_variables(threads),
+            **variables,
+        },
+    )
+    if stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
+        raise Interrupted()
+    value = None
+    if ended.returncode == 0 and not ended.timed_out:
+        value = read_result(result)
+    for path in (asked, result):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(task.scratch, ignore_errors=True)
+    return Answer(result=value, ended=ended)
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ import requests
 
 from harness.errors import InfrastructureError, Unrecorded
 from harness.executors import containers, read_result
+from harness.executors.cells import cell_places
 from harness.executors.containers import DockerExecutor, is_orphan, owner, sweep, unconfined
 from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames
 from harness.executors.docker.connection import EngineGone, EngineRefused, answering
@@ -154,18 +155,17 @@ def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:
 def test_places_of_a_request(tmp_path: Path) -> None:
     from harness.executors import Task
 
-    cells = executor(tmp_path, FakeEngine())
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"
     task = Task(
         environment="e", verb="v", request={}, scratch=tmp_path, log=tmp_path, timeout_s=1,
         reads=(root / "csrc" / "x.cu", stored, truth, out), writes=(truth, tmp_path / "arrays.npz"),
     )  # fmt: skip
-    places, outputs, shared = cells._places(task)
+    places, outputs = cell_places(task, root)
     assert places[str(root)] == "/in/project" and str(root / "csrc" / "x.cu") not in places
     assert places[str(stored)] == "/in/1/stored" and places[str(out)] == "/in/3/out"
     assert places[str(truth)] == "/out/w0" and places[str(tmp_path / "arrays.npz")] == "/out/w1"
-    assert outputs == {"w0": truth, "w1": tmp_path / "arrays.npz"} and shared == ["out/w0"]
+    assert outputs == {"w0": truth, "w1": tmp_path / "arrays.npz"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from harness.errors import InfrastructureError
 from harness.executors.choosing import Choice
 from harness.indexes import Probes, choose_indexes
 from harness.interpreters import Interpreter
-from harness.matrix import PYPI, load_matrix
+from harness.matrix import PYPI, Environment, load_matrix
 
 
 @pytest.fixture
@@ -34,6 +34,37 @@ def test_every_missing_piece_names_what_to_do(bare: None, root: Path) -> None:
     assert checks[f"index {PYPI}"].needed and not checks[f"index {PYPI}"].ok
     assert not checks["GPU"].needed
     assert all(check.remedy for check in checks.values() if not check.ok)
+
+
+def test_a_bundle_that_is_named_is_looked_at_instead(
+    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_BUNDLE", str(tmp_path))
+    checks = {check.name: check for check in doctor.examine(load_matrix(root / "matrix.yaml")[0], root)}
+    check = checks[f"bundle {tmp_path}"]
+    assert check.needed and not check.ok and "not an unpacked bundle" in check.found and "unpack.sh" in check.remedy
+    assert "C++ compiler" not in checks and f"index {PYPI}" not in checks, "the bundle brings them"
+    good = Choice(executor="bundle", reason="a bundle of today for sm_90")
+    monkeypatch.setattr(doctor, "choose_bundle", lambda folder: good)
+    checks = {check.name: check for check in doctor.examine(load_matrix(root / "matrix.yaml")[0], root)}
+    assert checks[f"bundle {tmp_path}"].ok
+
+
+def test_the_host_s_pytorch_is_looked_for_where_it_is_asked_for(
+    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    assert doctor.check_host(matrix) == []
+    beside = matrix.model_copy(update={"environments": [*matrix.environments, Environment(torch="host")]})
+
+    def nowhere(inside: Path) -> None:
+        raise InfrastructureError("torch: host: /usr/bin/python3 has no torch", "name one")
+
+    monkeypatch.setattr(doctor, "find_host_python", nowhere)
+    (check,) = doctor.check_host(beside)
+    assert check.needed and not check.ok and "has no torch" in check.found and check.remedy == "name one"
+    monkeypatch.setattr(doctor, "find_host_python", lambda inside: "/usr/bin/python3 (3.12, PyTorch 2.11.0)")
+    assert doctor.check_host(beside)[0].ok
 
 
 def test_a_python_without_headers_is_not_enough(bare: None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,506 @@
+"""Executor `bundle` with a real image's files, unpacked as a bundle is: whole runs, and cells that run any code.
+
+Each is done as root, and as a user without rights where this machine lets one have namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.bundling.manifest import BundledEnvironment, BundleManifest, Proof, load_bundle
+from harness.errors import InfrastructureError
+from harness.executors import Task
+from harness.executors.bundle import BundleExecutor
+from harness.executors.cells import VERB
+from harness.executors.containers import DockerExecutor
+from harness.executors.docker.cell import CellLimits
+from harness.executors.docker.engine import Engine
+from harness.executors.namespaces import ENTER, probe_namespaces
+from harness.inside import protocol
+from harness.matrix import PYPI
+from harness.storage import Run
+from tests.conftest import ROOT
+from tests.container.conftest import INSIDE
+from tests.container.project import DOCKER
+from tests.environments.test_run import SHIPPED, command, head, make_project
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
+
+ID = "torch2.5.0-pypi-py311"
+NOBODY = 65534
+SLEEP_S = "86353"  # what cells leave asleep
+
+
+@pytest.fixture(scope="module")
+def unpacked(engine: Engine, image: str) -> Iterator[Path]:
+    """The files of the image of 2.5.0 as an unpacked bundle, nothing taken out; its proof is the container's."""
+    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
+    folder.chmod(0o755)
+    try:
+        with engine.client(timeout_s=600) as client:
+            container = client.containers.create(image, "true")
+            try:
+                (folder / "root").mkdir()
+                tar = subprocess.Popen(["tar", "-x", "-C", str(folder / "root")], stdin=subprocess.PIPE)
+                assert tar.stdin is not None
+                for block in container.export():
+                    tar.stdin.write(block)
+                tar.stdin.close()
+                assert tar.wait() == 0
+            finally:
+                container.remove()
+        (folder / "environments").mkdir()
+        (folder / "root" / "opt" / "environment").rename(folder / "environments" / ID)
+        (folder / "root" / "opt" / "environment").mkdir()
+        _describe(folder, _proof(engine, image, folder / "proof"))
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _proof(engine: Engine, image: str, folder: Path) -> dict[str, Any]:
+    """What `prove` gives in a container of the image."""
+    limits = CellLimits(memory_bytes=4 << 30, processes=1024, output_bytes=1 << 30, output_files=65536)
+    executor = DockerExecutor(engine, ROOT, folder, 2, limits=limits)
+    executor._images[ID] = image
+    task = Task(environment=ID, verb="prove", request={}, scratch=folder / "scratch", log=folder / "log", timeout_s=300)
+    answer = executor.run(task)
+    assert answer.result is not None, answer.ended
+    shutil.rmtree(folder)
+    return answer.result
+
+
+def _describe(folder: Path, proof: dict[str, Any]) -> None:
+    entry = BundledEnvironment(
+        torch="2.5.0+cu124", cuda="12.4", python="3.11", index=PYPI, key="0" * 64, image="sha256:0", base_image="base",
+        pins_sha256=protocol.sha256_file(str(ROOT / "docker" / "pins" / f"{ID}.txt")), removed={}, blanked={},
+        proof=Proof(**{name: proof[name] for name in ("digests", "unsupported", "libraries", "machine")}),
+    )  # fmt: skip
+    manifest = BundleManifest(
+        created_utc="2026-01-02T03:04:05Z", machine="x86_64", architecture="90", least_driver="525.60.13", removed={},
+        packages={}, parts=[], archives={}, environments={ID: entry},
+    )  # fmt: skip
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    digest = protocol.sha256_file(str(folder / "manifest.json"))
+    (folder / "complete.json").write_text(json.dumps({"manifest_sha256": digest, "environments": [ID]}))
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file and folder to its change time and mode: writing, creating and removing change one of them."""
+    found = {}
+    for place, _, names in os.walk(folder):
+        for path in [place, *(os.path.join(place, name) for name in names)]:
+            status = os.lstat(path)
+            found[path] = (status.st_ctime_ns, status.st_mode)
+    return found
+
+
+# -- whole runs -----------------------------------------------------------------------------------------------
+
+
+def bundle_run(
+    project: Path, bundle: Path, *arguments: str, user: int | None = None, cache: Path
+) -> tuple[int, str, Run]:
+    options: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    done = subprocess.run(
+        command(project, "matrix", f"--bundle={bundle}", *arguments), cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "KERNEL_MATRIX_CACHE": str(cache), "HOME": str(cache), "PYTHONDONTWRITEBYTECODE": "1"},
+        **options,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr, Run((project / "reports" / "latest").resolve())
+
+
+def outputs(run: Run) -> dict[tuple[str, str], list[str]]:
+    """Recipe and target to the digests of its outputs, of every validation."""
+    return {
+        (recipe.recipe, target.target): target.output_sha256
+        for validation in run.validations() for recipe in validation.recipes for target in recipe.targets
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def as_root(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """(the project, its run) in the bundle, as root."""
+    folder = tmp_path_factory.mktemp("bundle")
+    project = make_project(folder / "project", head("2.5.0") + SHIPPED)
+    before = snapshot(unpacked)
+    code, printed, run = bundle_run(project, unpacked, cache=folder / "cache")
+    assert code == 0, printed
+    assert "executor: a bundle of 2026-01-02 for sm_90; cells as another user" in printed
+    assert snapshot(unpacked) == before, "the bundle was written to"
+    return project, run
+
+
+def test_a_matrix_runs_in_an_unpacked_bundle(as_root: tuple[Path, Run], unpacked: Path) -> None:
+    run = as_root[1]
+    (environment,) = run.environments()
+    assert environment.status == "ok" and environment.executor == "bundle" and environment.id == ID
+    assert {record.status for record in [*run.builds(), *run.validations(), *run.launches()]} == {"ok"}
+    assert run.load().bundle["manifest"] == load_bundle(unpacked).manifest_sha256
+    seen = environment.observed and environment.observed.confinement
+    assert seen and (seen.user_id, seen.no_new_privileges, int(seen.capabilities, 16)) == (VERB, True, 0)
+    assert seen.networks == ["lo"] and not seen.root_writable
+
+
+def test_its_outputs_are_the_container_s_bit_for_bit(as_root: tuple[Path, Run], tmp_path: Path, image: str) -> None:
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    done = subprocess.run(command(project, "matrix", *DOCKER, "--launches=1"), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    theirs = outputs(Run((project / "reports" / "latest").resolve()))
+    assert outputs(as_root[1]) == theirs and len(theirs) == 3 * 4
+
+
+def test_nothing_is_left_mounted_or_running(as_root: tuple[Path, Run], unpacked: Path) -> None:
+    assert not mounted(str(unpacked)) and not mounted(str(as_root[0]))
+
+
+def test_without_root_it_runs_the_same(unpacked: Path, as_root: tuple[Path, Run]) -> None:
+    able = subprocess.run(
+        [sys.executable, "-c", "import harness.runner"], cwd=ROOT, capture_output=True, text=True,
+        user=NOBODY, group=NOBODY, extra_groups=[],
+    ) if _reads(Path(sys.executable)) else None  # fmt: skip
+    if able is None or able.returncode:
+        pytest.skip("another user cannot run this Python, or read this checkout")
+    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-"))
+    try:
+        project = make_project(folder / "project", head("2.5.0") + SHIPPED)
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        code, printed, run = bundle_run(project, unpacked, user=NOBODY, cache=folder / "cache")
+        if "grants no root of its own" in printed:
+            pytest.skip(f"this machine refuses user namespaces: {printed[-300:]}")
+        assert code == 0 and "cells in a user namespace" in printed, printed
+        assert outputs(run) == outputs(as_root[1])
+        assert not mounted(str(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_what_the_bundle_lacks_is_said_before_anything_runs(unpacked: Path, tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project", head("2.1.0", "2.5.0") + SHIPPED)
+    code, printed, _ = bundle_run(project, unpacked, cache=tmp_path / "cache")
+    assert code == 64 and "has no torch2.1.0-cu121-py311; it has torch2.5.0" in printed
+    assert not (project / "reports" / "runs").exists()
+
+
+def test_other_bits_are_broken_with_their_name(unpacked: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "bundle"
+    copy.mkdir()
+    for name in ("root", "environments"):
+        (copy / name).symlink_to(unpacked / name)
+    manifest = json.loads((unpacked / "manifest.json").read_text())
+    manifest["environments"][ID]["proof"]["digests"]["cpu/math/fp32"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    digest = protocol.sha256_file(str(copy / "manifest.json"))
+    (copy / "complete.json").write_text(json.dumps({"manifest_sha256": digest, "environments": [ID]}))
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    code, printed, run = bundle_run(project, copy, "--launches=1", cache=tmp_path / "cache")
+    assert code == 30, printed
+    (environment,) = run.environments()
+    assert environment.status == "broken" and "cpu/math/fp32: not the bits of before packing" in environment.message
+
+
+# -- cells ----------------------------------------------------------------------------------------------------
+
+
+def _reads(path: Path) -> bool:
+    """Whether any user reaches a file by its path."""
+    real = path.resolve()
+    return all(part.stat().st_mode & stat.S_IXOTH for part in real.parents) and bool(real.stat().st_mode & 4)
+
+
+def forked(function: Callable[[], Any], user: int | None) -> Any:
+    """What a function gives in a child process, as another user; InfrastructureError as it was raised there."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        try:
+            if user is not None:
+                os.setgroups([])
+                os.setresgid(user, user, user)
+                os.setresuid(user, user, user)
+            answer = {"value": function()}
+        except InfrastructureError as error:
+            answer = {"infrastructure": error.message}
+        except BaseException as error:
+            answer = {"error": repr(error)}
+        with open(theirs, "w") as file:
+            json.dump(answer, file)
+        os._exit(0)
+    os.close(theirs)
+    with open(ours) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    said = json.loads(text)
+    if "infrastructure" in said:
+        raise InfrastructureError(said["infrastructure"])
+    assert "error" not in said, said
+    return said["value"]
+
+
+class Cells:
+    """Runs code in cells of the bundle, through the executor: what a verb may do, this may."""
+
+    def __init__(self, unpacked: Path, folder: Path, user: int | None) -> None:
+        self.folder, self.user = folder, user
+        self.bundle = load_bundle(unpacked)
+        staged = folder / "fake"
+        (staged / "inside").mkdir(parents=True)
+        (staged / "inside" / "__init__.py").write_text("")
+        (staged / "inside" / "__main__.py").write_text(INSIDE)
+        self.staged = staged
+        if user is not None:
+            for path in [folder, *folder.rglob("*")]:
+                os.chown(path, user, user)
+        self.namespaces = forked(lambda: vars(probe_namespaces(self.bundle)), user)
+
+    def run(self, code: str, timeout_s: float = 60, **options: Any) -> dict[str, Any]:
+        """How the verb ended, and what it put into `result`."""
+        from harness.executors.namespaces import Namespaces
+
+        def here() -> dict[str, Any]:
+            granted = Namespaces(rootless=self.namespaces["rootless"], granted=tuple(self.namespaces["granted"]))
+            executor = BundleExecutor(self.bundle, granted, self.folder / "project", self.folder / "cache", 2)
+            executor.inside = self.staged
+            name = uuid.uuid4().hex
+            task = Task(
+                environment=ID, verb="code", request={"code": textwrap.dedent(code), **options.pop("request", {})},
+                scratch=self.folder / "scratch" / name, log=self.folder / "logs" / f"{name}.log", timeout_s=timeout_s,
+                **options,
+            )  # fmt: skip
+            answer = executor.run(task)
+            ended = answer.ended
+            return {"result": answer.result, "code": ended.returncode, "timed_out": ended.timed_out, "log": ended.log}
+
+        return forked(here, self.user)
+
+    def result(self, code: str, **options: Any) -> dict[str, Any]:
+        answer = self.run(code, **options)
+        assert answer["result"] is not None, answer
+        return answer["result"]
+
+
+@pytest.fixture(scope="module", params=["root", "nobody"])
+def cells(request: pytest.FixtureRequest, unpacked: Path) -> Iterator[Cells]:
+    if request.param == "nobody" and not _reads(ENTER):
+        pytest.skip(f"another user cannot read {ENTER}")
+    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-cells-"))
+    try:
+        yield Cells(unpacked, folder, NOBODY if request.param == "nobody" else None)
+    except InfrastructureError as error:
+        pytest.skip(f"this machine refuses {request.param} a root of its own: {error.message}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+ATTEMPTS = """
+def attempt(name, call):
+    try:
+        result[name] = repr(call())
+    except BaseException as error:
+        result[name] = type(error).__name__
+import ctypes, os, socket, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+"""
+
+
+def test_a_cell_is_another_user_s_with_no_rights(cells: Cells) -> None:
+    result = cells.result("""
+        import getpass, os
+        status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines() if ":" in line)
+        result.update(uid=os.getuid(), gid=os.getgid(), groups=os.getgroups(), name=getpass.getuser(), cwd=os.getcwd(),
+                      caps=int(status["CapEff"], 16), inherited=int(status["CapInh"], 16),
+                      privileges=status["NoNewPrivs"].strip(), node=os.uname().nodename, names=sorted(os.environ))
+    """)
+    assert (result["uid"], result["gid"], result["name"]) == (VERB, VERB, "verb")
+    assert set(result["groups"]) <= {VERB, NOBODY} and result["cwd"] == "/out"
+    assert (result["caps"], result["inherited"], result["privileges"]) == (0, 0, "1")
+    assert result["node"] == "cell" and "SSH_CONNECTION" not in result["names"] and "PWD" not in result["names"]
+
+
+def test_it_writes_to_its_own_folder_and_nowhere_else(cells: Cells, unpacked: Path) -> None:
+    before = snapshot(unpacked)
+    places = ["/x", "/usr/x", "/etc/passwd", "/opt/environment/x", "/opt/environment/bin/python", "/in/x",
+              "/in/request.json", "/in/inside/inside/__init__.py", "/dev/x", "/sys/x", "/proc/sys/kernel/hostname",
+              "/proc/sysrq-trigger", "/var/x", "/root/x", "/home/x"]  # fmt: skip
+    result = cells.result(
+        ATTEMPTS
+        + f"""
+for place in {places!r}:
+    attempt(place, lambda: open(place, "a").write("x"))
+for place in ("/out/x", "/tmp/x", "/dev/shm/x", "/dev/null"):
+    attempt(place, lambda: open(place, "a").write("x"))
+open("/out/program", "w").write("#!/bin/sh\\n")
+os.chmod("/out/program", 0o755)
+attempt("runs", lambda: subprocess.run(["/out/program"]))
+"""
+    )
+    assert {name: said for name, said in result.items() if said == "1"}.keys() == {
+        "/out/x", "/tmp/x", "/dev/shm/x", "/dev/null"}  # fmt: skip
+    assert result["runs"] == "PermissionError"
+    assert snapshot(unpacked) == before
+
+
+def test_one_that_compiles_may_run_what_it_wrote(cells: Cells) -> None:
+    code = """
+        import os, subprocess
+        open("/out/program", "w").write("#!/bin/sh\\nexit 7\\n")
+        os.chmod("/out/program", 0o755)
+        result["code"] = subprocess.run(["/out/program"]).returncode
+    """
+    assert cells.result(code, compiles=True)["code"] == 7
+
+
+def test_it_sees_no_file_no_process_and_no_network_of_the_machine(cells: Cells, unpacked: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        name = f"\0kernel-matrix-{os.getpid()}"
+        abstract.bind(name)
+        abstract.listen()
+        port = server.getsockname()[1]
+        result = cells.result(
+            ATTEMPTS
+            + f"""
+for place in {[str(ROOT), str(ROOT / "matrix.yaml"), str(Path.home() / ".cache"), str(cells.folder), str(unpacked)]!r}:
+    attempt(place, lambda: os.stat(place))
+attempt("hostname", lambda: open("/etc/hostname").read())
+attempt("tcp", lambda: socket.create_connection(("127.0.0.1", {port}), 2))
+attempt("abstract", lambda: socket.socket(socket.AF_UNIX).connect({name!r}))
+attempt("outside", lambda: socket.create_connection(("1.1.1.1", 53), 2))
+attempt("first", lambda: os.listdir("/proc/1/root"))
+result["processes"] = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+result["interfaces"] = os.listdir("/sys/class/net")
+"""
+        )
+    processes, interfaces = result.pop("processes"), result.pop("interfaces")
+    assert len(processes) <= 3 and interfaces == ["lo"]
+    hostname = result.pop("hostname")
+    assert socket.gethostname() not in hostname
+    assert set(result.values()) <= {"FileNotFoundError", "ConnectionRefusedError", "OSError", "PermissionError"}, result
+
+
+def test_it_gains_nothing_by_namespaces_of_its_own(cells: Cells, unpacked: Path) -> None:
+    before = snapshot(unpacked)
+    result = cells.result(
+        ATTEMPTS
+        + """
+def call(function, *arguments):
+    if function(*arguments):
+        raise OSError(ctypes.get_errno(), "refused")
+attempt("mount", lambda: call(libc.mount, b"tmpfs", b"/tmp", b"tmpfs", 0, None))
+attempt("umount", lambda: call(libc.umount2, b"/opt/environment", 2))
+attempt("setuid", lambda: os.setuid(0))
+attempt("mknod", lambda: os.mknod("/out/disk", 0o60666, os.makedev(8, 0)))
+libc.unshare(0x10000000 | 0x00020000)  # a user and a mount namespace, where the machine allows one
+attempt("remount /", lambda: call(libc.mount, None, b"/", None, 32 | 4096, None))
+attempt("remount /usr", lambda: call(libc.mount, None, b"/usr", None, 32 | 4096, None))
+attempt("umount again", lambda: call(libc.umount2, b"/opt/environment", 2))
+attempt("write", lambda: open("/usr/x", "w"))
+"""
+    )
+    assert set(result.values()) <= {"PermissionError", "OSError"}, result
+    assert snapshot(unpacked) == before
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("import os; os.abort()", -6), ("import os; os.kill(os.getpid(), 11)", -11), ("import os; os._exit(3)", 3)],
+)
+def test_how_it_ended_is_told(cells: Cells, code: str, status: int) -> None:
+    answer = cells.run(code)
+    assert answer["code"] == status and answer["result"] is None
+
+
+def asleep() -> list[int]:
+    return [p.pid for p in psutil.process_iter() if SLEEP_S in " ".join(_words(p))]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def mounted(path: str) -> list[str]:
+    """Processes whose mount table names a path."""
+    found = []
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            if path in table.read_text():
+                found.append(table.parent.name)
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+DAEMON = f"""
+import subprocess, time
+subprocess.Popen(["setsid", "sleep", "{SLEEP_S}"], start_new_session=True)
+time.sleep({{}})
+"""
+
+
+def test_at_its_time_limit_all_of_it_ends(cells: Cells) -> None:
+    answer = cells.run(DAEMON.format(600), timeout_s=2)
+    assert answer["timed_out"] and answer["result"] is None
+    assert not asleep() and not mounted(str(cells.folder))
+
+
+def test_what_a_verb_leaves_behind_ends_with_it(cells: Cells) -> None:
+    assert cells.result(DAEMON.format(0.1)) == {}
+    assert not asleep()
+
+
+def test_a_killed_harness_leaves_no_process_and_no_mount(cells: Cells) -> None:
+    child = os.fork()
+    if not child:
+        cells.run(DAEMON.format(600), timeout_s=600)
+        os._exit(0)
+    try:
+        deadline = time.monotonic() + 30
+        while not asleep() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert asleep() and mounted(str(cells.folder))
+        harness = psutil.Process(child).children()  # `forked` runs it in a child of its own
+        for process in [*harness, psutil.Process(child)]:
+            process.send_signal(signal.SIGKILL)
+    finally:
+        os.waitpid(child, 0)
+    deadline = time.monotonic() + 10
+    while (asleep() or mounted(str(cells.folder))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not asleep() and not mounted(str(cells.folder))
+
+
+def test_links_among_what_it_leaves_are_no_way_to_the_machine_s_files(cells: Cells, tmp_path: Path) -> None:
+    secret, target = cells.folder / "secret", cells.folder / "target"
+    secret.write_text("{}")
+    answer = cells.run(f"""
+        import os
+        os.mkdir("/out/w0")
+        os.symlink({str(secret)!r}, "/out/w0/file")
+        os.symlink("/etc", "/out/w0/folder")
+        open("/out/w0/plain", "w").write("plain")
+        os.symlink({str(secret)!r}, "/out/result.json")
+        os._exit(0)
+    """, writes=(target,))  # fmt: skip
+    assert answer["result"] is None, "a result that is a link is none"
+    assert {path.name: path.read_text() for path in target.iterdir()} == {"file": "", "folder": "", "plain": "plain"}
