@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from harness.records import BuildRecord, EnvironmentRecord, Fallback
 from reports.evidence import Evidence
+from reports.gpus import gpu_confounders
 
 ABSENT = "\N{EM DASH}"
 DIFF_LINES = 120
@@ -199,6 +200,7 @@ def confounders(evidence: Evidence) -> list[Confounder]:
     found = [Confounder(subject=", ".join(names), statement=text) for text, names in fallbacks.items()]
     if busy := busy_text(evidence):
         found.append(Confounder(subject="load", statement=busy))
+    found += [Confounder(subject=subject, statement=statement) for subject, statement in gpu_confounders(evidence)]
     base = evidence.environments.get(run.baseline)
     for name in run.environments:
         this = evidence.environments.get(name)

@@ -16,7 +16,8 @@ from reports.compare import KERNEL
 from reports.differences import differing
 from reports.evidence import Evidence
 from reports.factors import DIFFERS, SAME, build_inputs, machine_code, operator_names, operators_seen
-from reports.model import Comparison, Finding
+from reports.gpus import CLOCK_MOVED
+from reports.model import Comparison, Finding, Latency
 from reports.model import Evidence as Seen
 
 LATENCY = "latency"
@@ -27,18 +28,26 @@ FEWEST_OTHERS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """All rows with times of one environment and device, counted by latency verdict."""
+    """All rows with times of one environment, device and mode (cold or hot), counted by latency verdict."""
 
     rows: int
     verdicts: Counter[str]
     median_ratio: float
 
 
-def neighbourhoods(rows: Sequence[Comparison]) -> dict[tuple[str, str], Neighbours]:
-    grouped: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+def leading(row: Comparison) -> tuple[str, Latency]:
+    """The mode that was called a change: cold, which holds whatever a call costs, before hot."""
+    if row.hot is not None and row.latency.verdict not in CALLED and row.hot.verdict in CALLED:
+        return model.HOT, row.hot
+    return model.COLD, row.latency
+
+
+def neighbourhoods(rows: Sequence[Comparison]) -> dict[tuple[str, str, str], Neighbours]:
+    grouped: dict[tuple[str, str, str], list[tuple[str, float]]] = defaultdict(list)
     for row in rows:
-        if row.latency.ratio is not None:
-            grouped[row.environment, row.device].append((row.latency.verdict, row.latency.ratio))
+        for mode, timed in zip((model.COLD, model.HOT), row.timed, strict=False):
+            if timed.ratio is not None:
+                grouped[row.environment, row.device, mode].append((timed.verdict, timed.ratio))
     return {
         key: Neighbours(
             rows=len(found), verdicts=Counter(verdict for verdict, _ in found),
@@ -49,16 +58,16 @@ def neighbourhoods(rows: Sequence[Comparison]) -> dict[tuple[str, str], Neighbou
 
 
 def latency_findings(
-    evidence: Evidence, row: Comparison, neighbours: dict[tuple[str, str], Neighbours]
+    evidence: Evidence, row: Comparison, neighbours: dict[tuple[str, str, str], Neighbours]
 ) -> list[Finding]:
     """Only for rows that were called: an undecided row has its reason, and no cause."""
-    if row.alone or row.latency.verdict not in CALLED:
+    mode, latency = leading(row)
+    if row.alone or latency.verdict not in CALLED:
         return []
-    latency = row.latency
-    seen = [Seen(text=latency.why, record=latency.this.record)]
+    seen = [Seen(text=latency.why, record=latency.this.record), *_on_gpu(row)]
     command = f"{row.command} --fresh"
     word = "slower" if latency.verdict == model.REGRESSED else "faster"
-    around = neighbours[row.environment, row.device]
+    around = neighbours[row.environment, row.device, mode]
     others, same_way = around.rows - 1, around.verdicts[latency.verdict] - 1
     if others:
         text = f"{same_way} of {others} other targets of this environment are {word} too " \
@@ -99,6 +108,34 @@ def latency_findings(
         model.UNDECIDED, model.UNDECIDED, f"The kernel is {word}; whether its machine code moved is not recorded.",
         seen, rules_out, command,
     )]
+
+
+def _on_gpu(row: Comparison) -> list[Seen]:
+    """What the other mode, the clock and the host's side say: each points at another part of a call."""
+    if row.hot is None:
+        return []
+    cold, hot, found = row.latency, row.hot, []
+    if cold.ratio is not None and hot.ratio is not None:
+        text = f"cold {cold.ratio:.3f}, hot {hot.ratio:.3f}: "
+        if hot.verdict == cold.verdict:
+            text += "the device's own work moved, since replays of a graph hold neither launch gaps nor cache misses"
+        elif hot.verdict == model.PASS:
+            text += "replays did not move, so it is not the arithmetic: memory traffic from a cold cache, or what " \
+                    "stands around the launch"
+        elif cold.verdict == model.PASS:
+            text += "only replays moved: with a cold cache something else hides it"
+        else:
+            text += f"{hot.verdict.replace('_', ' ')} in replays of a graph, {cold.verdict.replace('_', ' ')} cold"
+        found.append(Seen(text=text))
+    one, two = cold.baseline.gpu, cold.this.gpu
+    if one is None or two is None:
+        return found
+    if one.sm_mhz and two.sm_mhz and abs(two.sm_mhz / one.sm_mhz - 1) > CLOCK_MOVED:
+        found.append(Seen(text=f"SM clock while sampled: {one.sm_mhz:.0f} MHz in the baseline, {two.sm_mhz:.0f} here"))
+    if one.enqueue_us and two.enqueue_us:
+        found.append(Seen(text=f"the host enqueues a call in {one.enqueue_us:.3g} \N{MICRO SIGN}s in the baseline, "
+                               f"{two.enqueue_us:.3g} \N{MICRO SIGN}s here"))
+    return found
 
 
 def _reference(

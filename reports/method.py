@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from reports.formats import percent
+from reports.formats import card_text, ceiling_text, percent
+from reports.gpus import gpu_launches
 from reports.report import Report
 from reports.statistics import POWER
 
@@ -50,6 +51,31 @@ def confinement_items(report: Report) -> list[tuple[str, str]]:
     return [("Kernels ran as", f"{what} (observed inside {', '.join(names)})") for what, names in said.items()]
 
 
+def gpu_items(report: Report) -> list[tuple[str, str]]:
+    if not report.cards:
+        return []
+    found = [("GPU", f"{card_text(card)}, {card.uuid}") for card in report.cards]
+    found += [("Ceilings", f"{ceiling_text(card)} (measured in this run"
+               + (f" by {card.ceiling.environment})" if card.ceiling else ")")) for card in report.cards]
+    busy = report.measuring
+    found.append(("GPU measured", "not recorded" if busy is None else (
+        f"{percent(busy.share)} of the {busy.span_s:.0f} s between the first launch's start and the last one's end: "
+        f"{busy.sampling_s:.0f} s of {busy.launches_s:.0f} s in {busy.launches} launches")))
+    watched = [launch.gpu for launch in gpu_launches(report.evidence) if launch.gpu is not None]
+    return [
+        *found,
+        ("GPU around launches", f"power at most {_range((w.power_w for w in watched), '{:.0f}')} W, temperature at most "
+                                f"{_range((w.temperature_c for w in watched), '{:.0f}')} \N{DEGREE SIGN}C, SM clock "
+                                f"{_range((w.sm_mhz for w in watched), '{:.0f}')} MHz, memory clock "
+                                f"{_range((w.memory_mhz for w in watched), '{:.0f}')} MHz"),
+        ("Cold", "single calls between device events; the GPU's L2 is written over before each"),
+        ("Hot", "replays of a CUDA graph that holds many calls back to back: no launch gaps, inputs may be in the cache"),
+        ("Host's time to enqueue", "of one call, on the processor; it is part of neither cold nor hot"),
+        ("Shares of ceilings", "operations and least bytes of the workload over its time, by what the large product of "
+                               "its dtype and the large copy reached on that GPU in this run"),
+    ]
+
+
 def method_items(report: Report) -> list[tuple[str, str]]:
     evidence = report.evidence
     run = evidence.run
@@ -63,7 +89,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
     overheads = [launch.overhead_s for launch in launches if launch.overhead_s is not None]
     costs = [cost for record in evidence.validations.values() for recipe in record.recipes
              for cost in recipe.rounding_cost]
-    tested = sum(row.latency.p_value is not None for row in report.rows)
+    tested = sum(timed.p_value is not None for row in report.rows for timed in row.timed)
     blocks = "interleaved in blocks" if run.mode == "matrix" else "one environment timed alone: not comparable"
     return [
         ("Command", shlex.join(run.command)),
@@ -72,6 +98,8 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         *confinement_items(report),
         *([("Fallbacks", "; ".join(f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}"
                                    for item in run.fallbacks))] if run.fallbacks else []),
+        *((f"Bundle: {name}", value) for name, value in run.bundle.items()),
+        *gpu_items(report),
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
         ("Launches", f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
                      f"{run.order_seed}; {len(launches)} recorded"),

@@ -15,17 +15,21 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from harness.records import WorkloadInfo
 from reports import formats, model
+from reports.control import share_text
 from reports.factors import crossing
+from reports.gpus import Ran
 from reports.method import method_items
 from reports.model import Comparison, Correctness, Latency
-from reports.report import Report, correctness_moved, latency_moved, significance
+from reports.report import Measured, Report, correctness_moved, latency_moved, leading_time, significance
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A table of more rows than this has only its first in the HTML: opening must not wait for what nobody scrolled to.
@@ -91,17 +95,35 @@ def _recipe(side: model.CorrectnessSide, name: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def times(latency: Latency) -> list[tuple[str, str, str]]:
-    sides = (latency.baseline, latency.this)
-    rows: list[tuple[str, Callable[[model.LatencySide], str]]] = [
-        ("Status", lambda s: formats.words(s.status) + (f": {s.message}" if s.message else "")),
-        ("Median of launch medians", lambda s: formats.time_text(s.median_us) + (
-            " (of a wrong output)" if s.wrong_output and s.median_us else "")),
-        ("Launch medians, by block", lambda s: ", ".join(formats.time_text(value) for value in s.medians_us) or "none"),
-        ("Launches that failed; samples in all", lambda s: f"{s.failed_launches}; {s.samples}"),
-        ("Records", lambda s: s.record or formats.ABSENT),
-    ]
-    return [(label, value(sides[0]), value(sides[1])) for label, value in rows]
+Sided = list[tuple[str, Callable[[model.LatencySide], str]]]
+TIMES: Sided = [
+    ("Status", lambda s: formats.words(s.status) + (f": {s.message}" if s.message else "")),
+    ("Median of launch medians", lambda s: formats.time_text(s.median_us) if s.median_us is None else (
+        formats.interval_text(s) + (" (of a wrong output)" if s.wrong_output else ""))),
+    ("Launch medians, by block", lambda s: ", ".join(formats.time_text(value) for value in s.medians_us) or "none"),
+    ("Rates", lambda s: formats.rates_text(s.rates) if s.median_us else formats.ABSENT),
+    ("Launches without these times; samples in all", lambda s: f"{s.failed_launches}; {s.samples}"),
+]
+ON_GPU: Sided = [
+    ("Host's time to enqueue a call", lambda s: formats.time_text(s.gpu.enqueue_us if s.gpu else None)),
+    ("SM clock while sampled", lambda s: f"{s.gpu.sm_mhz:.0f} MHz" if s.gpu and s.gpu.sm_mhz else "not recorded"),
+    ("Samples left out for held-back clocks", lambda s: (
+        f"{s.gpu.throttled_samples} in {s.gpu.throttled_launches} launches" if s.gpu else formats.ABSENT)),
+]
+
+
+def times(row: Comparison) -> list[tuple[str, str, str]]:
+    """Label, baseline, here: cold, then hot, then what belongs to both."""
+    found = []
+    for mode, timed in modes(row):
+        found += [(f"{mode.capitalize()}: {label}" if row.hot else label, value(timed.baseline), value(timed.this))
+                  for label, value in TIMES]
+    both: Sided = [*(ON_GPU if row.hot else []), ("Records", lambda s: s.record or formats.ABSENT)]
+    return found + [(label, value(row.latency.baseline), value(row.latency.this)) for label, value in both]
+
+
+def modes(row: Comparison) -> list[tuple[str, Latency]]:
+    return list(zip((model.COLD, model.HOT), row.timed, strict=False))
 
 
 @lru_cache(maxsize=1)
@@ -114,11 +136,13 @@ def environment() -> jinja2.Environment:
         "words": formats.words, "time": formats.time_text, "rate": formats.rate_text, "number": formats.number,
         "flops": formats.flop_rate,
         "rate_interval": formats.rate_interval, "percent": formats.percent, "change": formats.change_text,
-        "forest": formats.forest, "tail": _tail,
+        "forest": formats.forest, "tail": _tail, "interval": formats.interval_text, "card": formats.card_text,
+        "ceilings": formats.ceiling_text, "short": formats.short,
     }
     jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
                       "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
-                      "wrong_tag": formats.wrong_tag}
+                      "wrong_tag": formats.wrong_tag, "modes": modes, "share_cell": formats.share_cell,
+                      "leading": leading_time, "share_text": share_text}
     return jinja
 
 
@@ -139,34 +163,40 @@ def correctness_keys(row: Comparison) -> list[Any]:
 
 
 def latency_keys(row: Comparison) -> list[Any]:
-    timed = row.latency
+    timed = leading_time(row)[1]
     return [row.target, row.workload, row.device, row.environment, _rank(timed.verdict), timed.ratio, timed.spread,
-            timed.this.median_us, timed.this.tflops, len(timed.this.medians_us), timed.smallest_effect]
+            timed.this.median_us, timed.this.rates.tflops, len(timed.this.medians_us), timed.smallest_effect]
+
+
+def _verdict(row: Comparison, table: str) -> str:
+    return row.correctness.verdict if table == "correctness" else leading_time(row)[1].verdict
 
 
 def tables(report: Report) -> dict[str, dict[str, Any]]:
     """Per table: the first rows as HTML, the index of all with the HTML of the others, and what opens below those."""
     macros: Any = environment().get_template("rows.html.j2").module
     rows = sorted(report.rows, key=significance)
-    many = len({row.environment for row in rows}) > 1
-    reach = formats.forest_reach([row.latency for row in rows])
+    reach = formats.forest_reach([timed for row in rows for timed in row.timed])
+    hidden = {column for column, values in (
+        ("Environment", {row.environment for row in rows}), ("Device", {row.device for row in rows})
+    ) if len(values) <= 1}
     shapes = {
         "correctness": (CORRECTNESS_COLUMNS, macros.correctness_row, macros.correctness_detail, correctness_keys, ()),
         "latency": (LATENCY_COLUMNS, macros.latency_row, macros.latency_detail, latency_keys, (reach,)),
     }
     found = {}
     for name, (columns, render, detail, keys, extra) in shapes.items():
-        ordered = sorted(rows, key=lambda row: _rank(getattr(row, name).verdict))
-        shown = [column for column in columns if many or column != "Environment"]
+        ordered = sorted(rows, key=lambda row: _rank(_verdict(row, name)))
+        shown = [column for column in columns if column not in hidden]
         index, body, details = [], [], {}
         first = SERVER_ROWS if len(ordered) <= SERVER_ROWS else FIRST_ROWS
         for position, row in enumerate(ordered):
-            html = render(row, many, *extra), detail(row, len(shown))
+            html = render(row, hidden, *extra), detail(row, len(shown))
             item = {
-                "id": f"{name}/{row.id}", "verdict": getattr(row, name).verdict, "environment": row.environment,
+                "id": f"{name}/{row.id}", "verdict": _verdict(row, name), "environment": row.environment,
                 "kind": row.kind, "keys": [float(f"{key:.6g}") if isinstance(key, float) else key
                                            for column, key in zip(columns, keys(row), strict=True)
-                                           if many or column != "Environment"],
+                                           if column not in hidden],
                 "text": " ".join((row.target, row.kind, row.workload, row.device, row.environment)).lower(),
             }
             if position < first:
@@ -200,7 +230,9 @@ def why(row: Comparison) -> str:
     found = [finding for finding in row.findings if finding.about == aspect]
     strongest = sorted(found, key=lambda finding: ("shown", "suspected").index(finding.certainty)
                        if finding.certainty != "undecided" else 2)
-    return strongest[0].statement if strongest else str(getattr(row, aspect).why)
+    if strongest:
+        return strongest[0].statement
+    return row.correctness.why if aspect == "correctness" else leading_time(row)[1].why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +248,7 @@ def moved_groups(report: Report) -> list[Group]:
     found: dict[tuple[str, ...], Group] = {}
     for row in report.moved:
         aspect, reason = moved_aspect(row), why(row)
-        verdict = getattr(row, aspect).verdict
+        verdict = _verdict(row, aspect)
         key = (row.kind, row.target, row.environment, row.device, aspect, verdict, reason)
         found.setdefault(key, Group(aspect=aspect, why=reason, rows=[])).rows.append(row)
     return list(found.values())
@@ -240,8 +272,48 @@ def drift(report: Report) -> list[dict[str, Any]]:
             pair = crossing(report.evidence, row, row.target)
             found.setdefault((row.environment, row.workload, row.device), {})[row.target] = {
                 "row": row, "max_abs": pair.max_abs if pair else None,
+                "share": pair.differing_share if pair else None,
             }
     return [{"place": place, "cells": cells} for place, cells in found.items()]
+
+
+MEASURED_SHOWN = 240
+
+
+def measured_groups(report: Report) -> list[tuple[WorkloadInfo | None, list[list[Measured]]]]:
+    """Per workload, per target: one entry for each environment. Of GPUs alone: elsewhere no ceilings are measured."""
+    rows = [row for row in report.measured if row.device == "cuda"][:MEASURED_SHOWN]
+    return [
+        (report.evidence.workload(workload), [list(targets) for _, targets in groupby(group, key=lambda row: row.target)])
+        for workload, group in groupby(rows, key=lambda row: row.workload)
+    ]
+
+
+def ran_table(report: Report) -> list[tuple[str, list[list[Ran]]]]:
+    """Per reference, per environment: what ran under its name."""
+    names = report.evidence.run.environments
+    return [
+        (target, [[ran for ran in report.ran if (ran.target, ran.environment) == (target, name)] for name in names])
+        for target in dict.fromkeys(ran.target for ran in report.ran)
+    ]
+
+
+def other_conditions(report: Report) -> list[str]:
+    """Where the run that is cited was made under others than this one, what it says may not hold here."""
+    cited = report.calibration
+    if cited is None:
+        return []
+    here = sorted({card.name for card in report.cards}), sorted({card.driver for card in report.cards})
+    there = sorted(set(cited.gpus)), cited.drivers
+    found = [
+        f"The controls were run on another {what}: {', '.join(one) or 'none'}; this run: {', '.join(two) or 'none'}."
+        for what, one, two in zip(("GPU", "driver"), there, here, strict=True) if one != two
+    ]
+    if cited.thresholds != report.evidence.run.thresholds:
+        found.append("The controls were judged by other thresholds than this run's.")
+    if cited.controls.launches != report.evidence.run.launches:
+        found.append(f"A trial is {cited.controls.launches} launches; this run has {report.evidence.run.launches}.")
+    return found
 
 
 def render_page(report: Report) -> str:
@@ -258,6 +330,11 @@ def render_page(report: Report) -> str:
         moved=groups[:MOVED_SHOWN], moved_left=groups[MOVED_SHOWN:],
         never_right=never_right_groups(report), never_right_shown=NEVER_RIGHT_SHOWN,
         drift=drifts, drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
+        other_conditions=other_conditions(report), confidence=formats.percent(report.evidence.confidence),
+        measured=measured_groups(report), ran=ran_table(report),
+        defaults={name: [ran for ran in report.ran if (ran.environment, ran.target) == (name, "default")]
+                  for name in report.evidence.run.environments},
+        left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
         method=method_items(report), environments=report.evidence.run.environments, verdicts=model.VERDICTS,
         row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
     )

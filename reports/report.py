@@ -24,10 +24,12 @@ from reports.differences import (
     confounders,
     environment_items,
 )
+from reports.control import Calibration, Controls, controls
 from reports.evidence import Evidence
 from reports.fastp import fast_p
+from reports.gpus import Card, Measuring, Ran, cards, measuring, what_ran
 from reports.latency import STOPPED, Rows, group_launches
-from reports.model import Comparison, FastP
+from reports.model import Comparison, FastP, Latency, LatencySide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,19 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One target on one workload in one environment, the baseline's included; `hot` is None on a CPU."""
+
+    environment: str
+    kind: str
+    target: str
+    workload: str
+    device: str
+    cold: LatencySide
+    hot: LatencySide | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     evidence: Evidence
     rows: list[Comparison]
@@ -86,11 +101,19 @@ class Report:
     failures: list[Failure]
     correctness_counts: dict[str, int]
     latency_counts: dict[str, int]
+    hot_counts: dict[str, int]
+    cards: list[Card]
+    measuring: Measuring | None
+    ran: list[Ran]
+    measured: list[Measured]
+    controls: Controls | None
+    calibration: Calibration | None
     headline: str
     matrix_command: str
 
 
-def build_report(evidence: Evidence) -> Report:
+def build_report(evidence: Evidence, calibration: Calibration | None = None) -> Report:
+    """`calibration`: what controls of another run said of this procedure."""
     launches = group_launches(evidence.launches)
     rows = attribute(evidence, compare(evidence, launches))
     versions = [_version(evidence, name) for name in evidence.run.environments]
@@ -110,9 +133,34 @@ def build_report(evidence: Evidence) -> Report:
         failures=failures(evidence),
         correctness_counts=counts(row.correctness.verdict for row in rows),
         latency_counts=counts(row.latency.verdict for row in rows),
+        hot_counts=counts(row.hot.verdict for row in rows if row.hot is not None),
+        cards=cards(evidence),
+        measuring=measuring(evidence),
+        ran=what_ran(evidence, "cuda") or what_ran(evidence, "cpu"),
+        measured=measured(evidence, rows),
+        controls=controls(evidence, launches),
+        calibration=calibration,
         headline=headline(versions, rows),
         matrix_command=matrix_command(place_options(evidence.run.command)),
     )
+
+
+def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
+    """Every target on every workload, then environments in the run's order."""
+    found: dict[tuple[str, str, str, str, str], Measured] = {}
+    for row in rows:
+        for name in ("baseline", "this"):
+            cold: LatencySide = getattr(row.latency, name)
+            found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), Measured(
+                environment=cold.environment, kind=row.kind, target=row.target, workload=row.workload,
+                device=row.device, cold=cold, hot=getattr(row.hot, name) if row.hot is not None else None,
+            ))
+    order = {name: number for number, name in enumerate(evidence.run.environments)}
+    place = {key[:4]: number for number, key in enumerate(found)}
+    workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
+    return [found[key] for key in sorted(found, key=lambda key: (
+        key[0], workloads.get(key[1], len(workloads)), place[key[:4]], order.get(key[4], len(order))
+    ))]
 
 
 def counts(verdicts: Iterable[str]) -> dict[str, int]:
@@ -125,12 +173,22 @@ def correctness_moved(row: Comparison) -> bool:
     return judged.verdict in model.MOVED and not (judged.verdict == model.BROKEN and judged.baseline.status in FAILED)
 
 
-def latency_moved(row: Comparison) -> bool:
+def _time_moved(timed: Latency) -> bool:
     """What has no times here, and for its own failure had none in the baseline, did not move."""
-    timed = row.latency
     return timed.verdict in model.MOVED and not (
         timed.verdict == model.BROKEN and timed.baseline.status in STOPPED
     )
+
+
+def latency_moved(row: Comparison) -> bool:
+    return any(map(_time_moved, row.timed))
+
+
+def leading_time(row: Comparison) -> tuple[str, Latency]:
+    """The mode, cold or hot, that speaks for a row where one verdict must: cold, unless only hot moved."""
+    if row.hot is not None and _time_moved(row.hot) and not _time_moved(row.latency):
+        return model.HOT, row.hot
+    return model.COLD, row.latency
 
 
 def never_right(rows: list[Comparison]) -> list[Comparison]:
@@ -160,9 +218,10 @@ def significance(row: Comparison) -> tuple[float, ...]:
     """Sort key, most significant first: worse outputs, then other outputs that moved, kernels before references, slower
     before faster, the smaller q, the larger change."""
     worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
-    worse_time = row.latency.verdict in model.WORSE and (row.alone or latency_moved(row))
-    q = row.latency.q_value if row.latency.q_value is not None else 1.0
-    change = abs(math.log(row.latency.ratio)) if row.latency.ratio else 0.0
+    timed = leading_time(row)[1]
+    worse_time = timed.verdict in model.WORSE and (row.alone or latency_moved(row))
+    q = timed.q_value if timed.q_value is not None else 1.0
+    change = abs(math.log(timed.ratio)) if timed.ratio else 0.0
     moved = correctness_moved(row)
     return (not worse_output, not moved, row.kind != KERNEL, not worse_time, q, -change)
 
@@ -188,8 +247,8 @@ def _cells(evidence: Evidence, rows: Rows) -> list[CellState]:
     for cell in evidence.run.cells:
         outcome = _outcome(evidence, cell)
         times = [
-            row[4] for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
-            if row[1] == "ok"
+            row.median_us for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
+            if row.status == "ok"
         ]
         found.append(CellState(
             id=cell.id, environment=cell.environment, kernel=cell.kernel, workload=cell.workload, device=cell.device,
@@ -307,7 +366,8 @@ def _part(rows: list[Comparison], noun: str) -> str:
     )
     said = [f"{found[word]} {phrase}" for word, phrase in PHRASES.items() if found[word]]
     for verdict, word in ((model.REGRESSED, "slower"), (model.IMPROVED, "faster")):
-        ratios = [row.latency.ratio for row in rows if row.latency.verdict == verdict and row.latency.ratio]
+        timed = [leading_time(row)[1] for row in rows]
+        ratios = [each.ratio for each in timed if each.verdict == verdict and each.ratio]
         if ratios:
             extreme = max(ratios, key=lambda ratio: abs(math.log(ratio)))
             said.append(f"{len(ratios)} {word} by {'' if len(ratios) == 1 else 'up to '}{abs(extreme - 1):.0%}")
@@ -343,7 +403,8 @@ def _correctness_gate(row: Comparison) -> bool:
 
 def _latency_gate(row: Comparison) -> bool:
     """What cannot be timed any more must not pass a gate on time."""
-    timed = row.latency
-    if timed.verdict == model.BROKEN:
-        return bool(timed.baseline.medians_us)
-    return timed.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
+    return any(
+        bool(timed.baseline.medians_us) if timed.verdict == model.BROKEN
+        else timed.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
+        for timed in row.timed
+    )

@@ -40,11 +40,11 @@ def test_bfloat16_bits_become_values() -> None:
 
 def test_identity_is_of_bits_and_differences_are_of_finite_values() -> None:
     a = np.array([1.0, np.nan], dtype=np.float32)
-    assert cross_pair([a], [a.copy()]) == (1, 0.0, 0.0)
-    assert cross_pair([a], [np.array([1.5, np.nan], dtype=np.float32)]) == (0, 0.5, 0.5)
-    assert cross_pair([a[1:]], [a[1:]]) == (1, None, None)
+    assert cross_pair([a], [a.copy()]) == (1, 0.0, 0.0, 0.0)
+    assert cross_pair([a], [np.array([1.5, np.nan], dtype=np.float32)]) == (0, 0.5, 0.5, 0.5)
+    assert cross_pair([a[1:]], [a[1:]]) == (1, None, None, 0.0)
     zeros = np.array([0.0], dtype=np.float32)
-    assert cross_pair([zeros], [-zeros]) == (0, 0.0, 0.0), "minus zero has other bits"
+    assert cross_pair([zeros], [-zeros]) == (0, 0.0, 0.0, 1.0), "minus zero has other bits"
 
 
 def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_path: Path) -> None:
