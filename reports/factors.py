@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.inside import protocol
-from harness.records import BINDING_OBJECT, BuildRecord, Crossing, ValidationRecord
+from harness.records import BINDING_OBJECT, BuildRecord, Crossing, CrossingRecord, ValidationRecord
 from reports import correctness
 from reports.correctness import compare_bits
 from reports.evidence import Evidence
@@ -160,7 +160,17 @@ def crossing_pointer(evidence: Evidence, row: Comparison) -> str:
 def crossing(evidence: Evidence, row: Comparison, target: str) -> Crossing | None:
     """The pair of this target's outputs, of both environments, with the largest difference over recipes."""
     record = evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
-    wanted = {f"{row.baseline}:{target}", f"{row.environment}:{target}"}
+    return _largest(record, row.baseline, row.environment, target)
+
+
+def crossing_with(evidence: Evidence, row: Comparison, environment: str) -> Crossing | None:
+    """The same of this row's environment and another that is not the baseline."""
+    record = evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
+    return _largest(record, environment, row.environment, row.target)
+
+
+def _largest(record: CrossingRecord | None, one: str, two: str, target: str) -> Crossing | None:
+    wanted = {f"{one}:{target}", f"{two}:{target}"}
     pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
     return max(pairs, key=lambda pair: pair.max_abs or 0.0, default=None)
 

@@ -67,7 +67,7 @@ def card_text(card: Card) -> str:
     def state(value: bool | None) -> str:
         return "not recorded" if value is None else "on" if value else "off"
 
-    parts = [card.name, f"driver {card.driver}", f"{card.memory_bytes / 1e9:.0f} GB", f"ECC {state(card.ecc)}",
+    parts = [card.name, f"driver {card.driver}", f"{card.memory_bytes / (1 << 30):.0f} GiB", f"ECC {state(card.ecc)}",
              f"MIG {state(card.mig)}"]
     parts += [f"power limit {card.power_limit_w:.0f} W"] if card.power_limit_w else []
     parts += [f"SM clock up to {card.max_sm_mhz} MHz"] if card.max_sm_mhz else []
@@ -95,6 +95,11 @@ def rate_interval(rate: Rate | None) -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else f"{value:.{digits}g}"
+
+
+def digits(value: float | None) -> str:
+    """Three significant digits, zeros at the end included, for columns."""
+    return ABSENT if value is None else f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
 
 
 def flop_rate(tflops: float | None) -> str:

@@ -25,7 +25,7 @@ from markupsafe import Markup
 from harness.records import WorkloadInfo
 from reports import formats, model
 from reports.control import share_text
-from reports.factors import crossing
+from reports.factors import crossing, crossing_with
 from reports.gpus import Ran
 from reports.method import method_items
 from reports.model import Comparison, Correctness, Latency
@@ -137,7 +137,7 @@ def environment() -> jinja2.Environment:
         "flops": formats.flop_rate,
         "rate_interval": formats.rate_interval, "percent": formats.percent, "change": formats.change_text,
         "forest": formats.forest, "tail": _tail, "interval": formats.interval_text, "card": formats.card_text,
-        "ceilings": formats.ceiling_text, "short": formats.short,
+        "ceilings": formats.ceiling_text, "short": formats.short, "digits": formats.digits,
     }
     jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
                       "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
@@ -180,6 +180,8 @@ def tables(report: Report) -> dict[str, dict[str, Any]]:
     hidden = {column for column, values in (
         ("Environment", {row.environment for row in rows}), ("Device", {row.device for row in rows})
     ) if len(values) <= 1}
+    if all(row.hot for row in rows):
+        hidden.add("FLOP/s")  # a section of their own shows rates, beside the ceilings
     shapes = {
         "correctness": (CORRECTNESS_COLUMNS, macros.correctness_row, macros.correctness_detail, correctness_keys, ()),
         "latency": (LATENCY_COLUMNS, macros.latency_row, macros.latency_detail, latency_keys, (reach,)),
@@ -265,14 +267,20 @@ def never_right_groups(report: Report) -> list[Group]:
 
 
 def drift(report: Report) -> list[dict[str, Any]]:
-    """Reference drift: per environment, workload and device, every reference's bits against the baseline's."""
+    """Reference drift: per environment, workload and device, every reference's bits against the baseline's, or where it
+    has none against those of the environment before."""
+    order = report.evidence.run.environments
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in report.rows:
         if row.kind == "reference" and not row.alone:
-            pair = crossing(report.evidence, row, row.target)
+            pair, against = crossing(report.evidence, row, row.target), ""
+            if pair is None and row.environment in order:
+                for name in reversed(order[: order.index(row.environment)]):
+                    pair = pair or crossing_with(report.evidence, row, name)
+                    against = against or (name if pair else "")
             found.setdefault((row.environment, row.workload, row.device), {})[row.target] = {
                 "row": row, "max_abs": pair.max_abs if pair else None,
-                "share": pair.differing_share if pair else None,
+                "share": pair.differing_share if pair else None, "pair": pair, "against": against,
             }
     return [{"place": place, "cells": cells} for place, cells in found.items()]
 
@@ -329,6 +337,7 @@ def render_page(report: Report) -> str:
         style=Markup(style), script=Markup(script), style_hash=csp_hash(style), script_hash=csp_hash(script),
         moved=groups[:MOVED_SHOWN], moved_left=groups[MOVED_SHOWN:],
         never_right=never_right_groups(report), never_right_shown=NEVER_RIGHT_SHOWN,
+        devices=len({row.device for row in report.rows}),
         drift=drifts, drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
         other_conditions=other_conditions(report), confidence=formats.percent(report.evidence.confidence),
         measured=measured_groups(report), ran=ran_table(report),

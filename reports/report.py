@@ -215,15 +215,15 @@ def has_moved(row: Comparison) -> bool:
 
 
 def significance(row: Comparison) -> tuple[float, ...]:
-    """Sort key, most significant first: worse outputs, then other outputs that moved, kernels before references, slower
-    before faster, the smaller q, the larger change."""
+    """Sort key, most significant first: worse outputs, kernels before references, slower before other outputs that
+    moved and those before faster, the smaller q, the larger change."""
     worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
     timed = leading_time(row)[1]
     worse_time = timed.verdict in model.WORSE and (row.alone or latency_moved(row))
     q = timed.q_value if timed.q_value is not None else 1.0
     change = abs(math.log(timed.ratio)) if timed.ratio else 0.0
     moved = correctness_moved(row)
-    return (not worse_output, not moved, row.kind != KERNEL, not worse_time, q, -change)
+    return (not worse_output, row.kind != KERNEL, not worse_time, not moved, q, -change)
 
 
 def _version(evidence: Evidence, name: str) -> Version:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -355,9 +356,10 @@ def launch_record(
 
 def crossing_record(spec: Spec, kernel: str, workload: str) -> CrossingRecord:
     pairs = []
-    base = spec.baseline
-    for other in (name for name in spec.environments if name != base):
+    for base, other in itertools.combinations(spec.environments, 2):
         for target in ("kernel", *spec.references):
+            if {spec.case(name, target, workload).status for name in (base, other)} != {"ok"}:
+                continue
             same = spec.case(base, target, workload).bits == spec.case(other, target, workload).bits
             pairs.append(
                 Crossing(
