@@ -141,7 +141,7 @@ def environment() -> jinja2.Environment:
     }
     jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
                       "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
-                      "wrong_tag": formats.wrong_tag, "modes": modes, "share_cell": formats.share_cell,
+                      "wrong_tag": formats.wrong_tag, "modes": modes, "line_tags": (Markup('<span class="line">'), Markup("</span>")), "share_cell": formats.share_cell,
                       "leading": leading_time, "share_text": share_text}
     return jinja
 
