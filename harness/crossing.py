@@ -30,9 +30,7 @@ def differing(a: np.ndarray, b: np.ndarray) -> int:
     return int(np.count_nonzero((one != two) & ~(np.isnan(one) & np.isnan(two))))
 
 
-def cross_pair(
-    left: list[np.ndarray], right: list[np.ndarray]
-) -> tuple[int, float | None, float | None, float | None]:
+def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None, float | None]:
     """(trials with identical bits, largest and mean absolute difference over finite elements, share of elements that
     differ).
 

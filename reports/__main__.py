@@ -1,7 +1,7 @@
 """python -m reports: records in, report out. Nothing is measured, and no record is touched.
 
-    python -m reports [RUN] [--calibration FILE]     the report of a run
-    python -m reports control RUN [--write FILE]     what its controls say of the procedure
+python -m reports [RUN] [--calibration FILE]     the report of a run
+python -m reports control RUN [--write FILE]     what its controls say of the procedure
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from harness.errors import HarnessError, InputError, exit_code
 from harness.inside import protocol
 from harness.options import ASPECTS, Parser, run_options
-from reports import control
-from reports.control import FILE as CALIBRATION
+from reports import calibration
+from reports.calibration import FILE as CALIBRATION
 from reports.evidence import load_evidence
 from reports.formats import words
 from reports.page import render_page
@@ -71,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["control"]:
-        return control.main(given[1:])
+        return calibration.main(given[1:])
     try:
         options = parse_options(given)
         beside = options.run_folder / CALIBRATION
         cited = options.calibration or (beside if beside.is_file() else None)
-        report = build_report(load_evidence(options.run_folder), control.load_calibration(cited) if cited else None)
+        report = build_report(load_evidence(options.run_folder), calibration.load_calibration(cited) if cited else None)
         page = write_report(report, options.out or options.run_folder)
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)

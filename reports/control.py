@@ -6,38 +6,28 @@ how often so many launches as a run has find it, trials say.
 
 A trial is a disjoint group of N blocks, judged by the very procedure that judges environments: `latency.decide_all`
 over all of its rows, cold and hot, its false-discovery rate included. Trials share no launch, so they are independent
-of each other as launches are; rows of one trial share its launches' luck, and are not.
-
-    python -m reports control RUN [--launches 10] [--write calibration.json]
+of each other as launches are; rows of one trial share its launches' luck, and are not.Pure.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from harness.errors import HarnessError, InputError
 from harness.inside import protocol
-from harness.options import Parser
 from reports import latency, model, statistics
 from reports.compare import same_stack
-from reports.evidence import Evidence, load_evidence
-from reports.gpus import cards
-from reports.latency import Rows, group_launches
+from reports.evidence import Evidence
+from reports.latency import Rows
 from reports.model import Latency, LatencySide
 
 LAUNCHES = 10  # of each environment in a trial: as many as a run has by default
 RESAMPLES = 200
 CALLED = (model.REGRESSED, model.IMPROVED)
-FILE = "calibration.json"
 
 
 class Stored(BaseModel):
@@ -98,20 +88,6 @@ class Controls(Stored):
         return count_share(sum(each.count for each in mine), sum(each.of for each in mine))
 
 
-class Calibration(Stored):
-    """The controls of one run, to be cited by the page of another."""
-
-    schema_version: Literal[1]
-    run_id: str
-    created_utc: str
-    command: list[str]
-    gpus: list[str]
-    drivers: list[str]
-    environments: list[str]
-    thresholds: dict[str, float]
-    controls: Controls
-
-
 def count_share(count: int, of: int) -> Share:
     low, high = statistics.pass_interval(count, of, 0.95) if of else (None, None)
     return Share(count=count, of=of, low=low, high=high)
@@ -149,26 +125,45 @@ Place = tuple[str, str]  # environment, kernel
 
 
 def _rows(
-    evidence: Evidence, rows: Rows, one: Place, two: Place, workload: str, device: str, target: str, name: str,
+    evidence: Evidence,
+    rows: Rows,
+    one: Place,
+    two: Place,
+    workload: str,
+    device: str,
+    target: str,
+    name: str,
     slowed: bool = False,
 ) -> Iterator[Row]:
     """Cold and hot, where both sides have times."""
     for mode in (model.COLD, model.HOT) if device == "cuda" else (model.COLD,):
-        base, this = (latency.side(evidence, rows, *place, workload, device, target, False, mode) for place in (one, two))
+        base, this = (
+            latency.side(evidence, rows, *place, workload, device, target, False, mode) for place in (one, two)
+        )
         if base.status == this.status == "ok":
-            yield Row(name=name, workload=workload, device=device, mode=mode, slowed=slowed, base=base, this=this,
-                      min_effect=evidence.min_effect(device))
+            yield Row(
+                name=name,
+                workload=workload,
+                device=device,
+                mode=mode,
+                slowed=slowed,
+                base=base,
+                this=this,
+                min_effect=evidence.min_effect(device),
+            )
 
 
 def replica_rows(evidence: Evidence, rows: Rows, one: str, two: str) -> list[Row]:
-    """As the report compares them: each kernel, and each reference once, in the first kernel's launches that have it."""
+    """As the report compares them: each kernel; each reference once, in the first kernel's launches that have it."""
     found: dict[tuple[str, str, str], list[Row]] = {}
     for cell in evidence.run.cells:
         if cell.environment != one:
             continue
         info = evidence.kernel(cell.kernel)
         places = (one, cell.kernel), (two, cell.kernel), cell.workload, cell.device
-        found[cell.kernel, cell.workload, cell.device] = list(_rows(evidence, rows, *places, protocol.KERNEL, cell.kernel))
+        found[cell.kernel, cell.workload, cell.device] = list(
+            _rows(evidence, rows, *places, protocol.KERNEL, cell.kernel)
+        )
         for reference in info.references_on(cell.device) if info else []:
             key = (f"{reference} (reference)", cell.workload, cell.device)
             if not found.get(key):
@@ -218,8 +213,12 @@ def aa(evidence: Evidence, rows: list[Row], environments: list[str], launches: i
         alarmed += bool(called)
         alarms += [f"trial {number}: {row.name} on {row.workload}, {row.mode}: {result.why}" for row, result in called]
     return AA(
-        environments=environments, blocks=len(set().union(*(row.blocks for row in rows))), trials=len(groups),
-        rows=count_share(len(alarms), judged), alarmed=count_share(alarmed, len(groups)), alarms=alarms,
+        environments=environments,
+        blocks=len(set().union(*(row.blocks for row in rows))),
+        trials=len(groups),
+        rows=count_share(len(alarms), judged),
+        alarmed=count_share(alarmed, len(groups)),
+        alarms=alarms,
     )
 
 
@@ -240,11 +239,22 @@ def detections(
     found = []
     for index, (row, truth) in enumerate(zip(rows, whole, strict=True)):
         if row.slowed:
-            found.append(Detection(
-                environment=environment, kernel=kernel, slowed=row.name, workload=row.workload, device=row.device,
-                mode=row.mode, launches=min(truth.baseline_launches, truth.launches), ratio=truth.ratio, low=truth.low,
-                high=truth.high, found=_slower(results, index), resampled=_slower(drawn, index) if drawn else None,
-            ))
+            found.append(
+                Detection(
+                    environment=environment,
+                    kernel=kernel,
+                    slowed=row.name,
+                    workload=row.workload,
+                    device=row.device,
+                    mode=row.mode,
+                    launches=min(truth.baseline_launches, truth.launches),
+                    ratio=truth.ratio,
+                    low=truth.low,
+                    high=truth.high,
+                    found=_slower(results, index),
+                    resampled=_slower(drawn, index) if drawn else None,
+                )
+            )
     still = [result[index] for result in results for index, row in enumerate(rows) if not row.slowed]
     judged = [each for each in still if each.ratio is not None]
     return found, count_share(sum(each.verdict in CALLED for each in judged), len(judged))
@@ -279,91 +289,17 @@ def controls(evidence: Evidence, rows: Rows, launches: int = LAUNCHES) -> Contro
     if not replicas and not pairs:
         return None
     return Controls(
-        launches=launches, aa=found_aa, detections=found_slow, missing=missing,
+        launches=launches,
+        aa=found_aa,
+        detections=found_slow,
+        missing=missing,
         unchanged=count_share(sum(each.count for each in unchanged), sum(each.of for each in unchanged)),
     )
-
-
-def calibrate(evidence: Evidence, launches: int = LAUNCHES) -> Calibration:
-    """InputError where the run holds no control, or too few launches for one trial of it."""
-    found = controls(evidence, group_launches(evidence.launches), launches)
-    if found is None:
-        raise InputError(
-            f"{evidence.paths.folder}: holds neither replicas of one environment nor a slowed kernel",
-            "give an environment of matrix.yaml a `replica:`, or a kernel `control_of:`, and run it",
-        )
-    if not found.aa and not found.detections:
-        raise InputError(f"{evidence.paths.folder}: {found.missing[0]}", "run more launches, or give fewer: --launches")
-    run, gpus = evidence.run, cards(evidence)
-    return Calibration(
-        schema_version=1, run_id=run.run_id, created_utc=run.created_utc, command=run.command,
-        gpus=[card.name for card in gpus], drivers=sorted({card.driver for card in gpus}),
-        environments=run.environments, thresholds=run.thresholds, controls=found,
-    )
-
-
-def load_calibration(path: Path) -> Calibration:
-    try:
-        return Calibration.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", f"make one: python -m reports control RUN --write {FILE}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{path}: is no calibration: {where + ': ' if where else ''}{first['msg']}",
-            f"make one: python -m reports control RUN --write {FILE}",
-        ) from None
 
 
 def share_text(share: Share) -> str:
     if share.low is None or share.high is None:
         return "nothing judged"
-    return f"{share.count} of {share.of} ({share.count / share.of:.2%}, 95% interval {share.low:.2%} to {share.high:.2%})"
-
-
-def lines(found: Controls) -> list[str]:
-    """In words, for a terminal."""
-    said = [
-        f"A/A, {' and '.join(each.environments)}: {each.trials} disjoint trials of {found.launches} launches each; rows "
-        f"called a change: {share_text(each.rows)}; trials with any: {share_text(each.alarmed)}" for each in found.aa
-    ]
-    for each in found.detections:
-        interval = f" [{each.low:.4f}, {each.high:.4f}]" if each.low is not None and each.high is not None else ""
-        drawn = f"; {each.resampled.count} of {each.resampled.of} resampled groups" if each.resampled else ""
-        said.append(
-            f"{each.slowed} on {each.workload}, {each.mode}, {each.environment}: true ratio {each.ratio:.4f}{interval} from "
-            f"{each.launches} + {each.launches} launches; found in {each.found.count} of {each.found.of} trials{drawn}"
-        )
-    for mode in dict.fromkeys(each.mode for each in found.detections):
-        said.append(f"slowed kernels found, {mode}, over all of these: {share_text(found.found(mode))}")
-    if found.detections:
-        said.append(f"references beside them, called a change: {share_text(found.unchanged)}")
-    return said + [f"no trial: {reason}" for reason in found.missing]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="python -m reports control", description="What the controls of a run say of its procedure.")
-    parser.add_argument("run_folder", type=Path)
-    parser.add_argument("--launches", type=_at_least_two, default=LAUNCHES, help=f"blocks in a trial; default: {LAUNCHES}")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="store it, for the pages of other runs to cite")
-    try:
-        options = parser.parse_args(arguments)
-        found = calibrate(load_evidence(options.run_folder), options.launches)
-        if options.write is not None:
-            try:
-                protocol.write_atomically(str(options.write), (found.model_dump_json(indent=1) + "\n").encode())
-            except OSError as error:
-                raise InputError(f"{options.write}: cannot be written: {error.strerror}", "give another --write") from None
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    print("\n".join(lines(found.controls)))
-    return 0
-
-
-def _at_least_two(text: str) -> int:
-    value = int(text)
-    if value < 2:
-        raise argparse.ArgumentTypeError("must be at least 2")
-    return value
+    return (
+        f"{share.count} of {share.of} ({share.count / share.of:.2%}, 95% interval {share.low:.2%} to {share.high:.2%})"
+    )

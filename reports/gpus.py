@@ -71,12 +71,21 @@ def cards(evidence: Evidence) -> list[Card]:
         return []
     used = {launch.gpu.uuid for launch in gpu_launches(evidence) if launch.gpu is not None} | evidence.ceilings.keys()
     found = {gpu.uuid: {**gpu.model_dump()} for gpu in evidence.run.gpus}
-    for record in evidence.environments.values() if not found else ():
-        for gpu in record.observed.gpus if record.observed else []:
-            found.setdefault(gpu.uuid, {
-                "uuid": gpu.uuid, "name": gpu.name, "driver": gpu.driver, "memory_bytes": gpu.memory_bytes,
-                "ecc": None, "mig": None, "power_limit_w": None, "max_sm_mhz": None,
-            })
+    for environment in evidence.environments.values() if not found else ():
+        for gpu in environment.observed.gpus if environment.observed else []:
+            found.setdefault(
+                gpu.uuid,
+                {
+                    "uuid": gpu.uuid,
+                    "name": gpu.name,
+                    "driver": gpu.driver,
+                    "memory_bytes": gpu.memory_bytes,
+                    "ecc": None,
+                    "mig": None,
+                    "power_limit_w": None,
+                    "max_sm_mhz": None,
+                },
+            )
     made = []
     for uuid, values in found.items():
         if used and uuid not in used:
@@ -118,20 +127,35 @@ def gpu_confounders(evidence: Evidence) -> list[tuple[str, str]]:
     if any(throttled):
         reasons = sorted({reason for launch in launches if launch.gpu for reason in launch.gpu.throttle_reasons})
         kept = sum(len(timing.samples_us) for launch in launches for timing in launch.timings)
-        found.append(("GPU clock", f"the GPU held its clocks back{' (' + ', '.join(reasons) + ')' if reasons else ''}: "
-                      f"{sum(throttled)} of {kept + sum(throttled)} samples were left out, in "
-                      f"{sum(map(bool, throttled))} of {len(launches)} launches"))
+        found.append(
+            (
+                "GPU clock",
+                f"the GPU held its clocks back{' (' + ', '.join(reasons) + ')' if reasons else ''}: "
+                f"{sum(throttled)} of {kept + sum(throttled)} samples were left out, in "
+                f"{sum(map(bool, throttled))} of {len(launches)} launches",
+            )
+        )
     others = [launch.gpu.other_processes for launch in launches if launch.gpu is not None]
     seen = [count for count in others if count]
     if seen:
-        found.append(("GPU", f"{_range([float(count) for count in seen])} other process"
-                      f"{'es' if max(seen) > 1 else ''} held the GPU during {len(seen)} of {len(launches)} launches"))
+        found.append(
+            (
+                "GPU",
+                f"{_range([float(count) for count in seen])} other process"
+                f"{'es' if max(seen) > 1 else ''} held the GPU during {len(seen)} of {len(launches)} launches",
+            )
+        )
     clocks = clocks_by_environment(evidence)
     base = clocks.get(evidence.run.baseline)
     for name, mhz in clocks.items():
         if base and abs(mhz / base - 1) > CLOCK_MOVED:
-            found.append((name, f"the SM clock was {base:.0f} MHz in the baseline and {mhz:.0f} in {name} while calls "
-                          "were sampled: device time moves with it"))
+            found.append(
+                (
+                    name,
+                    f"the SM clock was {base:.0f} MHz in the baseline and {mhz:.0f} in {name} while calls "
+                    "were sampled: device time moves with it",
+                )
+            )
     found += [(card.name, "MIG is on: the times are of a part of the GPU") for card in cards(evidence) if card.mig]
     return found
 
@@ -163,10 +187,12 @@ def what_ran(evidence: Evidence, device: str) -> list[Ran]:
                     workloads.append(cell.workload)
     return [
         Ran(
-            environment=environment, target=target,
+            environment=environment,
+            target=target,
             operators=[each for each in ran if each.startswith(OPERATOR)],
             functions=[each for each in ran if not each.startswith(OPERATOR)],
-            workloads=workloads, message=reason or ("" if ran else "the records name no operator"),
+            workloads=workloads,
+            message=reason or ("" if ran else "the records name no operator"),
         )
         for (environment, target, ran, reason), workloads in found.items()
     ]

@@ -64,12 +64,12 @@ def gpu_items(report: Report) -> list[tuple[str, str]]:
     watched = [launch.gpu for launch in gpu_launches(report.evidence) if launch.gpu is not None]
     return [
         *found,
-        ("GPU around launches", f"power at most {_range((w.power_w for w in watched), '{:.0f}')} W, temperature at most "
-                                f"{_range((w.temperature_c for w in watched), '{:.0f}')} \N{DEGREE SIGN}C, SM clock "
+        ("GPU around launches", f"power at most {_range((w.power_w for w in watched), '{:.0f}')} W, temperature at "
+                                f"most {_range((w.temperature_c for w in watched), '{:.0f}')} \N{DEGREE SIGN}C, SM clock "
                                 f"{_range((w.sm_mhz for w in watched), '{:.0f}')} MHz, memory clock "
                                 f"{_range((w.memory_mhz for w in watched), '{:.0f}')} MHz"),
         ("Cold", "single calls between device events; the GPU's L2 is written over before each"),
-        ("Hot", "replays of a CUDA graph that holds many calls back to back: no launch gaps, inputs may be in the cache"),
+        ("Hot", "replays of a CUDA graph that holds many calls back to back: no launch gaps, inputs maybe cached"),
         ("Host's time to enqueue", "of one call, on the processor; it is part of neither cold nor hot"),
         ("Shares of ceilings", "operations and least bytes of the workload over its time, by what the large product of "
                                "its dtype and the large copy reached on that GPU in this run"),

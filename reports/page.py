@@ -141,7 +141,8 @@ def environment() -> jinja2.Environment:
     }
     jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
                       "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
-                      "wrong_tag": formats.wrong_tag, "modes": modes, "line_tags": (Markup('<span class="line">'), Markup("</span>")), "share_cell": formats.share_cell,
+                      "wrong_tag": formats.wrong_tag, "modes": modes, "share_cell": formats.share_cell,
+                      "line_tags": (Markup('<span class="line">'), Markup("</span>")),
                       "leading": leading_time, "share_text": share_text}
     return jinja
 
@@ -292,7 +293,7 @@ def measured_groups(report: Report) -> list[tuple[WorkloadInfo | None, list[list
     """Per workload, per target: one entry for each environment. Of GPUs alone: elsewhere no ceilings are measured."""
     rows = [row for row in report.measured if row.device == "cuda"][:MEASURED_SHOWN]
     return [
-        (report.evidence.workload(workload), [list(targets) for _, targets in groupby(group, key=lambda row: row.target)])
+        (report.evidence.workload(workload), [list(same) for _, same in groupby(group, key=lambda row: row.target)])
         for workload, group in groupby(rows, key=lambda row: row.workload)
     ]
 

@@ -13,8 +13,10 @@ from harness.inside import protocol
 from harness.records import Cell, Outcome
 from reports import model
 from reports.attribution import attribute
+from reports.calibration import Calibration
 from reports.commands import matrix_command, place_options
 from reports.compare import KERNEL, compare, is_control
+from reports.control import Controls, controls
 from reports.correctness import FAILED
 from reports.differences import (
     BuildDifference,
@@ -24,7 +26,6 @@ from reports.differences import (
     confounders,
     environment_items,
 )
-from reports.control import Calibration, Controls, controls
 from reports.evidence import Evidence
 from reports.fastp import fast_p
 from reports.gpus import Card, Measuring, Ran, cards, measuring, what_ran

@@ -147,14 +147,16 @@ def _markdown_row(row: Comparison) -> str:
     cells = (
         row.target + (" (reference)" if row.kind == "reference" else ""), f"{row.workload}, {row.device}",
         row.environment,
-        f"{words(judged.verdict)}, {rates}", f"{'hot: ' if mode == model.HOT else ''}{words(timed.verdict)}, {change_text(timed)}{effect}", why(row),
+        f"{words(judged.verdict)}, {rates}",
+        f"{'hot: ' if mode == model.HOT else ''}{words(timed.verdict)}, {change_text(timed)}{effect}", why(row),
     )
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 
 
 def _markdown_times(report: Report) -> list[str]:
     """Kernels and `default` alone: an issue is read, not searched."""
-    shown = [row for row in report.measured if row.hot is not None and (row.kind == "kernel" or row.target == "default")]
+    timed = [row for row in report.measured if row.hot is not None]
+    shown = [row for row in timed if row.kind == "kernel" or row.target == "default"]
     lines = ["| target | workload | environment | cold | hot | of the GPU's ceilings |", "| --- |" + " --- |" * 5]
     for row in shown[:MOST_TIMES]:
         best = row.hot if row.hot is not None and row.hot.median_us is not None else row.cold
