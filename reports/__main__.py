@@ -60,7 +60,10 @@ def write_report(report: Report, folder: Path) -> Path:
 
 def count_line(report: Report) -> str:
     parts = []
-    for aspect, counts in zip(ASPECTS, (report.correctness_counts, report.latency_counts), strict=True):
+    told = [*zip(ASPECTS, (report.correctness_counts, report.latency_counts), strict=True)]
+    if report.hot_counts:
+        told.append(("hot latency", report.hot_counts))
+    for aspect, counts in told:
         said = ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
         parts.append(f"{aspect}: {said or 'none'}")
     return "; ".join(parts)

@@ -92,7 +92,8 @@ def lines(found: Controls) -> list[str]:
         drawn = f"; {each.resampled.count} of {each.resampled.of} resampled groups" if each.resampled else ""
         said.append(
             f"{each.slowed} on {each.workload}, {each.mode}, {each.environment}: true ratio {each.ratio:.4f}{interval} "
-            f"from {each.launches} + {each.launches} launches; found in {each.found.count} of {each.found.of} trials{drawn}"
+            f"from {each.launches} + {each.launches} launches; "
+            f"found in {each.found.count} of {each.found.of} trials{drawn}"
         )
     for mode in dict.fromkeys(each.mode for each in found.detections):
         said.append(f"slowed kernels found, {mode}, over all of these: {share_text(found.found(mode))}")

@@ -6,7 +6,7 @@ how often so many launches as a run has find it, trials say.
 
 A trial is a disjoint group of N blocks, judged by the very procedure that judges environments: `latency.decide_all`
 over all of its rows, cold and hot, its false-discovery rate included. Trials share no launch, so they are independent
-of each other as launches are; rows of one trial share its launches' luck, and are not.Pure.
+of each other as launches are; rows of one trial share its launches' luck, and are not. Pure.
 """
 
 from __future__ import annotations

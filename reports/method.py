@@ -65,8 +65,8 @@ def gpu_items(report: Report) -> list[tuple[str, str]]:
     return [
         *found,
         ("GPU around launches", f"power at most {_range((w.power_w for w in watched), '{:.0f}')} W, temperature at "
-                                f"most {_range((w.temperature_c for w in watched), '{:.0f}')} \N{DEGREE SIGN}C, SM clock "
-                                f"{_range((w.sm_mhz for w in watched), '{:.0f}')} MHz, memory clock "
+                                f"most {_range((w.temperature_c for w in watched), '{:.0f}')} \N{DEGREE SIGN}C, SM "
+                                f"clock {_range((w.sm_mhz for w in watched), '{:.0f}')} MHz, memory clock "
                                 f"{_range((w.memory_mhz for w in watched), '{:.0f}')} MHz"),
         ("Cold", "single calls between device events; the GPU's L2 is written over before each"),
         ("Hot", "replays of a CUDA graph that holds many calls back to back: no launch gaps, inputs maybe cached"),

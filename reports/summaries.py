@@ -15,8 +15,9 @@ from xml.etree import ElementTree
 from reports import model
 from reports.formats import card_text, change_text, interval_text, percent, rate_text, words
 from reports.model import Comparison, LatencySide
+from reports.moved import leading_time
 from reports.page import why
-from reports.report import Report, leading_time
+from reports.report import Report
 
 SCHEMA_VERSION = 2
 SHOWN = 10
