@@ -18,7 +18,6 @@ from reports.latency import Rows
 from reports.model import Comparison, Correctness, Latency, LatencySide
 
 KERNEL, REFERENCE = "kernel", "reference"
-HOST = "host"  # the interpreter that runs the harness, as an environment: matrix.yaml calls it so, whatever its version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,7 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
     for subject, judged, (measured, hot) in zip(found, verdicts, timed, strict=True):
         kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
         stack = evidence.environments.get(subject.environment)
-        torch = subject.environment if stack is None else HOST if stack.executor == HOST else stack.torch
+        torch = subject.environment if stack is None or stack.executor == "host" else stack.torch
         results.append(Comparison(
             id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
             environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),
