@@ -7,7 +7,7 @@
         validations/<environment>/<kernel>-<device>/<workload>.json
         launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates
         crossings/<kernel>-<device>/<workload>.json           outputs of all environments against each other
-    ceilings/<GPU's UUID>.json                            what each GPU reached in this run at most
+        ceilings/<GPU's UUID>.json                            what each GPU reached in this run at most
         arrays/...                                            outputs of the first trials, beside the records
         logs/...                                              complete output of every process
 

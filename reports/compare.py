@@ -53,7 +53,11 @@ def subjects(evidence: Evidence) -> Iterator[Subject]:
     references: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in cells:
         yield Subject(
-            kind=KERNEL, target=cell.kernel, environment=cell.environment, workload=cell.workload, device=cell.device,
+            kind=KERNEL,
+            target=cell.kernel,
+            environment=cell.environment,
+            workload=cell.workload,
+            device=cell.device,
             kernels=(cell.kernel,),
         )
         info = evidence.kernel(cell.kernel)
@@ -62,7 +66,11 @@ def subjects(evidence: Evidence) -> Iterator[Subject]:
             references.setdefault(key, []).append(cell.kernel)
     for (environment, reference, workload, device), kernels in references.items():
         yield Subject(
-            kind=REFERENCE, target=reference, environment=environment, workload=workload, device=device,
+            kind=REFERENCE,
+            target=reference,
+            environment=environment,
+            workload=workload,
+            device=device,
             kernels=tuple(kernels),
         )
 
@@ -105,7 +113,11 @@ def same_stack(evidence: Evidence, left: str, right: str) -> bool:
     if one is None or two is None:
         return False
     return (one.torch, one.cuda, one.python, one.index, one.pins_sha256) == (
-        two.torch, two.cuda, two.python, two.index, two.pins_sha256
+        two.torch,
+        two.cuda,
+        two.python,
+        two.index,
+        two.pins_sha256,
     )
 
 
@@ -129,13 +141,24 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
         kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
         stack = evidence.environments.get(subject.environment)
         torch = subject.environment if stack is None or stack.executor == "host" else stack.torch
-        results.append(Comparison(
-            id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
-            environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),
-            alone=subject.environment == run.baseline, correctness=judged, latency=measured, hot=hot,
-            command=matrix_command(place, kernel, subject.workload, subject.device),
-            eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
-        ))
+        results.append(
+            Comparison(
+                id=subject.id,
+                kind=subject.kind,
+                target=subject.target,
+                workload=subject.workload,
+                device=subject.device,
+                environment=subject.environment,
+                baseline=run.baseline,
+                control=is_control(evidence, subject.environment),
+                alone=subject.environment == run.baseline,
+                correctness=judged,
+                latency=measured,
+                hot=hot,
+                command=matrix_command(place, kernel, subject.workload, subject.device),
+                eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
+            )
+        )
     return results
 
 
@@ -153,12 +176,15 @@ def _latency(
                     evidence, rows, environment, kernel, subject.workload, subject.device, subject.timed_as, wrong, mode
                 )
                 for environment, wrong in (
-                    (baseline, judged.baseline.status == "wrong"), (subject.environment, judged.this.status == "wrong"),
+                    (baseline, judged.baseline.status == "wrong"),
+                    (subject.environment, judged.this.status == "wrong"),
                 )
             )
             pairs[index, mode] = (base, this, evidence.min_effect(subject.device))
     decided = latency.decide_all(
-        list(pairs.values()), evidence.confidence, evidence.false_discovery_rate,
+        list(pairs.values()),
+        evidence.confidence,
+        evidence.false_discovery_rate,
         not_comparable=_not_comparable(evidence),
     )
     timed = dict(zip(pairs, decided, strict=True))

@@ -32,8 +32,24 @@ from harness.storage import AnyRecord, Run
 
 NAN = float("nan")
 LAUNCH_COLUMNS = [
-    "environment", "kernel", "device", "block", "workload", "target", "status", "message", "log_excerpt",
-    "median_us", "samples", "correct", "hot_us", "hot_samples", "hot_message", "enqueue_us", "sm_mhz", "throttled",
+    "environment",
+    "kernel",
+    "device",
+    "block",
+    "workload",
+    "target",
+    "status",
+    "message",
+    "log_excerpt",
+    "median_us",
+    "samples",
+    "correct",
+    "hot_us",
+    "hot_samples",
+    "hot_message",
+    "enqueue_us",
+    "sm_mhz",
+    "throttled",
 ]
 
 
@@ -122,20 +138,29 @@ def launch_table(records: list[LaunchRecord]) -> pd.DataFrame:
             status, message = timing.status, timing.message
             if status == "ok" and not positive:
                 status, message = "broken", "the record holds no positive times"
-            rows.append((
-                record.environment, record.kernel, record.device, record.index, timing.workload, timing.target,
-                status, message, timing.log_excerpt,
-                statistics.median(timing.samples_us) if status == "ok" else NAN,
-                len(timing.samples_us), timing.correct,
-                *_on_a_gpu(timing, status),
-            ))
+            rows.append(
+                (
+                    record.environment,
+                    record.kernel,
+                    record.device,
+                    record.index,
+                    timing.workload,
+                    timing.target,
+                    status,
+                    message,
+                    timing.log_excerpt,
+                    statistics.median(timing.samples_us) if status == "ok" else NAN,
+                    len(timing.samples_us),
+                    timing.correct,
+                    *_on_a_gpu(timing, status),
+                )
+            )
     table: pd.DataFrame = pd.DataFrame(rows, columns=LAUNCH_COLUMNS)
     return table
 
 
 def _on_a_gpu(timing: Timing, status: str) -> tuple[float, int, str, float, float, int]:
-    """Median and number of the replays and why there is none, the host's time to enqueue, SM clock, samples left out.
-    """
+    """Median and number of replays and why there are none, the host's time to enqueue, SM clock, samples left out."""
     good = status == "ok"
     hot = bool(timing.hot_us) and min(timing.hot_us) > 0
     message = timing.hot_message
@@ -192,6 +217,4 @@ def _placed(records: list[AnyRecord], path_of: Callable[[AnyRecord], Path]) -> l
 
 
 def cell_of(record: ValidationRecord) -> Cell:
-    return Cell(
-        environment=record.environment, kernel=record.kernel, workload=record.workload, device=record.device
-    )
+    return Cell(environment=record.environment, kernel=record.kernel, workload=record.workload, device=record.device)

@@ -16,9 +16,16 @@ ARROW = "\N{RIGHTWARDS ARROW}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 ABSENT = "\N{EM DASH}"
 SYMBOLS = {
-    "broken": "!!", "regressed": "\N{MULTIPLICATION X}", "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
-    "failing": "\N{MULTIPLICATION X}", "undecided": "?", "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
-    "fixed": "\N{CHECK MARK}", "newly_supported": "+", "unsupported": "\N{EN DASH}", "pass": "\N{CHECK MARK}",
+    "broken": "!!",
+    "regressed": "\N{MULTIPLICATION X}",
+    "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
+    "failing": "\N{MULTIPLICATION X}",
+    "undecided": "?",
+    "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
+    "fixed": "\N{CHECK MARK}",
+    "newly_supported": "+",
+    "unsupported": "\N{EN DASH}",
+    "pass": "\N{CHECK MARK}",
 }
 STRIP_WIDTH, STRIP_HEIGHT = 160, 26
 FOREST_WIDTH, FOREST_HEIGHT = 120, 16
@@ -64,11 +71,17 @@ def interval_text(side: LatencySide | None) -> str:
 
 def card_text(card: Card) -> str:
     """What a reader must know of a GPU to compare its times with another's."""
+
     def state(value: bool | None) -> str:
         return "not recorded" if value is None else "on" if value else "off"
 
-    parts = [card.name, f"driver {card.driver}", f"{card.memory_bytes / (1 << 30):.0f} GiB", f"ECC {state(card.ecc)}",
-             f"MIG {state(card.mig)}"]
+    parts = [
+        card.name,
+        f"driver {card.driver}",
+        f"{card.memory_bytes / (1 << 30):.0f} GiB",
+        f"ECC {state(card.ecc)}",
+        f"MIG {state(card.mig)}",
+    ]
     parts += [f"power limit {card.power_limit_w:.0f} W"] if card.power_limit_w else []
     parts += [f"SM clock up to {card.max_sm_mhz} MHz"] if card.max_sm_mhz else []
     return ", ".join(parts)
@@ -179,8 +192,9 @@ def _dots(values: Sequence[float], place: float, low: float, scale: float) -> st
     return "".join(f"M{4 + (value - low) * scale:.0f} {place:g}h0" for value in values)
 
 
-def strip(baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
-          ) -> Markup:
+def strip(
+    baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
+) -> Markup:
     """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median.
 
     A dot is a zero-length stroke with a round cap: one path for a side keeps thousands of plots small.

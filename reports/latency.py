@@ -53,9 +53,7 @@ class Rows:
 
     groups: dict[tuple[str, str, str, str, str], list[Launch]]
 
-    def of(
-        self, environment: str, kernel: str, device: str, workload: str, target: str
-    ) -> list[Launch]:
+    def of(self, environment: str, kernel: str, device: str, workload: str, target: str) -> list[Launch]:
         return self.groups.get((environment, kernel, device, workload, target), [])
 
 
@@ -71,8 +69,15 @@ def group_launches(launches: pd.DataFrame) -> Rows:
 
 
 def side(
-    evidence: Evidence, rows: Rows, environment: str, kernel: str, workload: str, device: str, target: str,
-    wrong_output: bool, mode: str = model.COLD,
+    evidence: Evidence,
+    rows: Rows,
+    environment: str,
+    kernel: str,
+    workload: str,
+    device: str,
+    target: str,
+    wrong_output: bool,
+    mode: str = model.COLD,
 ) -> LatencySide:
     is_kernel = target == protocol.KERNEL
     measured_with = None if is_kernel else kernel
@@ -83,8 +88,13 @@ def side(
     if not timed:
         status, message, log = _without(evidence, found, launched, environment, kernel, device, mode)
         return LatencySide(
-            environment=environment, status=status, message=message, log_excerpt=log, measured_with=measured_with,
-            failed_launches=failed, gpu=_on_gpu(found) if device == "cuda" else None,
+            environment=environment,
+            status=status,
+            message=message,
+            log_excerpt=log,
+            measured_with=measured_with,
+            failed_launches=failed,
+            gpu=_on_gpu(found) if device == "cuda" else None,
         )
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
@@ -109,7 +119,12 @@ def side(
 
 
 def _without(
-    evidence: Evidence, found: list[Launch], launched: list[LaunchRecord], environment: str, kernel: str, device: str,
+    evidence: Evidence,
+    found: list[Launch],
+    launched: list[LaunchRecord],
+    environment: str,
+    kernel: str,
+    device: str,
     mode: str,
 ) -> tuple[str, str, str]:
     """Status, message and log of a target without times."""
@@ -185,7 +200,10 @@ def decide_all(
             medians[index] = shared_blocks(base, this)
             if not medians[index][0]:
                 results[index] = Latency(
-                    verdict=model.UNDECIDED, baseline=base, this=this, min_effect=min_effect,
+                    verdict=model.UNDECIDED,
+                    baseline=base,
+                    this=this,
+                    min_effect=min_effect,
                     why="no block holds launches of both environments",
                 )
     rows = [index for index in medians if index not in results]
@@ -197,8 +215,12 @@ def decide_all(
 
 
 def _decided(
-    pair: tuple[LatencySide, LatencySide, float], estimate: statistics.Estimate, q_value: float | None,
-    rows: int, confidence: float, rate: float,
+    pair: tuple[LatencySide, LatencySide, float],
+    estimate: statistics.Estimate,
+    q_value: float | None,
+    rows: int,
+    confidence: float,
+    rate: float,
 ) -> Latency:
     base, this, min_effect = pair
     outcome = statistics.decide(estimate, q_value, min_effect, rate)
@@ -207,8 +229,16 @@ def _decided(
         needed = statistics.launches_needed(estimate, rows, min_effect, rate)
     latency = Latency(
         verdict={"slower": model.REGRESSED, "faster": model.IMPROVED, "same": model.PASS}.get(outcome, outcome),
-        why="", baseline=base, this=this, min_effect=min_effect, ratio=estimate.ratio, low=estimate.low,
-        high=estimate.high, p_value=estimate.p_value, q_value=q_value, spread=estimate.spread,
+        why="",
+        baseline=base,
+        this=this,
+        min_effect=min_effect,
+        ratio=estimate.ratio,
+        low=estimate.low,
+        high=estimate.high,
+        p_value=estimate.p_value,
+        q_value=q_value,
+        spread=estimate.spread,
         smallest_effect=statistics.smallest_effect(estimate, rows, min_effect, confidence, rate),
         launches_needed=needed,
     )

@@ -18,9 +18,7 @@ def correctness_moved(row: Comparison) -> bool:
 
 def _time_moved(timed: Latency) -> bool:
     """What has no times here, and for its own failure had none in the baseline, did not move."""
-    return timed.verdict in model.MOVED and not (
-        timed.verdict == model.BROKEN and timed.baseline.status in STOPPED
-    )
+    return timed.verdict in model.MOVED and not (timed.verdict == model.BROKEN and timed.baseline.status in STOPPED)
 
 
 def latency_moved(row: Comparison) -> bool:
@@ -41,9 +39,13 @@ def never_right(rows: list[Comparison]) -> list[Comparison]:
         if row.kind == KERNEL and not row.alone and not row.control:
             found.setdefault((row.target, row.workload, row.device), []).append(row)
     return [
-        group[0] for group in found.values()
-        if all(row.correctness.verdict == model.FAILING or {row.correctness.baseline.status,
-               row.correctness.this.status} <= STOPPED for row in group)
+        group[0]
+        for group in found.values()
+        if all(
+            row.correctness.verdict == model.FAILING
+            or {row.correctness.baseline.status, row.correctness.this.status} <= STOPPED
+            for row in group
+        )
     ]
 
 
@@ -53,8 +55,10 @@ def has_moved(row: Comparison) -> bool:
         return row.correctness.verdict in (model.BROKEN, model.FAILING)
     if correctness_moved(row) or latency_moved(row):
         return True
-    return any(finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
-               for finding in row.findings)
+    return any(
+        finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
+        for finding in row.findings
+    )
 
 
 def significance(row: Comparison) -> tuple[float, ...]:

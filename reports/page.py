@@ -40,12 +40,28 @@ MOVED_SHOWN = 8
 NEVER_RIGHT_SHOWN = 8
 EXCERPT = 4000
 CORRECTNESS_COLUMNS = (
-    "Target", "Workload", "Device", "Environment", "Verdict", "Trials within tolerance", "Largest error (units)",
-    "Agrees with references", "Output bits",
+    "Target",
+    "Workload",
+    "Device",
+    "Environment",
+    "Verdict",
+    "Trials within tolerance",
+    "Largest error (units)",
+    "Agrees with references",
+    "Output bits",
 )
 LATENCY_COLUMNS = (
-    "Target", "Workload", "Device", "Environment", "Verdict", "Ratio to baseline", "Launch medians", "Median",
-    "FLOP/s", "Launches", "Smallest effect",
+    "Target",
+    "Workload",
+    "Device",
+    "Environment",
+    "Verdict",
+    "Ratio to baseline",
+    "Launch medians",
+    "Median",
+    "FLOP/s",
+    "Launches",
+    "Smallest effect",
 )
 
 
@@ -57,21 +73,44 @@ def _tail(text: str, length: int = EXCERPT) -> str:
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     jinja.filters |= {
-        "words": formats.words, "time": formats.time_text, "rate": formats.rate_text, "number": formats.number,
+        "words": formats.words,
+        "time": formats.time_text,
+        "rate": formats.rate_text,
+        "number": formats.number,
         "flops": formats.flop_rate,
-        "rate_interval": formats.rate_interval, "percent": formats.percent, "change": formats.change_text,
-        "forest": formats.forest, "tail": _tail, "interval": formats.interval_text, "card": formats.card_text,
-        "ceilings": formats.ceiling_text, "short": formats.short, "digits": formats.digits,
+        "rate_interval": formats.rate_interval,
+        "percent": formats.percent,
+        "change": formats.change_text,
+        "forest": formats.forest,
+        "tail": _tail,
+        "interval": formats.interval_text,
+        "card": formats.card_text,
+        "ceilings": formats.ceiling_text,
+        "short": formats.short,
+        "digits": formats.digits,
     }
-    jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
-                      "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
-                      "wrong_tag": formats.wrong_tag, "modes": modes, "share_cell": formats.share_cell,
-                      "line_tags": (Markup('<span class="line">'), Markup("</span>")),
-                      "leading": leading_time, "share_text": share_text}
+    jinja.globals |= {
+        "symbols": formats.SYMBOLS,
+        "strip": formats.strip,
+        "facts": facts,
+        "times": times,
+        "badge": formats.badge,
+        "rate_cell": formats.rate_cell,
+        "median_cell": formats.median_cell,
+        "wrong_tag": formats.wrong_tag,
+        "modes": modes,
+        "share_cell": formats.share_cell,
+        "line_tags": (Markup('<span class="line">'), Markup("</span>")),
+        "leading": leading_time,
+        "share_text": share_text,
+    }
     return jinja
 
 
@@ -86,15 +125,34 @@ def _share(rate: model.Rate | None) -> float | None:
 def correctness_keys(row: Comparison) -> list[Any]:
     judged = row.correctness
     agreement = [rate.share for rate in judged.this.agreement.values()]
-    return [row.target, row.workload, row.device, row.environment, _rank(judged.verdict), _share(judged.this.rate),
-            judged.this.max_units, min(agreement, default=None),
-            judged.bits.identical / judged.bits.compared if judged.bits.compared else None]
+    return [
+        row.target,
+        row.workload,
+        row.device,
+        row.environment,
+        _rank(judged.verdict),
+        _share(judged.this.rate),
+        judged.this.max_units,
+        min(agreement, default=None),
+        judged.bits.identical / judged.bits.compared if judged.bits.compared else None,
+    ]
 
 
 def latency_keys(row: Comparison) -> list[Any]:
     timed = leading_time(row)[1]
-    return [row.target, row.workload, row.device, row.environment, _rank(timed.verdict), timed.ratio, timed.spread,
-            timed.this.median_us, timed.this.rates.tflops, len(timed.this.medians_us), timed.smallest_effect]
+    return [
+        row.target,
+        row.workload,
+        row.device,
+        row.environment,
+        _rank(timed.verdict),
+        timed.ratio,
+        timed.spread,
+        timed.this.median_us,
+        timed.this.rates.tflops,
+        len(timed.this.medians_us),
+        timed.smallest_effect,
+    ]
 
 
 def _verdict(row: Comparison, table: str) -> str:
@@ -106,9 +164,14 @@ def tables(report: Report) -> dict[str, dict[str, Any]]:
     macros: Any = environment().get_template("rows.html.j2").module
     rows = sorted(report.rows, key=significance)
     reach = formats.forest_reach([timed for row in rows for timed in row.timed])
-    hidden = {column for column, values in (
-        ("Environment", {row.environment for row in rows}), ("Device", {row.device for row in rows})
-    ) if len(values) <= 1}
+    hidden = {
+        column
+        for column, values in (
+            ("Environment", {row.environment for row in rows}),
+            ("Device", {row.device for row in rows}),
+        )
+        if len(values) <= 1
+    }
     if all(row.hot for row in rows):
         hidden.add("FLOP/s")  # a section of their own shows rates, beside the ceilings
     shapes = {
@@ -124,10 +187,15 @@ def tables(report: Report) -> dict[str, dict[str, Any]]:
         for position, row in enumerate(ordered):
             html = render(row, hidden, *extra), detail(row, len(shown))
             item = {
-                "id": f"{name}/{row.id}", "verdict": _verdict(row, name), "environment": row.environment,
-                "kind": row.kind, "keys": [float(f"{key:.6g}") if isinstance(key, float) else key
-                                           for column, key in zip(columns, keys(row), strict=True)
-                                           if column not in hidden],
+                "id": f"{name}/{row.id}",
+                "verdict": _verdict(row, name),
+                "environment": row.environment,
+                "kind": row.kind,
+                "keys": [
+                    float(f"{key:.6g}") if isinstance(key, float) else key
+                    for column, key in zip(columns, keys(row), strict=True)
+                    if column not in hidden
+                ],
                 "text": " ".join((row.target, row.kind, row.workload, row.device, row.environment)).lower(),
             }
             if position < first:
@@ -159,8 +227,10 @@ def why(row: Comparison) -> str:
     """One line for the first screen: the strongest finding about what moved, else the verdict's own reason."""
     aspect = moved_aspect(row)
     found = [finding for finding in row.findings if finding.about == aspect]
-    strongest = sorted(found, key=lambda finding: ("shown", "suspected").index(finding.certainty)
-                       if finding.certainty != "undecided" else 2)
+    strongest = sorted(
+        found,
+        key=lambda finding: ("shown", "suspected").index(finding.certainty) if finding.certainty != "undecided" else 2,
+    )
     if strongest:
         return strongest[0].statement
     return row.correctness.why if aspect == "correctness" else leading_time(row)[1].why
@@ -208,8 +278,11 @@ def drift(report: Report) -> list[dict[str, Any]]:
                     pair = pair or crossing_with(report.evidence, row, name)
                     against = against or (name if pair else "")
             found.setdefault((row.environment, row.workload, row.device), {})[row.target] = {
-                "row": row, "max_abs": pair.max_abs if pair else None,
-                "share": pair.differing_share if pair else None, "pair": pair, "against": against,
+                "row": row,
+                "max_abs": pair.max_abs if pair else None,
+                "share": pair.differing_share if pair else None,
+                "pair": pair,
+                "against": against,
             }
     return [{"place": place, "cells": cells} for place, cells in found.items()]
 
@@ -244,7 +317,8 @@ def other_conditions(report: Report) -> list[str]:
     there = sorted(set(cited.gpus)), cited.drivers
     found = [
         f"The controls were run on another {what}: {', '.join(one) or 'none'}; this run: {', '.join(two) or 'none'}."
-        for what, one, two in zip(("GPU", "driver"), there, here, strict=True) if one != two
+        for what, one, two in zip(("GPU", "driver"), there, here, strict=True)
+        if one != two
     ]
     if cited.thresholds != report.evidence.run.thresholds:
         found.append("The controls were judged by other thresholds than this run's.")
@@ -259,20 +333,38 @@ def render_page(report: Report) -> str:
     content = tables(report)
     drifts = drift(report)
     groups = moved_groups(report)
-    return environment().get_template("index.html.j2").render(
-        report=report, run=report.evidence.run, tables=content,
-        payload=Markup(pack({name: table["index"] for name, table in content.items()})),
-        details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
-        style=Markup(style), script=Markup(script), style_hash=csp_hash(style), script_hash=csp_hash(script),
-        moved=groups[:MOVED_SHOWN], moved_left=groups[MOVED_SHOWN:],
-        never_right=never_right_groups(report), never_right_shown=NEVER_RIGHT_SHOWN,
-        devices=len({row.device for row in report.rows}),
-        drift=drifts, drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
-        other_conditions=other_conditions(report), confidence=formats.percent(report.evidence.confidence),
-        measured=measured_groups(report), ran=ran_table(report),
-        defaults={name: [ran for ran in report.ran if (ran.environment, ran.target) == (name, "default")]
-                  for name in report.evidence.run.environments},
-        left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
-        method=method_items(report), environments=report.evidence.run.environments, verdicts=model.VERDICTS,
-        row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
+    return (
+        environment()
+        .get_template("index.html.j2")
+        .render(
+            report=report,
+            run=report.evidence.run,
+            tables=content,
+            payload=Markup(pack({name: table["index"] for name, table in content.items()})),
+            details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=csp_hash(style),
+            script_hash=csp_hash(script),
+            moved=groups[:MOVED_SHOWN],
+            moved_left=groups[MOVED_SHOWN:],
+            never_right=never_right_groups(report),
+            never_right_shown=NEVER_RIGHT_SHOWN,
+            devices=len({row.device for row in report.rows}),
+            drift=drifts,
+            drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
+            other_conditions=other_conditions(report),
+            confidence=formats.percent(report.evidence.confidence),
+            measured=measured_groups(report),
+            ran=ran_table(report),
+            defaults={
+                name: [ran for ran in report.ran if (ran.environment, ran.target) == (name, "default")]
+                for name in report.evidence.run.environments
+            },
+            left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
+            method=method_items(report),
+            environments=report.evidence.run.environments,
+            verdicts=model.VERDICTS,
+            row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
+        )
     )

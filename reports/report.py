@@ -152,16 +152,33 @@ def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
     for row in rows:
         for name in ("baseline", "this"):
             cold: LatencySide = getattr(row.latency, name)
-            found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), Measured(
-                environment=cold.environment, kind=row.kind, target=row.target, workload=row.workload,
-                device=row.device, cold=cold, hot=getattr(row.hot, name) if row.hot is not None else None,
-            ))
+            found.setdefault(
+                (row.device, row.workload, row.kind, row.target, cold.environment),
+                Measured(
+                    environment=cold.environment,
+                    kind=row.kind,
+                    target=row.target,
+                    workload=row.workload,
+                    device=row.device,
+                    cold=cold,
+                    hot=getattr(row.hot, name) if row.hot is not None else None,
+                ),
+            )
     order = {name: number for number, name in enumerate(evidence.run.environments)}
     place = {key[:4]: number for number, key in enumerate(found)}
     workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
-    return [found[key] for key in sorted(found, key=lambda key: (
-        key[0], workloads.get(key[1], len(workloads)), place[key[:4]], order.get(key[4], len(order))
-    ))]
+    return [
+        found[key]
+        for key in sorted(
+            found,
+            key=lambda key: (
+                key[0],
+                workloads.get(key[1], len(workloads)),
+                place[key[:4]],
+                order.get(key[4], len(order)),
+            ),
+        )
+    ]
 
 
 def counts(verdicts: Iterable[str]) -> dict[str, int]:
@@ -190,14 +207,23 @@ def _cells(evidence: Evidence, rows: Rows) -> list[CellState]:
     for cell in evidence.run.cells:
         outcome = _outcome(evidence, cell)
         times = [
-            row.median_us for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
+            row.median_us
+            for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
             if row.status == "ok"
         ]
-        found.append(CellState(
-            id=cell.id, environment=cell.environment, kernel=cell.kernel, workload=cell.workload, device=cell.device,
-            status=outcome.status, message=outcome.message, launches=len(times),
-            median_us=median(times) if times else None,
-        ))
+        found.append(
+            CellState(
+                id=cell.id,
+                environment=cell.environment,
+                kernel=cell.kernel,
+                workload=cell.workload,
+                device=cell.device,
+                status=outcome.status,
+                message=outcome.message,
+                launches=len(times),
+                median_us=median(times) if times else None,
+            )
+        )
     return found
 
 
@@ -219,9 +245,16 @@ def failures(evidence: Evidence) -> list[Failure]:
         """One entry for all places, inputs and environments, where the same thing failed with the same message."""
         if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
             key = (what, outcome.status, outcome.message)
-            entry = found.setdefault(key, Failure(
-                where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt=outcome.log_excerpt
-            ))
+            entry = found.setdefault(
+                key,
+                Failure(
+                    where=what,
+                    places=[],
+                    status=outcome.status,
+                    message=outcome.message,
+                    log_excerpt=outcome.log_excerpt,
+                ),
+            )
             if place not in entry.places:
                 entry.places.append(place)
             if outcome.log_excerpt and not entry.log_excerpt:
@@ -244,8 +277,11 @@ def failures(evidence: Evidence) -> list[Failure]:
             add(f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch)
             for timing in launch.timings:
                 name = launch.kernel if timing.target == protocol.KERNEL else timing.target
-                add(f"{name} on {timing.workload} ({launch.device})",
-                    f"timing of {timing.target} on {timing.workload} in {where}", timing)
+                add(
+                    f"{name} on {timing.workload} ({launch.device})",
+                    f"timing of {timing.target} on {timing.workload} in {where}",
+                    timing,
+                )
     return list(found.values())
 
 
@@ -269,8 +305,10 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
     if base is None or not others:
         names = ", ".join(name_of(version) for version in versions)
         wrong = sum(row.correctness.verdict in (model.FAILING, model.BROKEN) for row in rows)
-        return f"{names} alone: {_number(len(rows), 'target')} measured, {wrong} of them wrong or broken, " \
-               "and nothing to compare with."
+        return (
+            f"{names} alone: {_number(len(rows), 'target')} measured, {wrong} of them wrong or broken, "
+            "and nothing to compare with."
+        )
     names = " and ".join(name_of(version).removeprefix("PyTorch ") for version in others)
     where = f"From {name_of(base)} to {names}: "
     dead = [version for version in versions if version.status == "broken"]
@@ -296,16 +334,22 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
 
 # Short enough for one sentence; the badges below it use the words of the verdicts.
 PHRASES = {
-    model.BROKEN: "broken", model.REGRESSED: "newly wrong", model.NO_LONGER_SUPPORTED: "no longer supported",
-    "still_broken": "broken as before", model.FAILING: "wrong as before", model.FIXED: "fixed",
+    model.BROKEN: "broken",
+    model.REGRESSED: "newly wrong",
+    model.NO_LONGER_SUPPORTED: "no longer supported",
+    "still_broken": "broken as before",
+    model.FAILING: "wrong as before",
+    model.FIXED: "fixed",
     model.NEWLY_SUPPORTED: "newly supported",
 }
 
 
 def _part(rows: list[Comparison], noun: str) -> str:
     found = Counter(
-        "still_broken" if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
-        else row.correctness.verdict for row in rows
+        "still_broken"
+        if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
+        else row.correctness.verdict
+        for row in rows
     )
     said = [f"{found[word]} {phrase}" for word, phrase in PHRASES.items() if found[word]]
     for verdict, word in ((model.REGRESSED, "slower"), (model.IMPROVED, "faster")):
@@ -329,9 +373,7 @@ def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bo
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(_latency_gate(row) for row in rows):
         codes.append(errors.LATENCY_REGRESSED)
-    undecided = {
-        aspect for aspect in fail_on for row in report.rows if getattr(row, aspect).verdict == model.UNDECIDED
-    }
+    undecided = {aspect for aspect in fail_on for row in report.rows if getattr(row, aspect).verdict == model.UNDECIDED}
     if strict and undecided:
         codes.append(errors.UNDECIDED)
     return codes
@@ -347,7 +389,8 @@ def _correctness_gate(row: Comparison) -> bool:
 def _latency_gate(row: Comparison) -> bool:
     """What cannot be timed any more must not pass a gate on time."""
     return any(
-        bool(timed.baseline.medians_us) if timed.verdict == model.BROKEN
+        bool(timed.baseline.medians_us)
+        if timed.verdict == model.BROKEN
         else timed.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
         for timed in row.timed
     )

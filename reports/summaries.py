@@ -33,9 +33,17 @@ def summary(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "verdict": report.headline,
         "run": {
-            "run_id": run.run_id, "created_utc": run.created_utc, "command": run.command, "mode": run.mode,
-            "quick": run.quick, "executor": run.executor, "launches": run.launches, "order_seed": run.order_seed,
-            "plan_digest": run.plan_digest, "thresholds": run.thresholds, "tolerances": run.tolerances,
+            "run_id": run.run_id,
+            "created_utc": run.created_utc,
+            "command": run.command,
+            "mode": run.mode,
+            "quick": run.quick,
+            "executor": run.executor,
+            "launches": run.launches,
+            "order_seed": run.order_seed,
+            "plan_digest": run.plan_digest,
+            "thresholds": run.thresholds,
+            "tolerances": run.tolerances,
             "bundle": run.bundle,
         },
         "gpus": report.cards,
@@ -44,7 +52,8 @@ def summary(report: Report) -> dict[str, Any]:
         "environments": report.versions,
         "confounders": report.confounders,
         "counts": {
-            "correctness": report.correctness_counts, "latency": report.latency_counts,
+            "correctness": report.correctness_counts,
+            "latency": report.latency_counts,
             "hot_latency": report.hot_counts,
         },
         "moved": [row.id for row in report.moved],
@@ -67,10 +76,35 @@ def render_summary(report: Report) -> str:
 
 
 CSV_COLUMNS = (
-    "environment", "torch", "kind", "target", "workload", "device", "status", "message", "launches", "wrong_output",
-    "cold_us", "cold_low_us", "cold_high_us", "cold_tflops", "cold_tflops_share", "cold_gbps", "cold_gbps_share",
-    "hot_us", "hot_low_us", "hot_high_us", "hot_tflops", "hot_tflops_share", "hot_gbps", "hot_gbps_share",
-    "no_hot_because", "no_share_because", "enqueue_us", "sm_mhz", "throttled_samples",
+    "environment",
+    "torch",
+    "kind",
+    "target",
+    "workload",
+    "device",
+    "status",
+    "message",
+    "launches",
+    "wrong_output",
+    "cold_us",
+    "cold_low_us",
+    "cold_high_us",
+    "cold_tflops",
+    "cold_tflops_share",
+    "cold_gbps",
+    "cold_gbps_share",
+    "hot_us",
+    "hot_low_us",
+    "hot_high_us",
+    "hot_tflops",
+    "hot_tflops_share",
+    "hot_gbps",
+    "hot_gbps_share",
+    "no_hot_because",
+    "no_share_because",
+    "enqueue_us",
+    "sm_mhz",
+    "throttled_samples",
 )
 
 
@@ -94,12 +128,28 @@ def render_csv(report: Report) -> str:
     writer.writerow(CSV_COLUMNS)
     for row in report.measured:
         cold, hot, gpu = row.cold, row.hot, row.cold.gpu
-        writer.writerow(map(_plain, (
-            row.environment, torch.get(row.environment), row.kind, row.target, row.workload, row.device, cold.status,
-            cold.message, len(cold.medians_us), cold.wrong_output, *_timed(cold), *_timed(hot),
-            hot.message if hot is not None and hot.median_us is None else "", cold.rates.message,
-            *((gpu.enqueue_us, gpu.sm_mhz, gpu.throttled_samples) if gpu else (None, None, None)),
-        )))
+        writer.writerow(
+            map(
+                _plain,
+                (
+                    row.environment,
+                    torch.get(row.environment),
+                    row.kind,
+                    row.target,
+                    row.workload,
+                    row.device,
+                    cold.status,
+                    cold.message,
+                    len(cold.medians_us),
+                    cold.wrong_output,
+                    *_timed(cold),
+                    *_timed(hot),
+                    hot.message if hot is not None and hot.median_us is None else "",
+                    cold.rates.message,
+                    *((gpu.enqueue_us, gpu.sm_mhz, gpu.throttled_samples) if gpu else (None, None, None)),
+                ),
+            )
+        )
     return text.getvalue()
 
 
@@ -119,8 +169,11 @@ def render_markdown(report: Report) -> str:
     lines = [f"**{_cell(report.headline)}**", ""]
     for version in report.versions:
         role = "baseline" if version.baseline else "compared"
-        seen = f"PyTorch {version.torch}, CUDA build {version.cuda_build}, Python {version.python}" if version.torch \
+        seen = (
+            f"PyTorch {version.torch}, CUDA build {version.cuda_build}, Python {version.python}"
+            if version.torch
             else f"{version.asked}, not observed: {version.message}"
+        )
         lines.append(f"- {role} {_code(version.id)}: {_cell(seen)}")
     lines += [f"- confounder, {_code(item.subject)}: {_cell(item.statement)}" for item in report.confounders[:SHOWN]]
     lines += [f"- GPU: {_cell(card_text(card))}" for card in report.cards]
@@ -146,10 +199,12 @@ def _markdown_row(row: Comparison) -> str:
     rates = f"{rate_text(judged.baseline.rate)} to {rate_text(judged.this.rate)}"
     effect = f" (can see {percent(timed.smallest_effect)})" if timed.smallest_effect is not None else ""
     cells = (
-        row.target + (" (reference)" if row.kind == "reference" else ""), f"{row.workload}, {row.device}",
+        row.target + (" (reference)" if row.kind == "reference" else ""),
+        f"{row.workload}, {row.device}",
         row.environment,
         f"{words(judged.verdict)}, {rates}",
-        f"{'hot: ' if mode == model.HOT else ''}{words(timed.verdict)}, {change_text(timed)}{effect}", why(row),
+        f"{'hot: ' if mode == model.HOT else ''}{words(timed.verdict)}, {change_text(timed)}{effect}",
+        why(row),
     )
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 
@@ -162,8 +217,14 @@ def _markdown_times(report: Report) -> list[str]:
     for row in shown[:MOST_TIMES]:
         best = row.hot if row.hot is not None and row.hot.median_us is not None else row.cold
         share = f"{percent(best.rates.tflops_share)} FLOP/s, {percent(best.rates.gbps_share)} bytes/s"
-        cells = (row.target, row.workload, row.environment, interval_text(row.cold), interval_text(row.hot),
-                 share if best.median_us else "")
+        cells = (
+            row.target,
+            row.workload,
+            row.environment,
+            interval_text(row.cold),
+            interval_text(row.hot),
+            share if best.median_us else "",
+        )
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     left = len(report.measured) - len(shown[:MOST_TIMES])
     return [*lines, *(["", f"{left} more in timings.csv."] if left else [])]
@@ -183,7 +244,9 @@ def render_junit(report: Report) -> str:
         for row in report.rows:
             judged = row.correctness if aspect == "correctness" else leading_time(row)[1]
             case = ElementTree.SubElement(
-                suite, "testcase", classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
+                suite,
+                "testcase",
+                classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
                 name=_xml(f"{row.workload} {aspect}"),
             )
             kind = _junit_kind(judged.verdict)
