@@ -21,14 +21,26 @@ def as_float64(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None]:
-    """(trials with identical bits, largest and mean absolute difference over finite elements).
+def differing(a: np.ndarray, b: np.ndarray) -> int:
+    """Elements that are not the same: of one dtype by their bits, otherwise by their value."""
+    if a.dtype == b.dtype:
+        unsigned = f"u{a.dtype.itemsize}"
+        return int(np.count_nonzero(np.ascontiguousarray(a).view(unsigned) != np.ascontiguousarray(b).view(unsigned)))
+    one, two = as_float64(a), as_float64(b)
+    return int(np.count_nonzero((one != two) & ~(np.isnan(one) & np.isnan(two))))
 
-    Differences are None where no element is finite on both sides.
+
+def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None, float | None]:
+    """(trials with identical bits, largest and mean absolute difference over finite elements, share of elements that
+    differ).
+
+    Differences are None where no element is finite on both sides, the share where there is no element.
     """
-    identical, largest, total, count = 0, None, 0.0, 0
+    identical, largest, total, count, other, elements = 0, None, 0.0, 0, 0, 0
     for a, b in zip(left, right, strict=True):
         identical += a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        other += differing(a, b)
+        elements += a.size
         difference = np.abs(as_float64(a) - as_float64(b))
         finite = difference[np.isfinite(difference)]
         if finite.size:
@@ -36,7 +48,7 @@ def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, fl
             largest = top if largest is None else max(largest, top)
             total += float(finite.sum())
             count += finite.size
-    return identical, largest, total / count if count else None
+    return identical, largest, total / count if count else None, other / elements if elements else None
 
 
 def cross(
@@ -62,7 +74,9 @@ def cross(
             same = [t for t in trials if by_owner[left][t].shape == by_owner[right][t].shape]
             if not same:
                 continue
-            identical, largest, mean = cross_pair([by_owner[left][t] for t in same], [by_owner[right][t] for t in same])
+            identical, largest, mean, share = cross_pair(
+                [by_owner[left][t] for t in same], [by_owner[right][t] for t in same]
+            )
             pairs.append(
                 Crossing(
                     left=left,
@@ -72,6 +86,7 @@ def cross(
                     identical_trials=identical,
                     max_abs=largest,
                     mean_abs=mean,
+                    differing_share=share,
                 )
             )
     if not pairs:

@@ -131,6 +131,9 @@ class Kernel(Model):
     dtype: Dtype = Field(default="float32", description="of a model_new kernel: chooses its tolerance")
     trials: int = Field(default=5, ge=1, le=1000, description="of a model_new kernel: stored input sets")
     workloads: list[str] | None = Field(default=None, description="names; default: all")
+    control_of: str | None = Field(
+        default=None, description="a kernel of which this is a slowed copy: does the test of environments find it?"
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> Kernel:
@@ -255,6 +258,10 @@ class Matrix(Model):
             unknown = set(kernel.workloads or []) - names
             if unknown:
                 raise ValueError(f"kernels[{index}].workloads: {sorted(unknown)[0]!r} is none of the workloads")
+            if kernel.control_of is not None and kernel.control_of not in {
+                other.name for other in self.kernels if other is not kernel and other.control_of is None
+            }:
+                raise ValueError(f"kernels[{index}].control_of: {kernel.control_of!r} is no other kernel of this file")
             if kernel.problem is None and not self.workloads:
                 raise ValueError(f"workloads: kernel {kernel.name!r} needs at least one")
         return self

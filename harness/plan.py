@@ -253,6 +253,7 @@ def plan_run(
         kernels.append(
             KernelInfo(
                 name=kernel.name,
+                control_of=kernel.control_of,
                 devices=list(sources),
                 sources=[p for paths in sources.values() for p in paths],
                 tunables={k: str(v) for k, v in kernel.tunables.items()},

@@ -220,6 +220,7 @@ class Crossing(Record):
     identical_trials: int
     max_abs: float | None
     mean_abs: float | None
+    differing_share: float | None = Field(default=None, description="share of elements whose bits differ")
 
 
 class CrossingRecord(Record):
@@ -343,11 +344,16 @@ class WorkloadInfo(Record):
 
 class KernelInfo(Record):
     name: str
+    control_of: str | None = Field(default=None, description="the kernel that this is a slowed copy of")
     devices: list[Device]
     sources: list[str]
     tunables: dict[str, str]
+    references_cuda: list[str] | None = Field(default=None, description="those on a GPU, where they are others")
     workloads: list[str] = Field(description="ids of the workloads it is measured on")
     references: list[str]
+
+    def references_on(self, device: str) -> list[str]:
+        return self.references if device == "cpu" or self.references_cuda is None else self.references_cuda
 
 
 class GpuFacts(Record):

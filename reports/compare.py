@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from harness.inside import protocol
-from reports import correctness, latency, statistics
+from reports import correctness, latency, model, statistics
 from reports.commands import eval_command, matrix_command, place_options
 from reports.evidence import Evidence
 from reports.latency import Rows
-from reports.model import Comparison, Correctness
+from reports.model import Comparison, Correctness, Latency, LatencySide
 
 KERNEL, REFERENCE = "kernel", "reference"
 
@@ -53,16 +53,24 @@ def subjects(evidence: Evidence) -> Iterator[Subject]:
     references: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in cells:
         yield Subject(
-            kind=KERNEL, target=cell.kernel, environment=cell.environment, workload=cell.workload, device=cell.device,
+            kind=KERNEL,
+            target=cell.kernel,
+            environment=cell.environment,
+            workload=cell.workload,
+            device=cell.device,
             kernels=(cell.kernel,),
         )
         info = evidence.kernel(cell.kernel)
-        for reference in info.references if info else []:
+        for reference in info.references_on(cell.device) if info else []:
             key = (cell.environment, reference, cell.workload, cell.device)
             references.setdefault(key, []).append(cell.kernel)
     for (environment, reference, workload, device), kernels in references.items():
         yield Subject(
-            kind=REFERENCE, target=reference, environment=environment, workload=workload, device=device,
+            kind=REFERENCE,
+            target=reference,
+            environment=environment,
+            workload=workload,
+            device=device,
             kernels=tuple(kernels),
         )
 
@@ -80,7 +88,7 @@ def _validated_with(evidence: Evidence, subject: Subject) -> str:
 def _timed_with(rows: Rows, subject: Subject, baseline: str) -> str:
     def has(environment: str, kernel: str) -> bool:
         found = rows.of(environment, kernel, subject.device, subject.workload, subject.timed_as)
-        return any(row[1] == "ok" for row in found)
+        return any(row.status == "ok" for row in found)
 
     return _first(subject, baseline, has)
 
@@ -96,11 +104,20 @@ def _first(subject: Subject, baseline: str, has: Callable[[str, str], bool]) -> 
 
 def is_control(evidence: Evidence, environment: str) -> bool:
     """An A/A control: the baseline's stack a second time, where every change called is a false alarm."""
-    one, two = (evidence.environments.get(name) for name in (evidence.run.baseline, environment))
-    if one is None or two is None or environment == evidence.run.baseline:
+    return environment != evidence.run.baseline and same_stack(evidence, evidence.run.baseline, environment)
+
+
+def same_stack(evidence: Evidence, left: str, right: str) -> bool:
+    """Whether two environments are replicas of one: the same versions from the same pins."""
+    one, two = (evidence.environments.get(name) for name in (left, right))
+    if one is None or two is None:
         return False
     return (one.torch, one.cuda, one.python, one.index, one.pins_sha256) == (
-        two.torch, two.cuda, two.python, two.index, two.pins_sha256
+        two.torch,
+        two.cuda,
+        two.python,
+        two.index,
+        two.pins_sha256,
     )
 
 
@@ -117,35 +134,61 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
     run = evidence.run
     found = list(subjects(evidence))
     verdicts = _correctness(evidence, found)
-    pairs = []
-    for subject, judged in zip(found, verdicts, strict=True):
-        kernel = _timed_with(rows, subject, run.baseline)
-        sides = [
-            latency.side(
-                evidence, rows, environment, kernel, subject.workload, subject.device, subject.timed_as, wrong
-            )
-            for environment, wrong in (
-                (run.baseline, judged.baseline.status == "wrong"), (subject.environment, judged.this.status == "wrong"),
-            )
-        ]
-        pairs.append((sides[0], sides[1], evidence.min_effect(subject.device)))
-    timed = latency.decide_all(
-        pairs, evidence.confidence, evidence.false_discovery_rate, not_comparable=_not_comparable(evidence)
-    )
+    timed = _latency(evidence, rows, found, verdicts)
     results = []
     place = place_options(run.command)
-    for subject, judged, measured in zip(found, verdicts, timed, strict=True):
+    for subject, judged, (measured, hot) in zip(found, verdicts, timed, strict=True):
         kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
         stack = evidence.environments.get(subject.environment)
         torch = subject.environment if stack is None or stack.executor == "host" else stack.torch
-        results.append(Comparison(
-            id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
-            environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),
-            alone=subject.environment == run.baseline, correctness=judged, latency=measured,
-            command=matrix_command(place, kernel, subject.workload, subject.device),
-            eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
-        ))
+        results.append(
+            Comparison(
+                id=subject.id,
+                kind=subject.kind,
+                target=subject.target,
+                workload=subject.workload,
+                device=subject.device,
+                environment=subject.environment,
+                baseline=run.baseline,
+                control=is_control(evidence, subject.environment),
+                alone=subject.environment == run.baseline,
+                correctness=judged,
+                latency=measured,
+                hot=hot,
+                command=matrix_command(place, kernel, subject.workload, subject.device),
+                eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
+            )
+        )
     return results
+
+
+def _latency(
+    evidence: Evidence, rows: Rows, found: list[Subject], verdicts: list[Correctness]
+) -> list[tuple[Latency, Latency | None]]:
+    """Cold and, on a GPU, hot: judged together, so that one false-discovery rate holds over all that is shown."""
+    baseline = evidence.run.baseline
+    pairs: dict[tuple[int, str], tuple[LatencySide, LatencySide, float]] = {}
+    for index, (subject, judged) in enumerate(zip(found, verdicts, strict=True)):
+        kernel = _timed_with(rows, subject, baseline)
+        for mode in (model.COLD, model.HOT) if subject.device == "cuda" else (model.COLD,):
+            base, this = (
+                latency.side(
+                    evidence, rows, environment, kernel, subject.workload, subject.device, subject.timed_as, wrong, mode
+                )
+                for environment, wrong in (
+                    (baseline, judged.baseline.status == "wrong"),
+                    (subject.environment, judged.this.status == "wrong"),
+                )
+            )
+            pairs[index, mode] = (base, this, evidence.min_effect(subject.device))
+    decided = latency.decide_all(
+        list(pairs.values()),
+        evidence.confidence,
+        evidence.false_discovery_rate,
+        not_comparable=_not_comparable(evidence),
+    )
+    timed = dict(zip(pairs, decided, strict=True))
+    return [(timed[index, model.COLD], timed.get((index, model.HOT))) for index in range(len(found))]
 
 
 def _correctness(evidence: Evidence, found: list[Subject]) -> list[Correctness]:

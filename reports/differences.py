@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from harness.records import BuildRecord, EnvironmentRecord, Fallback
 from reports.evidence import Evidence
+from reports.gpus import gpu_confounders
 
 ABSENT = "\N{EM DASH}"
 DIFF_LINES = 120
@@ -125,10 +126,13 @@ def _build_difference(evidence: Evidence, kernel: str, device: str) -> BuildDiff
             if diff:
                 diffs[name] = diff
     return BuildDifference(
-        kernel=kernel, device=device, items=_items([flatten_build(record) for record in records.values()]),
+        kernel=kernel,
+        device=device,
+        items=_items([flatten_build(record) for record in records.values()]),
         ninja_diffs=diffs,
-        records=[evidence.build_pointer(name, kernel, device)
-                 for name, record in records.items() if record is not None],
+        records=[
+            evidence.build_pointer(name, kernel, device) for name, record in records.items() if record is not None
+        ],
     )
 
 
@@ -141,9 +145,11 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
     """Unified diff of build.ninja, word by word; empty where they are equal."""
     if base.build_ninja == this.build_ninja:
         return ""
-    lines = list(difflib.unified_diff(
-        _words(base.build_ninja), _words(this.build_ninja), base.environment, this.environment, lineterm="", n=1
-    ))
+    lines = list(
+        difflib.unified_diff(
+            _words(base.build_ninja), _words(this.build_ninja), base.environment, this.environment, lineterm="", n=1
+        )
+    )
     cut = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
     return "\n".join(lines[:DIFF_LINES] + cut)
 
@@ -199,6 +205,7 @@ def confounders(evidence: Evidence) -> list[Confounder]:
     found = [Confounder(subject=", ".join(names), statement=text) for text, names in fallbacks.items()]
     if busy := busy_text(evidence):
         found.append(Confounder(subject="load", statement=busy))
+    found += [Confounder(subject=subject, statement=statement) for subject, statement in gpu_confounders(evidence)]
     base = evidence.environments.get(run.baseline)
     for name in run.environments:
         this = evidence.environments.get(name)
@@ -206,10 +213,12 @@ def confounders(evidence: Evidence) -> list[Confounder]:
             found += [Confounder(subject=name, statement=text) for text in differing(base, this)]
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
-            found.append(Confounder(
-                subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
-                statement="the input bytes differ between environments: their outputs cannot be compared",
-            ))
+            found.append(
+                Confounder(
+                    subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
+                    statement="the input bytes differ between environments: their outputs cannot be compared",
+                )
+            )
     return found
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from harness.errors import InputError, RecordError
 from harness.records import (
     BuildRecord,
+    CeilingRecord,
     Cell,
     CrossingRecord,
     EnvironmentRecord,
@@ -23,20 +24,39 @@ from harness.records import (
     LaunchRecord,
     Outcome,
     RunRecord,
+    Timing,
     ValidationRecord,
     WorkloadInfo,
 )
 from harness.storage import AnyRecord, Run
 
+NAN = float("nan")
 LAUNCH_COLUMNS = [
-    "environment", "kernel", "device", "block", "workload", "target", "status", "message", "log_excerpt",
-    "median_us", "samples", "correct",
+    "environment",
+    "kernel",
+    "device",
+    "block",
+    "workload",
+    "target",
+    "status",
+    "message",
+    "log_excerpt",
+    "median_us",
+    "samples",
+    "correct",
+    "hot_us",
+    "hot_samples",
+    "hot_message",
+    "enqueue_us",
+    "sm_mhz",
+    "throttled",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """`launches` has one row per launch, workload and target; `median_us` is NaN where nothing was measured."""
+    """`launches` has one row per launch, workload and target; medians are NaN where nothing was measured.
+    `ceilings` are by the GPU's UUID."""
 
     run: RunRecord
     environments: dict[str, EnvironmentRecord]
@@ -46,6 +66,7 @@ class Evidence:
     launch_records: dict[tuple[str, str, str], list[LaunchRecord]]
     launches: pd.DataFrame
     paths: Run
+    ceilings: dict[str, CeilingRecord] = field(default_factory=dict)
     # Pointers are asked for by every row, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -117,14 +138,42 @@ def launch_table(records: list[LaunchRecord]) -> pd.DataFrame:
             status, message = timing.status, timing.message
             if status == "ok" and not positive:
                 status, message = "broken", "the record holds no positive times"
-            rows.append((
-                record.environment, record.kernel, record.device, record.index, timing.workload, timing.target,
-                status, message, timing.log_excerpt,
-                statistics.median(timing.samples_us) if status == "ok" else float("nan"),
-                len(timing.samples_us), timing.correct,
-            ))
+            rows.append(
+                (
+                    record.environment,
+                    record.kernel,
+                    record.device,
+                    record.index,
+                    timing.workload,
+                    timing.target,
+                    status,
+                    message,
+                    timing.log_excerpt,
+                    statistics.median(timing.samples_us) if status == "ok" else NAN,
+                    len(timing.samples_us),
+                    timing.correct,
+                    *_on_a_gpu(timing, status),
+                )
+            )
     table: pd.DataFrame = pd.DataFrame(rows, columns=LAUNCH_COLUMNS)
     return table
+
+
+def _on_a_gpu(timing: Timing, status: str) -> tuple[float, int, str, float, float, int]:
+    """Median and number of replays and why there are none, the host's time to enqueue, SM clock, samples left out."""
+    good = status == "ok"
+    hot = bool(timing.hot_us) and min(timing.hot_us) > 0
+    message = timing.hot_message
+    if timing.hot_us and not hot:
+        message = "the record holds replays of no positive time"
+    return (
+        statistics.median(timing.hot_us) if good and hot else NAN,
+        len(timing.hot_us),
+        message,
+        statistics.median(timing.enqueue_us) if good and timing.enqueue_us else NAN,
+        NAN if timing.sm_mhz is None else timing.sm_mhz,
+        timing.throttled_samples,
+    )
 
 
 def load_evidence(folder: Path) -> Evidence:
@@ -139,6 +188,7 @@ def load_evidence(folder: Path) -> Evidence:
     builds = _placed(run.builds(), lambda r: run.build_path(r.environment, r.kernel, r.device))
     validations = _placed(run.validations(), lambda r: run.validation_path(cell_of(r)))
     launches = _placed(run.launches(), lambda r: run.launch_path(r.environment, r.kernel, r.device, r.index))
+    ceilings = _placed(run.ceilings(), lambda r: run.ceiling_path(r.device_uuid))
     crossings = _placed(run.crossings(), lambda r: run.crossing_path(r.kernel, r.device, r.workload))
     grouped: dict[tuple[str, str, str], list[LaunchRecord]] = {}
     for launch in sorted(launches, key=lambda record: record.index):
@@ -152,6 +202,7 @@ def load_evidence(folder: Path) -> Evidence:
         launch_records=grouped,
         launches=launch_table(launches),
         paths=run,
+        ceilings={record.device_uuid: record for record in ceilings},
     )
 
 
@@ -166,6 +217,4 @@ def _placed(records: list[AnyRecord], path_of: Callable[[AnyRecord], Path]) -> l
 
 
 def cell_of(record: ValidationRecord) -> Cell:
-    return Cell(
-        environment=record.environment, kernel=record.kernel, workload=record.workload, device=record.device
-    )
+    return Cell(environment=record.environment, kernel=record.kernel, workload=record.workload, device=record.device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.inside import protocol
-from harness.records import BINDING_OBJECT, BuildRecord, Crossing, ValidationRecord
+from harness.records import BINDING_OBJECT, BuildRecord, Crossing, CrossingRecord, ValidationRecord
 from reports import correctness
 from reports.correctness import compare_bits
 from reports.evidence import Evidence
@@ -60,8 +60,10 @@ def inputs(evidence: Evidence, row: Comparison) -> Factor:
             differ += one != two
     if not compared:
         return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
-    text = f"input bytes differ in {differ} of {compared} trials" if differ else (
-        f"input bytes are identical in all {compared} trials"
+    text = (
+        f"input bytes differ in {differ} of {compared} trials"
+        if differ
+        else (f"input bytes are identical in all {compared} trials")
     )
     return Factor(state=DIFFERS if differ else SAME, seen=Seen(text=text, record=record))
 
@@ -77,7 +79,8 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
         return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
     truths = {recipe.recipe: recipe.truth_sha256 for recipe in this.recipes}
     differ = sum(
-        one != two for recipe in base.recipes
+        one != two
+        for recipe in base.recipes
         for one, two in zip(recipe.truth_sha256, truths.get(recipe.recipe, []), strict=False)
     )
     if differ:
@@ -88,8 +91,7 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
 def _code(record: BuildRecord) -> dict[str, str]:
     """Hashes of the kernel's own code. Raw ones, of files that nothing could disassemble, differ by chance."""
     objects = {
-        name: value for name, value in record.objects.items()
-        if name != BINDING_OBJECT and not value.startswith("raw:")
+        name: value for name, value in record.objects.items() if name != BINDING_OBJECT and not value.startswith("raw:")
     }
     functions = {f"{item.name} {item.architecture}": item.disassembly_sha256 for item in record.functions}
     return functions | objects
@@ -160,7 +162,17 @@ def crossing_pointer(evidence: Evidence, row: Comparison) -> str:
 def crossing(evidence: Evidence, row: Comparison, target: str) -> Crossing | None:
     """The pair of this target's outputs, of both environments, with the largest difference over recipes."""
     record = evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
-    wanted = {f"{row.baseline}:{target}", f"{row.environment}:{target}"}
+    return _largest(record, row.baseline, row.environment, target)
+
+
+def crossing_with(evidence: Evidence, row: Comparison, environment: str) -> Crossing | None:
+    """The same of this row's environment and another that is not the baseline."""
+    record = evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
+    return _largest(record, environment, row.environment, row.target)
+
+
+def _largest(record: CrossingRecord | None, one: str, two: str, target: str) -> Crossing | None:
+    wanted = {f"{one}:{target}", f"{two}:{target}"}
     pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
     return max(pairs, key=lambda pair: pair.max_abs or 0.0, default=None)
 
@@ -170,7 +182,7 @@ def references(evidence: Evidence, row: Comparison) -> dict[str, tuple[Factor, C
     info = evidence.kernel(row.target)
     base, this = _validations(evidence, row)
     found = {}
-    for name in info.references if info else []:
+    for name in info.references_on(row.device) if info else []:
         sides = [
             correctness.side(evidence, environment, row.target, row.workload, row.device, name)
             for environment in (row.baseline, row.environment)

@@ -22,7 +22,7 @@ def fast_p(evidence: Evidence, rows: Rows) -> list[FastP]:
     results = []
     for (environment, kernel, device), workloads in problems.items():
         info = evidence.kernel(kernel)
-        for reference in info.references if info else []:
+        for reference in info.references_on(device) if info else []:
             result = _one(evidence, rows, environment, kernel, device, reference, workloads)
             results += [result] if result else []
     return results
@@ -39,10 +39,13 @@ def _one(
         record = evidence.validation(environment, kernel, workload, device)
         if record is not None and record.status == "ok":
             correct.add(workload)
-        mine = {row[0]: row[4] for row in rows.of(environment, kernel, device, workload, protocol.KERNEL)
-                if row[1] == "ok" and row[6] is not False}
+        mine = {
+            row.block: row.median_us
+            for row in rows.of(environment, kernel, device, workload, protocol.KERNEL)
+            if row.status == "ok" and row.correct is not False
+        }
         theirs = rows.of(environment, kernel, device, workload, reference)
-        times = {row[0]: row[4] for row in theirs if row[1] == "ok"}
+        times = {row.block: row.median_us for row in theirs if row.status == "ok"}
         ratios = [times[block] / mine[block] for block in mine.keys() & times.keys()]
         if ratios:
             speedups[workload] = statistics.median(ratios)
@@ -50,7 +53,7 @@ def _one(
         elif times and record is not None and record.status != "ok":
             counted += 1
         else:
-            said = next((row[2] for row in theirs if row[2]), "") if not times else "the kernel has no times"
+            said = next((row.message for row in theirs if row.message), "") if not times else "the kernel has no times"
             left_out[workload] = said or f"{reference} has no times"
     if not counted:
         return None
@@ -58,7 +61,15 @@ def _one(
         sum(workload in correct and speedup > p for workload, speedup in speedups.items()) / counted for p in (0, 1, 2)
     ]
     return FastP(
-        environment=environment, kernel=kernel, device=device, reference=reference, problems=counted,
-        left_out=left_out, speedups=speedups, correct=len(correct & set(speedups)),
-        fast_0=shares[0], fast_1=shares[1], fast_2=shares[2],
+        environment=environment,
+        kernel=kernel,
+        device=device,
+        reference=reference,
+        problems=counted,
+        left_out=left_out,
+        speedups=speedups,
+        correct=len(correct & set(speedups)),
+        fast_0=shares[0],
+        fast_1=shares[1],
+        fast_2=shares[2],
     )

@@ -9,18 +9,32 @@ from statistics import median
 
 from markupsafe import Markup
 
-from reports.model import CorrectnessSide, Latency, LatencySide, Rate
+from reports.gpus import Card
+from reports.model import CorrectnessSide, Latency, LatencySide, Rate, Rates
 
 ARROW = "\N{RIGHTWARDS ARROW}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 ABSENT = "\N{EM DASH}"
 SYMBOLS = {
-    "broken": "!!", "regressed": "\N{MULTIPLICATION X}", "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
-    "failing": "\N{MULTIPLICATION X}", "undecided": "?", "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
-    "fixed": "\N{CHECK MARK}", "newly_supported": "+", "unsupported": "\N{EN DASH}", "pass": "\N{CHECK MARK}",
+    "broken": "!!",
+    "regressed": "\N{MULTIPLICATION X}",
+    "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
+    "failing": "\N{MULTIPLICATION X}",
+    "undecided": "?",
+    "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
+    "fixed": "\N{CHECK MARK}",
+    "newly_supported": "+",
+    "unsupported": "\N{EN DASH}",
+    "pass": "\N{CHECK MARK}",
 }
 STRIP_WIDTH, STRIP_HEIGHT = 160, 26
 FOREST_WIDTH, FOREST_HEIGHT = 120, 16
+BAR_WIDTH = 48
+
+
+def short(text: str, length: int = 120) -> str:
+    """A message where there is room for its beginning; the whole stands with the row's evidence."""
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
 
 
 def words(verdict: str) -> str:
@@ -31,11 +45,57 @@ def time_text(microseconds: float | None) -> str:
     """Four significant digits, in the unit that keeps them before the thousands."""
     if microseconds is None:
         return ABSENT
+    size, unit, digits = _unit(microseconds)
+    return f"{microseconds / size:.{digits}f} {unit}" if digits is not None else f"{microseconds:.3g} {unit}"
+
+
+def _unit(microseconds: float) -> tuple[float, str, int | None]:
+    """Size of the unit in microseconds, its name, and decimal places; None where it is below them all."""
     for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "\N{MICRO SIGN}s")):
         if microseconds >= size:
-            value = microseconds / size
-            return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f} {unit}"
-    return f"{microseconds:.3g} \N{MICRO SIGN}s"
+            return size, unit, max(0, 3 - math.floor(math.log10(microseconds / size)))
+    return 1.0, "\N{MICRO SIGN}s", None
+
+
+def interval_text(side: LatencySide | None) -> str:
+    """13.80 us [13.77, 13.91]: a median of launch medians and its interval, or why there is none."""
+    if side is None or side.median_us is None:
+        return ABSENT if side is None else side.message or words(side.status)
+    text = time_text(side.median_us)
+    if side.low_us is None or side.high_us is None:
+        return f"{text} (no interval)"
+    size, _, digits = _unit(side.median_us)
+    low, high = (f"{value / size:.{3 if digits is None else digits}f}" for value in (side.low_us, side.high_us))
+    return f"{text} [{low}, {high}]"
+
+
+def card_text(card: Card) -> str:
+    """What a reader must know of a GPU to compare its times with another's."""
+
+    def state(value: bool | None) -> str:
+        return "not recorded" if value is None else "on" if value else "off"
+
+    parts = [
+        card.name,
+        f"driver {card.driver}",
+        f"{card.memory_bytes / (1 << 30):.0f} GiB",
+        f"ECC {state(card.ecc)}",
+        f"MIG {state(card.mig)}",
+    ]
+    parts += [f"power limit {card.power_limit_w:.0f} W"] if card.power_limit_w else []
+    parts += [f"SM clock up to {card.max_sm_mhz} MHz"] if card.max_sm_mhz else []
+    return ", ".join(parts)
+
+
+def ceiling_text(card: Card) -> str:
+    """What it reached in this run, or why that is not known."""
+    if card.ceiling is None:
+        return card.ceiling_message
+    found = card.ceiling
+    product = f" ({found.matmul_size}\N{SUPERSCRIPT THREE})" if found.matmul_size else ""
+    parts = [f"{value:.0f} TFLOP/s in a {dtype} product{product}" for dtype, value in found.matmul_tflops.items()]
+    parts += [f"{found.copy_gbps:.0f} GB/s in a copy"] if found.copy_gbps else []
+    return ", ".join(parts) or "nothing was measured"
 
 
 def rate_text(rate: Rate | None) -> str:
@@ -50,11 +110,36 @@ def number(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else f"{value:.{digits}g}"
 
 
+def digits(value: float | None) -> str:
+    """Three significant digits, zeros at the end included, for columns."""
+    return ABSENT if value is None else f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
+
+
 def flop_rate(tflops: float | None) -> str:
     """Achieved floating-point operations per second, in the unit that keeps three digits readable."""
     if tflops is None:
         return ABSENT
     return f"{tflops:.3g} T" if tflops >= 1 else f"{tflops * 1e3:.3g} G"
+
+
+def rates_text(found: Rates) -> str:
+    """Both rates with their shares, or why there is no share."""
+    parts = []
+    for value, unit, share in ((found.tflops, "TFLOP/s", found.tflops_share), (found.gbps, "GB/s", found.gbps_share)):
+        if value is not None:
+            parts.append(f"{value:.3g} {unit}" + (f" ({percent(share)} of the ceiling)" if share is not None else ""))
+    return "; ".join([*parts, *([found.message] if found.message else [])]) or ABSENT
+
+
+def share_cell(share: float | None, why: str) -> Markup:
+    """A share of a ceiling as a number and a bar; beyond it the bar is full."""
+    if share is None:
+        return Markup('<span class="dim" title="{}">\N{EM DASH}</span>').format(why)
+    width = max(1, round(BAR_WIDTH * min(share, 1.0)))
+    return Markup(
+        f'<svg class="bar" width="{BAR_WIDTH}" height="8" aria-hidden="true"><path class="track" d="M0 4H{BAR_WIDTH}"/>'
+        f'<path class="fill" d="M0 4H{width}"/></svg> <span class="num">{percent(share)}</span>'
+    )
 
 
 def percent(value: float | None) -> str:
@@ -107,8 +192,9 @@ def _dots(values: Sequence[float], place: float, low: float, scale: float) -> st
     return "".join(f"M{4 + (value - low) * scale:.0f} {place:g}h0" for value in values)
 
 
-def strip(baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
-          ) -> Markup:
+def strip(
+    baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
+) -> Markup:
     """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median.
 
     A dot is a zero-length stroke with a round cap: one path for a side keeps thousands of plots small.

@@ -9,17 +9,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 import pandas as pd
 
 from harness.inside import protocol
+from harness.records import LaunchRecord
 from reports import model, statistics
 from reports.correctness import FAILED
 from reports.evidence import Evidence
-from reports.model import Latency, LatencySide
+from reports.model import Latency, LatencySide, OnGpu
+from reports.rates import ceiling_of, rates
 
 STOPPED = FAILED | {"wrong"}
-Launch = tuple[int, str, str, str, float, int, "bool | None"]  # block, status, message, log, median, samples, correct
+
+
+class Launch(NamedTuple):
+    """One target in one launch. Times are NaN where there are none; `hot_message` says why there are no replays."""
+
+    block: int
+    status: str
+    message: str
+    log_excerpt: str
+    median_us: float
+    samples: int
+    correct: bool | None
+    hot_us: float
+    hot_samples: int
+    hot_message: str
+    enqueue_us: float
+    sm_mhz: float
+    throttled: int
+
+    def time_us(self, mode: str) -> float | None:
+        """None where this launch has no time of that kind."""
+        value = self.median_us if mode == model.COLD else self.hot_us
+        return value if self.status == "ok" and value > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,63 +53,102 @@ class Rows:
 
     groups: dict[tuple[str, str, str, str, str], list[Launch]]
 
-    def of(
-        self, environment: str, kernel: str, device: str, workload: str, target: str
-    ) -> list[Launch]:
+    def of(self, environment: str, kernel: str, device: str, workload: str, target: str) -> list[Launch]:
         return self.groups.get((environment, kernel, device, workload, target), [])
 
 
 def group_launches(launches: pd.DataFrame) -> Rows:
     columns = ["environment", "kernel", "device", "workload", "target"]
-    rest = ["block", "status", "message", "log_excerpt", "median_us", "samples", "correct"]
     groups: dict[tuple[str, str, str, str, str], list[Launch]] = {}
     ordered = launches.sort_values("block", kind="stable")
     keys = zip(*(ordered[column].tolist() for column in columns), strict=True)
-    values = zip(*(ordered[column].tolist() for column in rest), strict=True)
+    values = zip(*(ordered[column].tolist() for column in Launch._fields), strict=True)
     for key, value in zip(keys, values, strict=True):
-        groups.setdefault(key, []).append(value)
+        groups.setdefault(key, []).append(Launch._make(value))
     return Rows(groups=groups)
 
 
 def side(
-    evidence: Evidence, rows: Rows, environment: str, kernel: str, workload: str, device: str, target: str,
+    evidence: Evidence,
+    rows: Rows,
+    environment: str,
+    kernel: str,
+    workload: str,
+    device: str,
+    target: str,
     wrong_output: bool,
+    mode: str = model.COLD,
 ) -> LatencySide:
     is_kernel = target == protocol.KERNEL
     measured_with = None if is_kernel else kernel
     found = rows.of(environment, kernel, device, workload, target)
-    good = [row for row in found if row[1] == "ok" and row[4] > 0]
+    timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
     launched = evidence.launch_records.get((environment, kernel, device), [])
-    failed = [row for row in found if row not in good] + [record for record in launched if not record.timings]
-    if not good:
-        blocked = evidence.blocked(environment, kernel, device)
-        status, message, log = "not_run", "the run holds no launch of it", ""
-        if found:
-            status, message, log = found[0][1], found[0][2], found[0][3]
-        elif blocked is not None:
-            status, message, log = blocked.status, blocked.message, blocked.log_excerpt
-        elif launched and launched[0].status != "ok":
-            status, message, log = launched[0].status, launched[0].message, launched[0].log_excerpt
+    failed = len(found) - len(timed) + sum(not record.timings for record in launched)
+    if not timed:
+        status, message, log = _without(evidence, found, launched, environment, kernel, device, mode)
         return LatencySide(
-            environment=environment, status=status, message=message, log_excerpt=log, measured_with=measured_with,
-            failed_launches=len(failed),
+            environment=environment,
+            status=status,
+            message=message,
+            log_excerpt=log,
+            measured_with=measured_with,
+            failed_launches=failed,
+            gpu=_on_gpu(found) if device == "cuda" else None,
         )
-    medians = [row[4] for row in good]
+    medians = [time_us for _, time_us in timed]
     middle = median(medians)
-    info = evidence.workload(workload)
+    interval = statistics.median_interval(medians, evidence.confidence)
     return LatencySide(
         environment=environment,
         status="ok",
-        message=next((row[2] for row in good if row[6] is False), ""),
+        message=next((row.message for row, _ in timed if row.correct is False), ""),
         record=evidence.launches_pointer(environment, kernel, device),
         measured_with=measured_with,
-        blocks=[row[0] for row in good],
+        blocks=[row.block for row, _ in timed],
         medians_us=medians,
         median_us=middle,
-        samples=sum(row[5] for row in good),
-        tflops=info.flops / middle / 1e6 if info is not None and info.flops else None,
-        wrong_output=wrong_output or any(row[6] is False for row in good),
-        failed_launches=len(failed),
+        low_us=interval[0] if interval else None,
+        high_us=interval[1] if interval else None,
+        samples=sum(row.samples if mode == model.COLD else row.hot_samples for row, _ in timed),
+        rates=rates(evidence.workload(workload), *ceiling_of(evidence, environment, kernel, device), middle),
+        gpu=_on_gpu(found) if device == "cuda" else None,
+        wrong_output=wrong_output or any(row.correct is False for row, _ in timed),
+        failed_launches=failed,
+    )
+
+
+def _without(
+    evidence: Evidence,
+    found: list[Launch],
+    launched: list[LaunchRecord],
+    environment: str,
+    kernel: str,
+    device: str,
+    mode: str,
+) -> tuple[str, str, str]:
+    """Status, message and log of a target without times."""
+    if mode == model.HOT and any(row.status == "ok" for row in found):
+        reason = next((row.hot_message for row in found if row.hot_message), "")
+        return "not_run", reason or "its launches hold no replays of a CUDA graph", ""
+    blocked = evidence.blocked(environment, kernel, device)
+    if found:
+        return found[0].status, found[0].message, found[0].log_excerpt
+    if blocked is not None:
+        return blocked.status, blocked.message, blocked.log_excerpt
+    if launched and launched[0].status != "ok":
+        return launched[0].status, launched[0].message, launched[0].log_excerpt
+    return "not_run", "the run holds no launch of it", ""
+
+
+def _on_gpu(found: list[Launch]) -> OnGpu:
+    enqueues = [row.enqueue_us for row in found if row.enqueue_us > 0]
+    clocks = [row.sm_mhz for row in found if row.sm_mhz > 0]
+    return OnGpu(
+        enqueue_us=median(enqueues) if enqueues else None,
+        sm_mhz=median(clocks) if clocks else None,
+        throttled_samples=sum(row.throttled for row in found),
+        throttled_launches=sum(row.throttled > 0 for row in found),
     )
 
 
@@ -136,7 +200,10 @@ def decide_all(
             medians[index] = shared_blocks(base, this)
             if not medians[index][0]:
                 results[index] = Latency(
-                    verdict=model.UNDECIDED, baseline=base, this=this, min_effect=min_effect,
+                    verdict=model.UNDECIDED,
+                    baseline=base,
+                    this=this,
+                    min_effect=min_effect,
                     why="no block holds launches of both environments",
                 )
     rows = [index for index in medians if index not in results]
@@ -148,8 +215,12 @@ def decide_all(
 
 
 def _decided(
-    pair: tuple[LatencySide, LatencySide, float], estimate: statistics.Estimate, q_value: float | None,
-    rows: int, confidence: float, rate: float,
+    pair: tuple[LatencySide, LatencySide, float],
+    estimate: statistics.Estimate,
+    q_value: float | None,
+    rows: int,
+    confidence: float,
+    rate: float,
 ) -> Latency:
     base, this, min_effect = pair
     outcome = statistics.decide(estimate, q_value, min_effect, rate)
@@ -158,8 +229,16 @@ def _decided(
         needed = statistics.launches_needed(estimate, rows, min_effect, rate)
     latency = Latency(
         verdict={"slower": model.REGRESSED, "faster": model.IMPROVED, "same": model.PASS}.get(outcome, outcome),
-        why="", baseline=base, this=this, min_effect=min_effect, ratio=estimate.ratio, low=estimate.low,
-        high=estimate.high, p_value=estimate.p_value, q_value=q_value, spread=estimate.spread,
+        why="",
+        baseline=base,
+        this=this,
+        min_effect=min_effect,
+        ratio=estimate.ratio,
+        low=estimate.low,
+        high=estimate.high,
+        p_value=estimate.p_value,
+        q_value=q_value,
+        spread=estimate.spread,
         smallest_effect=statistics.smallest_effect(estimate, rows, min_effect, confidence, rate),
         launches_needed=needed,
     )

@@ -16,7 +16,8 @@ from reports.compare import KERNEL
 from reports.differences import differing
 from reports.evidence import Evidence
 from reports.factors import DIFFERS, SAME, build_inputs, machine_code, operator_names, operators_seen
-from reports.model import Comparison, Finding
+from reports.gpus import CLOCK_MOVED
+from reports.model import Comparison, Finding, Latency
 from reports.model import Evidence as Seen
 
 LATENCY = "latency"
@@ -27,21 +28,30 @@ FEWEST_OTHERS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """All rows with times of one environment and device, counted by latency verdict."""
+    """All rows with times of one environment, device and mode (cold or hot), counted by latency verdict."""
 
     rows: int
     verdicts: Counter[str]
     median_ratio: float
 
 
-def neighbourhoods(rows: Sequence[Comparison]) -> dict[tuple[str, str], Neighbours]:
-    grouped: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+def leading(row: Comparison) -> tuple[str, Latency]:
+    """The mode that was called a change: cold, which holds whatever a call costs, before hot."""
+    if row.hot is not None and row.latency.verdict not in CALLED and row.hot.verdict in CALLED:
+        return model.HOT, row.hot
+    return model.COLD, row.latency
+
+
+def neighbourhoods(rows: Sequence[Comparison]) -> dict[tuple[str, str, str], Neighbours]:
+    grouped: dict[tuple[str, str, str], list[tuple[str, float]]] = defaultdict(list)
     for row in rows:
-        if row.latency.ratio is not None:
-            grouped[row.environment, row.device].append((row.latency.verdict, row.latency.ratio))
+        for mode, timed in zip((model.COLD, model.HOT), row.timed, strict=False):
+            if timed.ratio is not None:
+                grouped[row.environment, row.device, mode].append((timed.verdict, timed.ratio))
     return {
         key: Neighbours(
-            rows=len(found), verdicts=Counter(verdict for verdict, _ in found),
+            rows=len(found),
+            verdicts=Counter(verdict for verdict, _ in found),
             median_ratio=statistics.median(ratio for _, ratio in found),
         )
         for key, found in grouped.items()
@@ -49,75 +59,146 @@ def neighbourhoods(rows: Sequence[Comparison]) -> dict[tuple[str, str], Neighbou
 
 
 def latency_findings(
-    evidence: Evidence, row: Comparison, neighbours: dict[tuple[str, str], Neighbours]
+    evidence: Evidence, row: Comparison, neighbours: dict[tuple[str, str, str], Neighbours]
 ) -> list[Finding]:
     """Only for rows that were called: an undecided row has its reason, and no cause."""
-    if row.alone or row.latency.verdict not in CALLED:
+    mode, latency = leading(row)
+    if row.alone or latency.verdict not in CALLED:
         return []
-    latency = row.latency
-    seen = [Seen(text=latency.why, record=latency.this.record)]
+    seen = [Seen(text=latency.why, record=latency.this.record), *_on_gpu(row)]
     command = f"{row.command} --fresh"
     word = "slower" if latency.verdict == model.REGRESSED else "faster"
-    around = neighbours[row.environment, row.device]
+    around = neighbours[row.environment, row.device, mode]
     others, same_way = around.rows - 1, around.verdicts[latency.verdict] - 1
     if others:
-        text = f"{same_way} of {others} other targets of this environment are {word} too " \
-               f"(median ratio of all {around.median_ratio:.3f})"
+        text = (
+            f"{same_way} of {others} other targets of this environment are {word} too "
+            f"(median ratio of all {around.median_ratio:.3f})"
+        )
         seen.append(Seen(text=text))
     if others >= FEWEST_OTHERS and same_way == others:
         base, this = (evidence.environments.get(name) for name in (row.baseline, row.environment))
         texts = differing(base, this) if base is not None and this is not None else []
-        return [_finding(
-            "environment_wide", model.UNDECIDED if not texts else "suspected",
-            f"Every target of this environment is {word}, kernel and references alike: look at the environment "
-            "(threads, instruction set, clock), not at one of them.", [*seen, *(Seen(text=text) for text in texts)],
-            [], command,
-        )]
+        return [
+            _finding(
+                "environment_wide",
+                model.UNDECIDED if not texts else "suspected",
+                f"Every target of this environment is {word}, kernel and references alike: look at the environment "
+                "(threads, instruction set, clock), not at one of them.",
+                [*seen, *(Seen(text=text) for text in texts)],
+                [],
+                command,
+            )
+        ]
     steady = around.verdicts[model.PASS]
     rules_out = [f"the machine: {steady} other targets of the same environment did not move"] if steady else []
     if row.kind != KERNEL:
         return [_reference(row, word, seen, rules_out, command)]
     if latency.this.wrong_output or latency.baseline.wrong_output:
         why = latency.this.message or latency.baseline.message
-        seen.append(Seen(text="the output that was timed is wrong, so the time is not that of the problem"
-                         + (f": {why}" if why else ""), record=row.correctness.this.record))
+        seen.append(
+            Seen(
+                text="the output that was timed is wrong, so the time is not that of the problem"
+                + (f": {why}" if why else ""),
+                record=row.correctness.this.record,
+            )
+        )
     place = (row.target, row.device, row.baseline, row.environment)
     code = machine_code(evidence, *place)
     seen += [code.seen, *build_inputs(evidence, *place)]
     if code.state == SAME:
-        return [_finding(
-            "runtime_moved", "suspected", f"The kernel is {word} with identical machine code: what surrounds it "
-            "differs (threads, memory placement, launch overhead, clock).", seen,
-            [*rules_out, "the kernel's machine code"], command,
-        )]
+        return [
+            _finding(
+                "runtime_moved",
+                "suspected",
+                f"The kernel is {word} with identical machine code: what surrounds it "
+                "differs (threads, memory placement, launch overhead, clock).",
+                seen,
+                [*rules_out, "the kernel's machine code"],
+                command,
+            )
+        ]
     if code.state == DIFFERS:
-        return [_finding(
-            "build_moved", "suspected", f"The kernel is {word}, and its machine code moved too. Running this "
-            "environment's object code in the other would tell.", seen, rules_out, command,
-        )]
-    return [_finding(
-        model.UNDECIDED, model.UNDECIDED, f"The kernel is {word}; whether its machine code moved is not recorded.",
-        seen, rules_out, command,
-    )]
+        return [
+            _finding(
+                "build_moved",
+                "suspected",
+                f"The kernel is {word}, and its machine code moved too. Running this "
+                "environment's object code in the other would tell.",
+                seen,
+                rules_out,
+                command,
+            )
+        ]
+    return [
+        _finding(
+            model.UNDECIDED,
+            model.UNDECIDED,
+            f"The kernel is {word}; whether its machine code moved is not recorded.",
+            seen,
+            rules_out,
+            command,
+        )
+    ]
 
 
-def _reference(
-    row: Comparison, word: str, seen: list[Seen], rules_out: list[str], command: str
-) -> Finding:
+def _on_gpu(row: Comparison) -> list[Seen]:
+    """What the other mode, the clock and the host's side say: each points at another part of a call."""
+    if row.hot is None:
+        return []
+    cold, hot, found = row.latency, row.hot, []
+    if cold.ratio is not None and hot.ratio is not None:
+        text = f"cold {cold.ratio:.3f}, hot {hot.ratio:.3f}: "
+        if hot.verdict == cold.verdict:
+            text += "the device's own work moved, since replays of a graph hold neither launch gaps nor cache misses"
+        elif hot.verdict == model.PASS:
+            text += (
+                "replays did not move, so it is not the arithmetic: memory traffic from a cold cache, or what "
+                "stands around the launch"
+            )
+        elif cold.verdict == model.PASS:
+            text += "only replays moved: with a cold cache something else hides it"
+        else:
+            text += f"{hot.verdict.replace('_', ' ')} in replays of a graph, {cold.verdict.replace('_', ' ')} cold"
+        found.append(Seen(text=text))
+    one, two = cold.baseline.gpu, cold.this.gpu
+    if one is None or two is None:
+        return found
+    if one.sm_mhz and two.sm_mhz and abs(two.sm_mhz / one.sm_mhz - 1) > CLOCK_MOVED:
+        found.append(Seen(text=f"SM clock while sampled: {one.sm_mhz:.0f} MHz in the baseline, {two.sm_mhz:.0f} here"))
+    if one.enqueue_us and two.enqueue_us:
+        found.append(
+            Seen(
+                text=f"the host enqueues a call in {one.enqueue_us:.3g} \N{MICRO SIGN}s in the baseline, "
+                f"{two.enqueue_us:.3g} \N{MICRO SIGN}s here"
+            )
+        )
+    return found
+
+
+def _reference(row: Comparison, word: str, seen: list[Seen], rules_out: list[str], command: str) -> Finding:
     one, two = row.correctness.baseline.operators, row.correctness.this.operators
     rules_out = [*rules_out, "the kernel: it takes no part in a reference's time"]
     if one and two and operator_names(one) != operator_names(two):
         text = f"operator: {', '.join(one)} in the baseline, {', '.join(two)} here"
         return _finding(
-            "reference_operator", "suspected", f"PyTorch's {row.target} is {word}, and another operator runs under "
-            "its name.", [*seen, Seen(text=text, record=row.correctness.this.record)], rules_out, command,
+            "reference_operator",
+            "suspected",
+            f"PyTorch's {row.target} is {word}, and another operator runs under its name.",
+            [*seen, Seen(text=text, record=row.correctness.this.record)],
+            rules_out,
+            command,
         )
     if one:
         seen = [*seen, operators_seen(row.correctness.baseline, row.correctness.this)]
     return _finding(
-        "reference_latency", "shown" if rules_out[:-1] else "suspected",
+        "reference_latency",
+        "shown" if rules_out[:-1] else "suspected",
         f"PyTorch's own {row.target} is {word}. A kernel's speed-up over it moves by as much, with no change of the "
-        "kernel.", seen, rules_out, command,
+        "kernel.",
+        seen,
+        rules_out,
+        command,
     )
 
 
@@ -125,6 +206,11 @@ def _finding(
     cause: str, certainty: str, statement: str, seen: list[Seen], rules_out: list[str], command: str
 ) -> Finding:
     return Finding(
-        cause=cause, about=LATENCY, certainty=certainty, statement=statement, evidence=seen, rules_out=rules_out,
+        cause=cause,
+        about=LATENCY,
+        certainty=certainty,
+        statement=statement,
+        evidence=seen,
+        rules_out=rules_out,
         next_command=command,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from reports.formats import percent
+from reports.formats import card_text, ceiling_text, percent
+from reports.gpus import gpu_launches
 from reports.report import Report
 from reports.statistics import POWER
 
@@ -13,7 +14,7 @@ NO_SANDBOX = ". A virtual environment is no sandbox: kernels ran with this user'
 GIB = 1 << 30
 RULES = {
     "rounding": "largest error against the float64 truth, in units of what correct rounding to the dtype costs on "
-                "that workload; the same yardstick in every environment",
+    "that workload; the same yardstick in every environment",
     "kernelbench": "elementwise closeness at KernelBench's tolerance for the dtype",
     "strict": "elementwise closeness at the strict tolerance",
 }
@@ -50,6 +51,51 @@ def confinement_items(report: Report) -> list[tuple[str, str]]:
     return [("Kernels ran as", f"{what} (observed inside {', '.join(names)})") for what, names in said.items()]
 
 
+def gpu_items(report: Report) -> list[tuple[str, str]]:
+    if not report.cards:
+        return []
+    found = [("GPU", f"{card_text(card)}, {card.uuid}") for card in report.cards]
+    found += [
+        (
+            "Ceilings",
+            f"{ceiling_text(card)} (measured in this run"
+            + (f" by {card.ceiling.environment})" if card.ceiling else ")"),
+        )
+        for card in report.cards
+    ]
+    busy = report.measuring
+    found.append(
+        (
+            "GPU measured",
+            "not recorded"
+            if busy is None
+            else (
+                f"{percent(busy.share)} of the {busy.span_s:.0f} s between the first launch's start and the last "
+                f"one's end: {busy.sampling_s:.0f} s of {busy.launches_s:.0f} s in {busy.launches} launches"
+            ),
+        )
+    )
+    watched = [launch.gpu for launch in gpu_launches(report.evidence) if launch.gpu is not None]
+    return [
+        *found,
+        (
+            "GPU around launches",
+            f"power at most {_range((w.power_w for w in watched), '{:.0f}')} W, temperature at "
+            f"most {_range((w.temperature_c for w in watched), '{:.0f}')} \N{DEGREE SIGN}C, SM "
+            f"clock {_range((w.sm_mhz for w in watched), '{:.0f}')} MHz, memory clock "
+            f"{_range((w.memory_mhz for w in watched), '{:.0f}')} MHz",
+        ),
+        ("Cold", "single calls between device events; the GPU's L2 is written over before each"),
+        ("Hot", "replays of a CUDA graph that holds many calls back to back: no launch gaps, inputs maybe cached"),
+        ("Host's time to enqueue", "of one call, on the processor; it is part of neither cold nor hot"),
+        (
+            "Shares of ceilings",
+            "operations and least bytes of the workload over its time, by what the large product of "
+            "its dtype and the large copy reached on that GPU in this run",
+        ),
+    ]
+
+
 def method_items(report: Report) -> list[tuple[str, str]]:
     evidence = report.evidence
     run = evidence.run
@@ -58,27 +104,50 @@ def method_items(report: Report) -> list[tuple[str, str]]:
     threads = sorted({launch.threads for launch in launches if launch.threads is not None})
     clocks = sorted({timing.clock for launch in launches for timing in launch.timings if timing.clock})
     decides = sorted({record.decides for record in evidence.validations.values()})
-    limits = sorted({f"{name} {value:g}" for record in evidence.validations.values()
-                     for name, value in record.limits.items()})
+    limits = sorted(
+        {f"{name} {value:g}" for record in evidence.validations.values() for name, value in record.limits.items()}
+    )
     overheads = [launch.overhead_s for launch in launches if launch.overhead_s is not None]
-    costs = [cost for record in evidence.validations.values() for recipe in record.recipes
-             for cost in recipe.rounding_cost]
-    tested = sum(row.latency.p_value is not None for row in report.rows)
+    costs = [
+        cost for record in evidence.validations.values() for recipe in record.recipes for cost in recipe.rounding_cost
+    ]
+    tested = sum(timed.p_value is not None for row in report.rows for timed in row.timed)
     blocks = "interleaved in blocks" if run.mode == "matrix" else "one environment timed alone: not comparable"
     return [
         ("Command", shlex.join(run.command)),
         ("Run", f"{run.run_id}, {run.created_utc}, plan {run.plan_digest[:12]}" + (", quick" if run.quick else "")),
         ("Executor", f"{run.executor}: {run.executor_reason}" + (NO_SANDBOX if run.executor == "venv" else "")),
         *confinement_items(report),
-        *([("Fallbacks", "; ".join(f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}"
-                                   for item in run.fallbacks))] if run.fallbacks else []),
+        *(
+            [
+                (
+                    "Fallbacks",
+                    "; ".join(
+                        f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}" for item in run.fallbacks
+                    ),
+                )
+            ]
+            if run.fallbacks
+            else []
+        ),
+        *((f"Bundle: {name}", value) for name, value in run.bundle.items()),
+        *gpu_items(report),
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
-        ("Launches", f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
-                     f"{run.order_seed}; {len(launches)} recorded"),
-        *([("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
-          if any(overheads) else []),
-        ("Replicate", "one launch's median. Rows of one launch share its luck; a reference's times come from the first "
-                      "kernel in the plan whose launches have them in both environments, taken in its process"),
+        (
+            "Launches",
+            f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
+            f"{run.order_seed}; {len(launches)} recorded",
+        ),
+        *(
+            [("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
+            if any(overheads)
+            else []
+        ),
+        (
+            "Replicate",
+            "one launch's median. Rows of one launch share its luck; a reference's times come from the first "
+            "kernel in the plan whose launches have them in both environments, taken in its process",
+        ),
         ("Threads", ", ".join(map(str, threads)) or "not recorded"),
         ("Clock", ", ".join(clocks) or "not recorded"),
         ("Load average around launches", _range(load.load_average for load in loads)),
@@ -89,15 +158,32 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Tolerances", "; ".join(f"{name} {value:g}" for name, value in run.tolerances.items())),
         ("Limits as applied", "; ".join(limits[:20]) or "none ran"),
         ("One unit", f"{_range(costs)}: the error of the correctly rounded truth, relative to its row's largest value"),
-        ("Pass rates", f"exact (Clopper-Pearson) intervals at {percent(evidence.confidence)}; two partial rates are "
-                       "compared with Fisher's exact test"),
-        ("Ratio", "Hodges-Lehmann estimate on log launch medians, with the exact rank interval at "
-                  f"{percent(evidence.confidence)}; above 1 is slower than the baseline"),
-        ("Latency verdict", "regressed or improved: the whole interval lies beyond the minimum effect and the exact "
-                            f"Mann-Whitney q is at most {evidence.false_discovery_rate:g} (Benjamini-Hochberg over "
-                            f"{tested} rows); pass: the whole interval lies within it; undecided otherwise"),
-        ("Minimum effect", ", ".join(f"{device} {percent(evidence.min_effect(device))}"
-                                     for device in sorted({row.device for row in report.rows}))),
-        ("Smallest effect", f"the slow-down that this run calls with {percent(POWER)} probability if it is the "
-                                 "only change among all rows, from this row's spread and launches"),
+        (
+            "Pass rates",
+            f"exact (Clopper-Pearson) intervals at {percent(evidence.confidence)}; two partial rates are "
+            "compared with Fisher's exact test",
+        ),
+        (
+            "Ratio",
+            "Hodges-Lehmann estimate on log launch medians, with the exact rank interval at "
+            f"{percent(evidence.confidence)}; above 1 is slower than the baseline",
+        ),
+        (
+            "Latency verdict",
+            "regressed or improved: the whole interval lies beyond the minimum effect and the exact "
+            f"Mann-Whitney q is at most {evidence.false_discovery_rate:g} (Benjamini-Hochberg over "
+            f"{tested} rows); pass: the whole interval lies within it; undecided otherwise",
+        ),
+        (
+            "Minimum effect",
+            ", ".join(
+                f"{device} {percent(evidence.min_effect(device))}"
+                for device in sorted({row.device for row in report.rows})
+            ),
+        ),
+        (
+            "Smallest effect",
+            f"the slow-down that this run calls with {percent(POWER)} probability if it is the "
+            "only change among all rows, from this row's spread and launches",
+        ),
     ]

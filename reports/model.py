@@ -22,7 +22,16 @@ BROKEN = "broken"
 
 # Worst first: the order of counts, and of rows that are equally significant.
 VERDICTS = (
-    BROKEN, REGRESSED, NO_LONGER_SUPPORTED, FAILING, UNDECIDED, IMPROVED, FIXED, NEWLY_SUPPORTED, UNSUPPORTED, PASS,
+    BROKEN,
+    REGRESSED,
+    NO_LONGER_SUPPORTED,
+    FAILING,
+    UNDECIDED,
+    IMPROVED,
+    FIXED,
+    NEWLY_SUPPORTED,
+    UNSUPPORTED,
+    PASS,
 )
 MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED})
 WORSE = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED})
@@ -109,9 +118,36 @@ class Correctness:
     q_value: float | None = None
 
 
+# A GPU is timed twice: cold, its L2 written over before each call, and hot, in replays of a CUDA graph.
+COLD, HOT = "cold", "hot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What a median amounts to, and as shares of what the same device reached in the same run; `message` says why a
+    share is None."""
+
+    tflops: float | None = None
+    gbps: float | None = None
+    tflops_share: float | None = None
+    gbps_share: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnGpu:
+    """The GPU while one target was sampled, over all launches. `enqueue_us`: the host's time to enqueue one call."""
+
+    enqueue_us: float | None
+    sm_mhz: float | None
+    throttled_samples: int
+    throttled_launches: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class LatencySide:
-    """Launch medians of one target in one environment, in microseconds, by block; one launch is one replicate."""
+    """Launch medians of one target in one environment, in microseconds, by block; one launch is one replicate.
+    `low_us` and `high_us` are the interval of their median, None where too few launches support one."""
 
     environment: str
     status: str
@@ -122,8 +158,11 @@ class LatencySide:
     blocks: list[int] = field(default_factory=list)
     medians_us: list[float] = field(default_factory=list)
     median_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
     samples: int = 0
-    tflops: float | None = None
+    rates: Rates = field(default_factory=Rates)
+    gpu: OnGpu | None = None
     wrong_output: bool = False
     failed_launches: int = 0
 
@@ -170,7 +209,10 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One cell (or reference x workload x device) against the same in the baseline environment."""
+    """One cell (or reference x workload x device) against the same in the baseline environment.
+
+    `latency` is of calls as they come, on a GPU with a cold cache; `hot` of a CUDA graph's replays, None on a CPU.
+    """
 
     id: str
     kind: str
@@ -183,9 +225,14 @@ class Comparison:
     alone: bool
     correctness: Correctness
     latency: Latency
+    hot: Latency | None
     command: str
     eval_command: str
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def timed(self) -> list[Latency]:
+        return [self.latency] if self.hot is None else [self.latency, self.hot]
 
 
 @dataclass(frozen=True, kw_only=True)

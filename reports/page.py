@@ -12,20 +12,25 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from harness.records import WorkloadInfo
 from reports import formats, model
-from reports.factors import crossing
+from reports.control import share_text
+from reports.details import facts, modes, times
+from reports.factors import crossing, crossing_with
+from reports.gpus import Ran
 from reports.method import method_items
-from reports.model import Comparison, Correctness, Latency
-from reports.report import Report, correctness_moved, latency_moved, significance
+from reports.model import Comparison
+from reports.moved import correctness_moved, latency_moved, leading_time, significance
+from reports.report import Measured, Report
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A table of more rows than this has only its first in the HTML: opening must not wait for what nobody scrolled to.
@@ -35,12 +40,28 @@ MOVED_SHOWN = 8
 NEVER_RIGHT_SHOWN = 8
 EXCERPT = 4000
 CORRECTNESS_COLUMNS = (
-    "Target", "Workload", "Device", "Environment", "Verdict", "Trials within tolerance", "Largest error (units)",
-    "Agrees with references", "Output bits",
+    "Target",
+    "Workload",
+    "Device",
+    "Environment",
+    "Verdict",
+    "Trials within tolerance",
+    "Largest error (units)",
+    "Agrees with references",
+    "Output bits",
 )
 LATENCY_COLUMNS = (
-    "Target", "Workload", "Device", "Environment", "Verdict", "Ratio to baseline", "Launch medians", "Median",
-    "FLOP/s", "Launches", "Smallest effect",
+    "Target",
+    "Workload",
+    "Device",
+    "Environment",
+    "Verdict",
+    "Ratio to baseline",
+    "Launch medians",
+    "Median",
+    "FLOP/s",
+    "Launches",
+    "Smallest effect",
 )
 
 
@@ -49,76 +70,47 @@ def _tail(text: str, length: int = EXCERPT) -> str:
     return text if len(text) <= length else f"[...]\n{text[-length:]}"
 
 
-def facts(judged: Correctness) -> list[tuple[str, str, str]]:
-    """Label, baseline, here: what both validation records say of one target."""
-    sides = (judged.baseline, judged.this)
-
-    def line(label: str, value: Callable[[model.CorrectnessSide], object]) -> tuple[str, str, str]:
-        one, two = (str(value(side)) for side in sides)
-        return label, one, two
-
-    rule = judged.this.decides or judged.baseline.decides
-    found = [
-        line("Status", lambda side: formats.words(side.status) + (f": {side.message}" if side.message else "")),
-        line(f"Trials that pass ({rule})",
-             lambda side: f"{formats.rate_text(side.rate)} {formats.rate_interval(side.rate)}"),
-        line("Largest absolute error", lambda side: formats.number(side.max_abs)),
-        line("Largest error, units of correct rounding", lambda side: formats.number(side.max_units)),
-    ]
-    for name in dict.fromkeys([*sides[0].agreement, *sides[1].agreement]):
-        rate = (judged.this.agreement.get(name) or judged.baseline.agreement[name]).rule
-        found.append(line(f"Agreement with {name} ({rate})", lambda side, name=name: (  # type: ignore[misc]
-            f"{formats.rate_text(side.agreement.get(name))} {formats.rate_interval(side.agreement.get(name))}"
-        )))
-    found += [
-        line("Nearer to", lambda side: ", ".join(f"{k} {v}" for k, v in side.nearer_to.items()) or formats.ABSENT),
-        line("Operators that ran", lambda side: ", ".join(side.operators) or formats.ABSENT),
-        line("Trials: NaN or infinity; other bits on repeat; inputs mutated; left unwritten", lambda side: (
-            f"{side.nonfinite_trials}; {side.repeats_differ}; {side.inputs_mutated}; {side.unwritten_trials}"
-        )),
-    ]
-    recipes = dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes)
-    return found + [line(f"Inputs: {name}", lambda side, name=name: _recipe(side, name)) for name in recipes]  # type: ignore[misc]
-
-
-def _recipe(side: model.CorrectnessSide, name: str) -> str:
-    found = next((recipe for recipe in side.recipes if recipe.recipe == name), None)
-    if found is None:
-        return formats.ABSENT
-    rates = [f"{rate.rule} {formats.rate_text(rate)}" for rate in found.rates if rate.against == "truth"]
-    parts = [", ".join(rates), f"largest {formats.number(found.max_abs)}" if found.max_abs is not None else "",
-             found.message, f"worst at {found.worst}" if found.worst else ""]
-    return "; ".join(part for part in parts if part)
-
-
-def times(latency: Latency) -> list[tuple[str, str, str]]:
-    sides = (latency.baseline, latency.this)
-    rows: list[tuple[str, Callable[[model.LatencySide], str]]] = [
-        ("Status", lambda s: formats.words(s.status) + (f": {s.message}" if s.message else "")),
-        ("Median of launch medians", lambda s: formats.time_text(s.median_us) + (
-            " (of a wrong output)" if s.wrong_output and s.median_us else "")),
-        ("Launch medians, by block", lambda s: ", ".join(formats.time_text(value) for value in s.medians_us) or "none"),
-        ("Launches that failed; samples in all", lambda s: f"{s.failed_launches}; {s.samples}"),
-        ("Records", lambda s: s.record or formats.ABSENT),
-    ]
-    return [(label, value(sides[0]), value(sides[1])) for label, value in rows]
-
-
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     jinja.filters |= {
-        "words": formats.words, "time": formats.time_text, "rate": formats.rate_text, "number": formats.number,
+        "words": formats.words,
+        "time": formats.time_text,
+        "rate": formats.rate_text,
+        "number": formats.number,
         "flops": formats.flop_rate,
-        "rate_interval": formats.rate_interval, "percent": formats.percent, "change": formats.change_text,
-        "forest": formats.forest, "tail": _tail,
+        "rate_interval": formats.rate_interval,
+        "percent": formats.percent,
+        "change": formats.change_text,
+        "forest": formats.forest,
+        "tail": _tail,
+        "interval": formats.interval_text,
+        "card": formats.card_text,
+        "ceilings": formats.ceiling_text,
+        "short": formats.short,
+        "digits": formats.digits,
     }
-    jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
-                      "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
-                      "wrong_tag": formats.wrong_tag}
+    jinja.globals |= {
+        "symbols": formats.SYMBOLS,
+        "strip": formats.strip,
+        "facts": facts,
+        "times": times,
+        "badge": formats.badge,
+        "rate_cell": formats.rate_cell,
+        "median_cell": formats.median_cell,
+        "wrong_tag": formats.wrong_tag,
+        "modes": modes,
+        "share_cell": formats.share_cell,
+        "line_tags": (Markup('<span class="line">'), Markup("</span>")),
+        "leading": leading_time,
+        "share_text": share_text,
+    }
     return jinja
 
 
@@ -133,40 +125,77 @@ def _share(rate: model.Rate | None) -> float | None:
 def correctness_keys(row: Comparison) -> list[Any]:
     judged = row.correctness
     agreement = [rate.share for rate in judged.this.agreement.values()]
-    return [row.target, row.workload, row.device, row.environment, _rank(judged.verdict), _share(judged.this.rate),
-            judged.this.max_units, min(agreement, default=None),
-            judged.bits.identical / judged.bits.compared if judged.bits.compared else None]
+    return [
+        row.target,
+        row.workload,
+        row.device,
+        row.environment,
+        _rank(judged.verdict),
+        _share(judged.this.rate),
+        judged.this.max_units,
+        min(agreement, default=None),
+        judged.bits.identical / judged.bits.compared if judged.bits.compared else None,
+    ]
 
 
 def latency_keys(row: Comparison) -> list[Any]:
-    timed = row.latency
-    return [row.target, row.workload, row.device, row.environment, _rank(timed.verdict), timed.ratio, timed.spread,
-            timed.this.median_us, timed.this.tflops, len(timed.this.medians_us), timed.smallest_effect]
+    timed = leading_time(row)[1]
+    return [
+        row.target,
+        row.workload,
+        row.device,
+        row.environment,
+        _rank(timed.verdict),
+        timed.ratio,
+        timed.spread,
+        timed.this.median_us,
+        timed.this.rates.tflops,
+        len(timed.this.medians_us),
+        timed.smallest_effect,
+    ]
+
+
+def _verdict(row: Comparison, table: str) -> str:
+    return row.correctness.verdict if table == "correctness" else leading_time(row)[1].verdict
 
 
 def tables(report: Report) -> dict[str, dict[str, Any]]:
     """Per table: the first rows as HTML, the index of all with the HTML of the others, and what opens below those."""
     macros: Any = environment().get_template("rows.html.j2").module
     rows = sorted(report.rows, key=significance)
-    many = len({row.environment for row in rows}) > 1
-    reach = formats.forest_reach([row.latency for row in rows])
+    reach = formats.forest_reach([timed for row in rows for timed in row.timed])
+    hidden = {
+        column
+        for column, values in (
+            ("Environment", {row.environment for row in rows}),
+            ("Device", {row.device for row in rows}),
+        )
+        if len(values) <= 1
+    }
+    if all(row.hot for row in rows):
+        hidden.add("FLOP/s")  # a section of their own shows rates, beside the ceilings
     shapes = {
         "correctness": (CORRECTNESS_COLUMNS, macros.correctness_row, macros.correctness_detail, correctness_keys, ()),
         "latency": (LATENCY_COLUMNS, macros.latency_row, macros.latency_detail, latency_keys, (reach,)),
     }
     found = {}
     for name, (columns, render, detail, keys, extra) in shapes.items():
-        ordered = sorted(rows, key=lambda row: _rank(getattr(row, name).verdict))
-        shown = [column for column in columns if many or column != "Environment"]
+        ordered = sorted(rows, key=lambda row: _rank(_verdict(row, name)))
+        shown = [column for column in columns if column not in hidden]
         index, body, details = [], [], {}
         first = SERVER_ROWS if len(ordered) <= SERVER_ROWS else FIRST_ROWS
         for position, row in enumerate(ordered):
-            html = render(row, many, *extra), detail(row, len(shown))
+            html = render(row, hidden, *extra), detail(row, len(shown))
             item = {
-                "id": f"{name}/{row.id}", "verdict": getattr(row, name).verdict, "environment": row.environment,
-                "kind": row.kind, "keys": [float(f"{key:.6g}") if isinstance(key, float) else key
-                                           for column, key in zip(columns, keys(row), strict=True)
-                                           if many or column != "Environment"],
+                "id": f"{name}/{row.id}",
+                "verdict": _verdict(row, name),
+                "environment": row.environment,
+                "kind": row.kind,
+                "keys": [
+                    float(f"{key:.6g}") if isinstance(key, float) else key
+                    for column, key in zip(columns, keys(row), strict=True)
+                    if column not in hidden
+                ],
                 "text": " ".join((row.target, row.kind, row.workload, row.device, row.environment)).lower(),
             }
             if position < first:
@@ -198,9 +227,13 @@ def why(row: Comparison) -> str:
     """One line for the first screen: the strongest finding about what moved, else the verdict's own reason."""
     aspect = moved_aspect(row)
     found = [finding for finding in row.findings if finding.about == aspect]
-    strongest = sorted(found, key=lambda finding: ("shown", "suspected").index(finding.certainty)
-                       if finding.certainty != "undecided" else 2)
-    return strongest[0].statement if strongest else str(getattr(row, aspect).why)
+    strongest = sorted(
+        found,
+        key=lambda finding: ("shown", "suspected").index(finding.certainty) if finding.certainty != "undecided" else 2,
+    )
+    if strongest:
+        return strongest[0].statement
+    return row.correctness.why if aspect == "correctness" else leading_time(row)[1].why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +249,7 @@ def moved_groups(report: Report) -> list[Group]:
     found: dict[tuple[str, ...], Group] = {}
     for row in report.moved:
         aspect, reason = moved_aspect(row), why(row)
-        verdict = getattr(row, aspect).verdict
+        verdict = _verdict(row, aspect)
         key = (row.kind, row.target, row.environment, row.device, aspect, verdict, reason)
         found.setdefault(key, Group(aspect=aspect, why=reason, rows=[])).rows.append(row)
     return list(found.values())
@@ -233,15 +266,65 @@ def never_right_groups(report: Report) -> list[Group]:
 
 
 def drift(report: Report) -> list[dict[str, Any]]:
-    """Reference drift: per environment, workload and device, every reference's bits against the baseline's."""
+    """Reference drift: per environment, workload and device, every reference's bits against the baseline's, or where it
+    has none against those of the environment before."""
+    order = report.evidence.run.environments
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in report.rows:
         if row.kind == "reference" and not row.alone:
-            pair = crossing(report.evidence, row, row.target)
+            pair, against = crossing(report.evidence, row, row.target), ""
+            if pair is None and row.environment in order:
+                for name in reversed(order[: order.index(row.environment)]):
+                    pair = pair or crossing_with(report.evidence, row, name)
+                    against = against or (name if pair else "")
             found.setdefault((row.environment, row.workload, row.device), {})[row.target] = {
-                "row": row, "max_abs": pair.max_abs if pair else None,
+                "row": row,
+                "max_abs": pair.max_abs if pair else None,
+                "share": pair.differing_share if pair else None,
+                "pair": pair,
+                "against": against,
             }
     return [{"place": place, "cells": cells} for place, cells in found.items()]
+
+
+MEASURED_SHOWN = 240
+
+
+def measured_groups(report: Report) -> list[tuple[WorkloadInfo | None, list[list[Measured]]]]:
+    """Per workload, per target: one entry for each environment. Of GPUs alone: elsewhere no ceilings are measured."""
+    rows = [row for row in report.measured if row.device == "cuda"][:MEASURED_SHOWN]
+    return [
+        (report.evidence.workload(workload), [list(same) for _, same in groupby(group, key=lambda row: row.target)])
+        for workload, group in groupby(rows, key=lambda row: row.workload)
+    ]
+
+
+def ran_table(report: Report) -> list[tuple[str, list[list[Ran]]]]:
+    """Per reference, per environment: what ran under its name."""
+    names = report.evidence.run.environments
+    return [
+        (target, [[ran for ran in report.ran if (ran.target, ran.environment) == (target, name)] for name in names])
+        for target in dict.fromkeys(ran.target for ran in report.ran)
+    ]
+
+
+def other_conditions(report: Report) -> list[str]:
+    """Where the run that is cited was made under others than this one, what it says may not hold here."""
+    cited = report.calibration
+    if cited is None:
+        return []
+    here = sorted({card.name for card in report.cards}), sorted({card.driver for card in report.cards})
+    there = sorted(set(cited.gpus)), cited.drivers
+    found = [
+        f"The controls were run on another {what}: {', '.join(one) or 'none'}; this run: {', '.join(two) or 'none'}."
+        for what, one, two in zip(("GPU", "driver"), there, here, strict=True)
+        if one != two
+    ]
+    if cited.thresholds != report.evidence.run.thresholds:
+        found.append("The controls were judged by other thresholds than this run's.")
+    if cited.controls.launches != report.evidence.run.launches:
+        found.append(f"A trial is {cited.controls.launches} launches; this run has {report.evidence.run.launches}.")
+    return found
 
 
 def render_page(report: Report) -> str:
@@ -250,14 +333,38 @@ def render_page(report: Report) -> str:
     content = tables(report)
     drifts = drift(report)
     groups = moved_groups(report)
-    return environment().get_template("index.html.j2").render(
-        report=report, run=report.evidence.run, tables=content,
-        payload=Markup(pack({name: table["index"] for name, table in content.items()})),
-        details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
-        style=Markup(style), script=Markup(script), style_hash=csp_hash(style), script_hash=csp_hash(script),
-        moved=groups[:MOVED_SHOWN], moved_left=groups[MOVED_SHOWN:],
-        never_right=never_right_groups(report), never_right_shown=NEVER_RIGHT_SHOWN,
-        drift=drifts, drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
-        method=method_items(report), environments=report.evidence.run.environments, verdicts=model.VERDICTS,
-        row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
+    return (
+        environment()
+        .get_template("index.html.j2")
+        .render(
+            report=report,
+            run=report.evidence.run,
+            tables=content,
+            payload=Markup(pack({name: table["index"] for name, table in content.items()})),
+            details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=csp_hash(style),
+            script_hash=csp_hash(script),
+            moved=groups[:MOVED_SHOWN],
+            moved_left=groups[MOVED_SHOWN:],
+            never_right=never_right_groups(report),
+            never_right_shown=NEVER_RIGHT_SHOWN,
+            devices=len({row.device for row in report.rows}),
+            drift=drifts,
+            drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
+            other_conditions=other_conditions(report),
+            confidence=formats.percent(report.evidence.confidence),
+            measured=measured_groups(report),
+            ran=ran_table(report),
+            defaults={
+                name: [ran for ran in report.ran if (ran.environment, ran.target) == (name, "default")]
+                for name in report.evidence.run.environments
+            },
+            left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
+            method=method_items(report),
+            environments=report.evidence.run.environments,
+            verdicts=model.VERDICTS,
+            row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
+        )
     )

@@ -13,9 +13,10 @@ from harness.inside import protocol
 from harness.records import Cell, Outcome
 from reports import model
 from reports.attribution import attribute
+from reports.calibration import Calibration
 from reports.commands import matrix_command, place_options
 from reports.compare import KERNEL, compare, is_control
-from reports.correctness import FAILED
+from reports.control import Controls, controls
 from reports.differences import (
     BuildDifference,
     Confounder,
@@ -26,8 +27,10 @@ from reports.differences import (
 )
 from reports.evidence import Evidence
 from reports.fastp import fast_p
-from reports.latency import STOPPED, Rows, group_launches
-from reports.model import Comparison, FastP
+from reports.gpus import Card, Measuring, Ran, cards, measuring, what_ran
+from reports.latency import Rows, group_launches
+from reports.model import Comparison, FastP, LatencySide
+from reports.moved import correctness_moved, has_moved, leading_time, never_right, significance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +75,19 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One target on one workload in one environment, the baseline's included; `hot` is None on a CPU."""
+
+    environment: str
+    kind: str
+    target: str
+    workload: str
+    device: str
+    cold: LatencySide
+    hot: LatencySide | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     evidence: Evidence
     rows: list[Comparison]
@@ -86,11 +102,19 @@ class Report:
     failures: list[Failure]
     correctness_counts: dict[str, int]
     latency_counts: dict[str, int]
+    hot_counts: dict[str, int]
+    cards: list[Card]
+    measuring: Measuring | None
+    ran: list[Ran]
+    measured: list[Measured]
+    controls: Controls | None
+    calibration: Calibration | None
     headline: str
     matrix_command: str
 
 
-def build_report(evidence: Evidence) -> Report:
+def build_report(evidence: Evidence, calibration: Calibration | None = None) -> Report:
+    """`calibration`: what controls of another run said of this procedure."""
     launches = group_launches(evidence.launches)
     rows = attribute(evidence, compare(evidence, launches))
     versions = [_version(evidence, name) for name in evidence.run.environments]
@@ -110,61 +134,56 @@ def build_report(evidence: Evidence) -> Report:
         failures=failures(evidence),
         correctness_counts=counts(row.correctness.verdict for row in rows),
         latency_counts=counts(row.latency.verdict for row in rows),
+        hot_counts=counts(row.hot.verdict for row in rows if row.hot is not None),
+        cards=cards(evidence),
+        measuring=measuring(evidence),
+        ran=what_ran(evidence, "cuda") or what_ran(evidence, "cpu"),
+        measured=measured(evidence, rows),
+        controls=controls(evidence, launches),
+        calibration=calibration,
         headline=headline(versions, rows),
         matrix_command=matrix_command(place_options(evidence.run.command)),
     )
 
 
-def counts(verdicts: Iterable[str]) -> dict[str, int]:
-    found = Counter(verdicts)
-    return {verdict: found[verdict] for verdict in model.VERDICTS if found[verdict]}
-
-
-def correctness_moved(row: Comparison) -> bool:
-    judged = row.correctness
-    return judged.verdict in model.MOVED and not (judged.verdict == model.BROKEN and judged.baseline.status in FAILED)
-
-
-def latency_moved(row: Comparison) -> bool:
-    """What has no times here, and for its own failure had none in the baseline, did not move."""
-    timed = row.latency
-    return timed.verdict in model.MOVED and not (
-        timed.verdict == model.BROKEN and timed.baseline.status in STOPPED
-    )
-
-
-def never_right(rows: list[Comparison]) -> list[Comparison]:
-    """Kernels' rows whose target and workload are wrong or broken in every version, the baseline included."""
-    found: dict[tuple[str, str, str], list[Comparison]] = {}
+def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
+    """Every target on every workload, then environments in the run's order."""
+    found: dict[tuple[str, str, str, str, str], Measured] = {}
     for row in rows:
-        if row.kind == KERNEL and not row.alone and not row.control:
-            found.setdefault((row.target, row.workload, row.device), []).append(row)
+        for name in ("baseline", "this"):
+            cold: LatencySide = getattr(row.latency, name)
+            found.setdefault(
+                (row.device, row.workload, row.kind, row.target, cold.environment),
+                Measured(
+                    environment=cold.environment,
+                    kind=row.kind,
+                    target=row.target,
+                    workload=row.workload,
+                    device=row.device,
+                    cold=cold,
+                    hot=getattr(row.hot, name) if row.hot is not None else None,
+                ),
+            )
+    order = {name: number for number, name in enumerate(evidence.run.environments)}
+    place = {key[:4]: number for number, key in enumerate(found)}
+    workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
     return [
-        group[0] for group in found.values()
-        if all(row.correctness.verdict == model.FAILING or {row.correctness.baseline.status,
-               row.correctness.this.status} <= STOPPED for row in group)
+        found[key]
+        for key in sorted(
+            found,
+            key=lambda key: (
+                key[0],
+                workloads.get(key[1], len(workloads)),
+                place[key[:4]],
+                order.get(key[4], len(order)),
+            ),
+        )
     ]
 
 
-def has_moved(row: Comparison) -> bool:
-    """A verdict that moved, or a reference that moved under a kernel that did not."""
-    if row.alone:
-        return row.correctness.verdict in (model.BROKEN, model.FAILING)
-    if correctness_moved(row) or latency_moved(row):
-        return True
-    return any(finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
-               for finding in row.findings)
-
-
-def significance(row: Comparison) -> tuple[float, ...]:
-    """Sort key, most significant first: worse outputs, then other outputs that moved, kernels before references, slower
-    before faster, the smaller q, the larger change."""
-    worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
-    worse_time = row.latency.verdict in model.WORSE and (row.alone or latency_moved(row))
-    q = row.latency.q_value if row.latency.q_value is not None else 1.0
-    change = abs(math.log(row.latency.ratio)) if row.latency.ratio else 0.0
-    moved = correctness_moved(row)
-    return (not worse_output, not moved, row.kind != KERNEL, not worse_time, q, -change)
+def counts(verdicts: Iterable[str]) -> dict[str, int]:
+    found = Counter(verdicts)
+    return {verdict: found[verdict] for verdict in model.VERDICTS if found[verdict]}
 
 
 def _version(evidence: Evidence, name: str) -> Version:
@@ -188,14 +207,23 @@ def _cells(evidence: Evidence, rows: Rows) -> list[CellState]:
     for cell in evidence.run.cells:
         outcome = _outcome(evidence, cell)
         times = [
-            row[4] for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
-            if row[1] == "ok"
+            row.median_us
+            for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
+            if row.status == "ok"
         ]
-        found.append(CellState(
-            id=cell.id, environment=cell.environment, kernel=cell.kernel, workload=cell.workload, device=cell.device,
-            status=outcome.status, message=outcome.message, launches=len(times),
-            median_us=median(times) if times else None,
-        ))
+        found.append(
+            CellState(
+                id=cell.id,
+                environment=cell.environment,
+                kernel=cell.kernel,
+                workload=cell.workload,
+                device=cell.device,
+                status=outcome.status,
+                message=outcome.message,
+                launches=len(times),
+                median_us=median(times) if times else None,
+            )
+        )
     return found
 
 
@@ -217,9 +245,16 @@ def failures(evidence: Evidence) -> list[Failure]:
         """One entry for all places, inputs and environments, where the same thing failed with the same message."""
         if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
             key = (what, outcome.status, outcome.message)
-            entry = found.setdefault(key, Failure(
-                where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt=outcome.log_excerpt
-            ))
+            entry = found.setdefault(
+                key,
+                Failure(
+                    where=what,
+                    places=[],
+                    status=outcome.status,
+                    message=outcome.message,
+                    log_excerpt=outcome.log_excerpt,
+                ),
+            )
             if place not in entry.places:
                 entry.places.append(place)
             if outcome.log_excerpt and not entry.log_excerpt:
@@ -242,8 +277,11 @@ def failures(evidence: Evidence) -> list[Failure]:
             add(f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch)
             for timing in launch.timings:
                 name = launch.kernel if timing.target == protocol.KERNEL else timing.target
-                add(f"{name} on {timing.workload} ({launch.device})",
-                    f"timing of {timing.target} on {timing.workload} in {where}", timing)
+                add(
+                    f"{name} on {timing.workload} ({launch.device})",
+                    f"timing of {timing.target} on {timing.workload} in {where}",
+                    timing,
+                )
     return list(found.values())
 
 
@@ -267,8 +305,10 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
     if base is None or not others:
         names = ", ".join(name_of(version) for version in versions)
         wrong = sum(row.correctness.verdict in (model.FAILING, model.BROKEN) for row in rows)
-        return f"{names} alone: {_number(len(rows), 'target')} measured, {wrong} of them wrong or broken, " \
-               "and nothing to compare with."
+        return (
+            f"{names} alone: {_number(len(rows), 'target')} measured, {wrong} of them wrong or broken, "
+            "and nothing to compare with."
+        )
     names = " and ".join(name_of(version).removeprefix("PyTorch ") for version in others)
     where = f"From {name_of(base)} to {names}: "
     dead = [version for version in versions if version.status == "broken"]
@@ -294,20 +334,27 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
 
 # Short enough for one sentence; the badges below it use the words of the verdicts.
 PHRASES = {
-    model.BROKEN: "broken", model.REGRESSED: "newly wrong", model.NO_LONGER_SUPPORTED: "no longer supported",
-    "still_broken": "broken as before", model.FAILING: "wrong as before", model.FIXED: "fixed",
+    model.BROKEN: "broken",
+    model.REGRESSED: "newly wrong",
+    model.NO_LONGER_SUPPORTED: "no longer supported",
+    "still_broken": "broken as before",
+    model.FAILING: "wrong as before",
+    model.FIXED: "fixed",
     model.NEWLY_SUPPORTED: "newly supported",
 }
 
 
 def _part(rows: list[Comparison], noun: str) -> str:
     found = Counter(
-        "still_broken" if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
-        else row.correctness.verdict for row in rows
+        "still_broken"
+        if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
+        else row.correctness.verdict
+        for row in rows
     )
     said = [f"{found[word]} {phrase}" for word, phrase in PHRASES.items() if found[word]]
     for verdict, word in ((model.REGRESSED, "slower"), (model.IMPROVED, "faster")):
-        ratios = [row.latency.ratio for row in rows if row.latency.verdict == verdict and row.latency.ratio]
+        timed = [leading_time(row)[1] for row in rows]
+        ratios = [each.ratio for each in timed if each.verdict == verdict and each.ratio]
         if ratios:
             extreme = max(ratios, key=lambda ratio: abs(math.log(ratio)))
             said.append(f"{len(ratios)} {word} by {'' if len(ratios) == 1 else 'up to '}{abs(extreme - 1):.0%}")
@@ -326,9 +373,7 @@ def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bo
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(_latency_gate(row) for row in rows):
         codes.append(errors.LATENCY_REGRESSED)
-    undecided = {
-        aspect for aspect in fail_on for row in report.rows if getattr(row, aspect).verdict == model.UNDECIDED
-    }
+    undecided = {aspect for aspect in fail_on for row in report.rows if getattr(row, aspect).verdict == model.UNDECIDED}
     if strict and undecided:
         codes.append(errors.UNDECIDED)
     return codes
@@ -343,7 +388,9 @@ def _correctness_gate(row: Comparison) -> bool:
 
 def _latency_gate(row: Comparison) -> bool:
     """What cannot be timed any more must not pass a gate on time."""
-    timed = row.latency
-    if timed.verdict == model.BROKEN:
-        return bool(timed.baseline.medians_us)
-    return timed.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
+    return any(
+        bool(timed.baseline.medians_us)
+        if timed.verdict == model.BROKEN
+        else timed.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
+        for timed in row.timed
+    )

@@ -86,6 +86,23 @@ def _interval_rank(baseline_launches: int, launches: int, confidence: float) -> 
     return int(np.searchsorted(cumulative, (1 - confidence) / 2, side="right"))
 
 
+@lru_cache(maxsize=256)
+def _median_rank(count: int, confidence: float) -> int:
+    """k for the interval from the k-th smallest to the k-th largest value; 0 where none is wide enough."""
+    below = stats.binom.cdf(np.arange(count), count, 0.5)
+    return int(np.searchsorted(below, (1 - confidence) / 2, side="right"))
+
+
+def median_interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Interval of the median from order statistics, exact for any distribution (David and Nagaraja, "Order
+    Statistics", section 7.1): None where too few values support it, at 95% fewer than six."""
+    rank = _median_rank(len(values), confidence)
+    if not rank:
+        return None
+    ordered = sorted(values)
+    return ordered[rank - 1], ordered[-rank]
+
+
 def lowest_p(baseline_launches: int, launches: int) -> float:
     """The smallest p that the exact two-sided test can give: complete separation."""
     return min(1.0, 2 / math.comb(baseline_launches + launches, launches))
@@ -113,9 +130,7 @@ def _p_values(this: Floats, base: Floats) -> list[float | None]:
     ]
 
 
-def compare_launches(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], confidence: float
-) -> list[Estimate]:
+def compare_launches(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], confidence: float) -> list[Estimate]:
     """Estimates for (baseline medians, this environment's medians), each of at least one positive time."""
     shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, (base, this) in enumerate(pairs):

@@ -1,23 +1,27 @@
-"""The report for machines: summary.json, summary.md for an issue, junit.xml for CI. Pure.
+"""The report for machines: summary.json, timings.csv, summary.md for an issue, junit.xml for CI. Pure.
 
 summary.json has its own `schema_version`: it changes when a key of the summary changes, not when a record's does.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from typing import Any
 from xml.etree import ElementTree
 
 from reports import model
-from reports.formats import change_text, percent, rate_text, words
-from reports.model import Comparison
+from reports.formats import card_text, change_text, interval_text, percent, rate_text, words
+from reports.model import Comparison, LatencySide
+from reports.moved import leading_time
 from reports.page import why
 from reports.report import Report
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SHOWN = 10
+MOST_TIMES = 40
 # XML 1.0 has no place for these, not even escaped.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -29,17 +33,35 @@ def summary(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "verdict": report.headline,
         "run": {
-            "run_id": run.run_id, "created_utc": run.created_utc, "command": run.command, "mode": run.mode,
-            "quick": run.quick, "executor": run.executor, "launches": run.launches, "order_seed": run.order_seed,
-            "plan_digest": run.plan_digest, "thresholds": run.thresholds, "tolerances": run.tolerances,
+            "run_id": run.run_id,
+            "created_utc": run.created_utc,
+            "command": run.command,
+            "mode": run.mode,
+            "quick": run.quick,
+            "executor": run.executor,
+            "launches": run.launches,
+            "order_seed": run.order_seed,
+            "plan_digest": run.plan_digest,
+            "thresholds": run.thresholds,
+            "tolerances": run.tolerances,
+            "bundle": run.bundle,
         },
+        "gpus": report.cards,
+        "gpu_measuring": report.measuring,
         "baseline": run.baseline,
         "environments": report.versions,
         "confounders": report.confounders,
-        "counts": {"correctness": report.correctness_counts, "latency": report.latency_counts},
+        "counts": {
+            "correctness": report.correctness_counts,
+            "latency": report.latency_counts,
+            "hot_latency": report.hot_counts,
+        },
         "moved": [row.id for row in report.moved],
         "cells": report.cells,
         "comparisons": report.rows,
+        "what_ran": report.ran,
+        "controls": report.controls,
+        "calibration": report.calibration,
         "fast_p": report.fast_p,
         "environment_differences": [item for item in report.environment_items if not item.same],
         "identical_properties": sum(item.same for item in report.environment_items),
@@ -51,6 +73,84 @@ def summary(report: Report) -> dict[str, Any]:
 def render_summary(report: Report) -> str:
     """`vars` of a dataclass is what `dataclasses.asdict` would copy, number by number, at five times the cost."""
     return json.dumps(summary(report), default=vars, allow_nan=False, separators=(",", ":"))
+
+
+CSV_COLUMNS = (
+    "environment",
+    "torch",
+    "kind",
+    "target",
+    "workload",
+    "device",
+    "status",
+    "message",
+    "launches",
+    "wrong_output",
+    "cold_us",
+    "cold_low_us",
+    "cold_high_us",
+    "cold_tflops",
+    "cold_tflops_share",
+    "cold_gbps",
+    "cold_gbps_share",
+    "hot_us",
+    "hot_low_us",
+    "hot_high_us",
+    "hot_tflops",
+    "hot_tflops_share",
+    "hot_gbps",
+    "hot_gbps_share",
+    "no_hot_because",
+    "no_share_because",
+    "enqueue_us",
+    "sm_mhz",
+    "throttled_samples",
+)
+
+
+def _timed(side: LatencySide | None) -> tuple[float | None, ...]:
+    if side is None:
+        return (None,) * 7
+    found = side.rates
+    return (side.median_us, side.low_us, side.high_us, found.tflops, found.tflops_share, found.gbps, found.gbps_share)
+
+
+def _plain(value: object) -> object:
+    """A spreadsheet runs what begins like a formula; some of this text was written by the code under test."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def render_csv(report: Report) -> str:
+    """One line per target, workload and environment, the baseline's included; what was not measured is empty."""
+    torch = {version.id: version.torch for version in report.versions}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row in report.measured:
+        cold, hot, gpu = row.cold, row.hot, row.cold.gpu
+        writer.writerow(
+            map(
+                _plain,
+                (
+                    row.environment,
+                    torch.get(row.environment),
+                    row.kind,
+                    row.target,
+                    row.workload,
+                    row.device,
+                    cold.status,
+                    cold.message,
+                    len(cold.medians_us),
+                    cold.wrong_output,
+                    *_timed(cold),
+                    *_timed(hot),
+                    hot.message if hot is not None and hot.median_us is None else "",
+                    cold.rates.message,
+                    *((gpu.enqueue_us, gpu.sm_mhz, gpu.throttled_samples) if gpu else (None, None, None)),
+                ),
+            )
+        )
+    return text.getvalue()
 
 
 def _cell(text: str) -> str:
@@ -69,11 +169,16 @@ def render_markdown(report: Report) -> str:
     lines = [f"**{_cell(report.headline)}**", ""]
     for version in report.versions:
         role = "baseline" if version.baseline else "compared"
-        seen = f"PyTorch {version.torch}, CUDA build {version.cuda_build}, Python {version.python}" if version.torch \
+        seen = (
+            f"PyTorch {version.torch}, CUDA build {version.cuda_build}, Python {version.python}"
+            if version.torch
             else f"{version.asked}, not observed: {version.message}"
+        )
         lines.append(f"- {role} {_code(version.id)}: {_cell(seen)}")
     lines += [f"- confounder, {_code(item.subject)}: {_cell(item.statement)}" for item in report.confounders[:SHOWN]]
-    for name, counts in (("correctness", report.correctness_counts), ("latency", report.latency_counts)):
+    lines += [f"- GPU: {_cell(card_text(card))}" for card in report.cards]
+    tallies = [("correctness", report.correctness_counts), ("latency", report.latency_counts)]
+    for name, counts in [*tallies, *([("hot latency", report.hot_counts)] if report.hot_counts else [])]:
         said = ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
         lines.append(f"- {name}: {said or 'none'}")
     if report.moved:
@@ -82,21 +187,47 @@ def render_markdown(report: Report) -> str:
         if len(report.moved) > SHOWN:
             lines += ["", f"{len(report.moved) - SHOWN} more moved: see index.html."]
         lines += ["", "Reproduce the first:", "", "    " + " ".join(report.moved[0].command.split())]
+    if report.cards:
+        lines += ["", *_markdown_times(report)]
     run = report.evidence.run
     lines += ["", f"Run {_code(run.run_id)}, {run.launches} launches each, made by {_code(' '.join(run.command))}."]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_row(row: Comparison) -> str:
-    judged, timed = row.correctness, row.latency
+    judged, (mode, timed) = row.correctness, leading_time(row)
     rates = f"{rate_text(judged.baseline.rate)} to {rate_text(judged.this.rate)}"
     effect = f" (can see {percent(timed.smallest_effect)})" if timed.smallest_effect is not None else ""
     cells = (
-        row.target + (" (reference)" if row.kind == "reference" else ""), f"{row.workload}, {row.device}",
+        row.target + (" (reference)" if row.kind == "reference" else ""),
+        f"{row.workload}, {row.device}",
         row.environment,
-        f"{words(judged.verdict)}, {rates}", f"{words(timed.verdict)}, {change_text(timed)}{effect}", why(row),
+        f"{words(judged.verdict)}, {rates}",
+        f"{'hot: ' if mode == model.HOT else ''}{words(timed.verdict)}, {change_text(timed)}{effect}",
+        why(row),
     )
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _markdown_times(report: Report) -> list[str]:
+    """Kernels and `default` alone: an issue is read, not searched."""
+    timed = [row for row in report.measured if row.hot is not None]
+    shown = [row for row in timed if row.kind == "kernel" or row.target == "default"]
+    lines = ["| target | workload | environment | cold | hot | of the GPU's ceilings |", "| --- |" + " --- |" * 5]
+    for row in shown[:MOST_TIMES]:
+        best = row.hot if row.hot is not None and row.hot.median_us is not None else row.cold
+        share = f"{percent(best.rates.tflops_share)} FLOP/s, {percent(best.rates.gbps_share)} bytes/s"
+        cells = (
+            row.target,
+            row.workload,
+            row.environment,
+            interval_text(row.cold),
+            interval_text(row.hot),
+            share if best.median_us else "",
+        )
+        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    left = len(report.measured) - len(shown[:MOST_TIMES])
+    return [*lines, *(["", f"{left} more in timings.csv."] if left else [])]
 
 
 def _xml(text: str) -> str:
@@ -111,9 +242,11 @@ def render_junit(report: Report) -> str:
         suite = ElementTree.SubElement(suites, "testsuite", name=aspect)
         tally = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
         for row in report.rows:
-            judged = getattr(row, aspect)
+            judged = row.correctness if aspect == "correctness" else leading_time(row)[1]
             case = ElementTree.SubElement(
-                suite, "testcase", classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
+                suite,
+                "testcase",
+                classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
                 name=_xml(f"{row.workload} {aspect}"),
             )
             kind = _junit_kind(judged.verdict)

@@ -11,7 +11,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.formats import TIMES
-from tests.unit.synthetic import NEXT, Case, Spec, write_run
+from tests.unit.synthetic import NEXT, Case, Spec, gpu_spec, write_run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 pytestmark = pytest.mark.browser
@@ -36,6 +36,11 @@ def render(folder: Path, spec: Spec) -> str:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> str:
     return render(tmp_path_factory.mktemp("small"), Spec(workloads=WORKLOADS, cases=CASES))
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return render(tmp_path_factory.mktemp("gpu"), gpu_spec())
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +127,13 @@ def test_a_header_sorts_and_says_so(watched: Watched, small: str) -> None:
     head = tab.locator("#table-latency th", has_text="Ratio to baseline")
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") == "ascending"
-    ratios = [float(text.split(TIMES)[0]) for text in names(tab, "latency", 5) if TIMES in text]
+    ratios = [float(text.split(TIMES)[0]) for text in names(tab, "latency", 4) if TIMES in text]
     assert len(ratios) == 8 and ratios == sorted(ratios)
-    assert TIMES not in names(tab, "latency", 5)[-1]
+    assert TIMES not in names(tab, "latency", 4)[-1]
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") == "descending"
-    assert "sort-latency=-4" in tab.url
-    assert TIMES not in names(tab, "latency", 5)[-1]
+    assert "sort-latency=-3" in tab.url
+    assert TIMES not in names(tab, "latency", 4)[-1]
 
 
 def test_a_permalink_scrolls_opens_and_highlights(watched: Watched, small: str) -> None:
@@ -202,6 +207,29 @@ def test_the_page_never_scrolls_sideways(browser: Any, small: str, width: int) -
     for details in tab.locator("details").all():
         details.evaluate("element => element.open = true")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    watched.finish()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_gpus_page_never_scrolls_sideways_and_shows_both_times(browser: Any, gpu: str, width: int) -> None:
+    watched = Watched(browser, viewport={"width": width, "height": 844})
+    row = f"{NEXT}/ref:efficient/tail239-fp16/cuda"
+    tab = watched.open(f"{gpu}#latency/{row}")
+    for details in tab.locator("details").all():
+        details.evaluate("element => element.open = true")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator(f'[id="latency/{row}"] .mode').all_inner_texts() == ["cold", "hot"]
+    assert "Hot: Median of launch medians" in tab.inner_text(".detail.open")
+    assert tab.locator("#rates tbody").count() == 36
+    watched.finish()
+
+
+def test_the_verdict_filter_finds_what_moved_hot_alone(browser: Any, tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", "seed-fp16"): Case(hot_slowdown=1.06)}
+    watched = Watched(browser)
+    tab = watched.open(render(tmp_path, Spec(device="cuda", cases=cases, spread=0.002)))
+    tab.select_option("#verdict", "regressed")
+    assert tab.locator("#table-latency .row").count() == 1
     watched.finish()
 
 

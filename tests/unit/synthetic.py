@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from harness.records import (
     BINDING_OBJECT,
     Agreement,
     BuildRecord,
+    CeilingRecord,
     Cell,
     Crossing,
     CrossingRecord,
@@ -22,6 +26,9 @@ from harness.records import (
     DeviceFunction,
     EnvironmentRecord,
     Fallback,
+    Gpu,
+    GpuFacts,
+    GpuWatch,
     KernelInfo,
     LaunchRecord,
     Load,
@@ -38,8 +45,12 @@ from harness.records import (
 )
 from harness.storage import Run, save_record
 
+START = datetime(2025, 1, 1, 0, 10, tzinfo=timezone.utc)
 BASE = "torch2.1.0-cu121-py311"
 NEXT = "torch2.5.0-cu121-py311"
+HOST = "host"
+UUID = "GPU-7b1c5f6e-3a0d-4c0b-9a53-1d2f8c9e0a11"
+TFLOPS, GBPS = {"float16": 792.4, "bfloat16": 790.1}, 4318.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +62,8 @@ class Case:
     slowdown: float = 1.0
     status: str = "ok"
     message: str = ""
+    hot_slowdown: float | None = None  # None: as cold
+    hot_message: str = ""  # why there are no replays
     bits: str = ""  # outputs differ from those of targets with other bits
     units: float = 1.2
     repeats_differ: int = 0
@@ -80,6 +93,15 @@ class Spec:
     torch_cuda: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)  # other input bytes, by environment
     fallbacks: tuple[Fallback, ...] = ()
+    shapes: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)  # by workload
+    times_us: dict[tuple[str, str], float] = field(default_factory=dict)  # by target and workload, where not 800
+    slowed: dict[str, tuple[str, float]] = field(default_factory=dict)  # kernel to what it is a copy of, and how slow
+    executors: dict[str, str] = field(default_factory=dict)  # by environment
+    sm_mhz: dict[str, float] = field(default_factory=dict)  # by environment
+    throttled: dict[tuple[str, int], int] = field(default_factory=dict)  # samples, by environment and launch
+    others: dict[tuple[str, int], int] = field(default_factory=dict)  # other processes on the GPU, by the same
+    ceilings: Outcome | None = field(default_factory=lambda: Outcome(status="ok"))  # None: no record
+    bundle: dict[str, str] = field(default_factory=dict)
     hostile: str = ""  # put into every free text
     seed: int = 0
 
@@ -97,8 +119,12 @@ def sha(*parts: object) -> str:
     return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()
 
 
+def version_of(environment: str) -> str:
+    return "2.11.0" if environment == HOST else environment.removeprefix("torch").split("-")[0]
+
+
 def observation(spec: Spec, environment: str) -> Observation:
-    version = environment.removeprefix("torch").split("-")[0]
+    version = version_of(environment)
     cuda = spec.torch_cuda.get(environment, "12.1")
     local = f"{version}+cu{cuda.replace('.', '')}"
     return Observation(
@@ -120,14 +146,18 @@ def observation(spec: Spec, environment: str) -> Observation:
         threads=2,
         kernel_release="6.1.0",
         libc="glibc 2.36",
-        gpus=[],
+        gpus=[
+            Gpu(name="NVIDIA H200", uuid=UUID, compute_capability="9.0", memory_bytes=150754820096, driver="580.159.04")
+        ]
+        if spec.device == "cuda"
+        else [],
         settings={"float32_matmul_precision": "highest"},
     )
 
 
 def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
     outcome = spec.stacks.get(environment, Outcome(status="ok"))
-    version = environment.removeprefix("torch").split("-")[0]
+    version = version_of(environment)
     return EnvironmentRecord(
         **outcome.model_dump(),
         id=environment,
@@ -136,7 +166,7 @@ def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
         python="3.11",
         replica=int(environment.rpartition("-r")[2]) if "-r" in environment else 0,
         index="https://download.pytorch.org/whl/cu121",
-        executor="venv",
+        executor=spec.executors.get(environment, "venv"),
         key=sha(environment),
         pins={"torch": version, "numpy": "1.26.4"},
         pins_sha256=sha("pins", version),
@@ -244,14 +274,52 @@ def validation_record(spec: Spec, cell: Cell) -> ValidationRecord:
     )
 
 
+def _gpu_fields(
+    spec: Spec, case: Case, environment: str, index: int, usual_us: float, generator: np.random.Generator
+) -> dict[str, Any]:
+    """Replays without launch gaps and cache misses, the host's part, and the clock."""
+    if case.status != "ok":
+        return {}
+    slowdown = case.slowdown if case.hot_slowdown is None else case.hot_slowdown
+    hot = max(0.8 * usual_us, usual_us - 2.6) * slowdown * (1 + 0.002 * generator.standard_normal(spec.samples))
+    return {
+        "hot_us": [] if case.hot_message else [round(float(us), 4) for us in hot],
+        "hot_calls_per_sample": 20,
+        "hot_message": case.hot_message + (spec.hostile if case.hot_message else ""),
+        "enqueue_us": [round(float(us), 3) for us in 7.4 + 0.2 * generator.standard_normal(spec.samples)],
+        "throttled_samples": spec.throttled.get((environment, index), 0),
+        "sm_mhz": spec.sm_mhz.get(environment, 1980.0),
+    }
+
+
+def _watch(spec: Spec, environment: str, index: int) -> GpuWatch:
+    throttled = spec.throttled.get((environment, index), 0) > 0
+    return GpuWatch(
+        uuid=UUID,
+        readings=120,
+        sm_mhz=spec.sm_mhz.get(environment, 1980.0),
+        memory_mhz=3201.0,
+        power_w=412.0,
+        temperature_c=41.0,
+        throttled_share=0.08 if throttled else 0.0,
+        throttle_reasons=["sw_power_cap"] if throttled else [],
+        other_processes=spec.others.get((environment, index), 0),
+    )
+
+
 def launch_record(
     spec: Spec, environment: str, kernel: str, index: int, generator: np.random.Generator
 ) -> LaunchRecord:
-    timings = []
+    cuda = spec.device == "cuda"
+    order = [(name, each) for name in spec.environments for each in spec.kernels]
+    position = index * len(order) + order.index((environment, kernel))
+    timings, slow = [], spec.slowed.get(kernel, ("", 1.0))[1]
     for workload in spec.workloads:
         for order, target in enumerate(("kernel", *spec.references)):
             case = spec.case(environment, target, workload)
-            centre = 800.0 * case.slowdown * float(np.exp(generator.normal(0, spec.spread)))
+            usual = spec.times_us.get((target, workload), 800.0) * (slow if target == "kernel" else 1.0)
+            luck = float(np.exp(generator.normal(0, spec.spread)))
+            centre = usual * case.slowdown * luck
             samples = np.sort(centre * (1 + 0.01 * generator.standard_normal(spec.samples)))
             samples[len(samples) // 2] = centre
             timings.append(
@@ -261,10 +329,11 @@ def launch_record(
                     workload=workload,
                     target=target,
                     order=order,
-                    clock="perf_counter_ns",
+                    clock="cuda_event" if cuda else "perf_counter_ns",
                     warmup_calls=5,
                     samples_us=[round(float(s), 4) for s in samples] if case.status == "ok" else [],
                     correct=True if target == "kernel" else None,
+                    **(_gpu_fields(spec, case, environment, index, usual * luck, generator) if cuda else {}),
                 )
             )
     return LaunchRecord(
@@ -274,20 +343,23 @@ def launch_record(
         device=spec.device,
         key=sha(environment, kernel, index),
         index=index,
-        position=index,
-        started_utc="2025-01-01T00:10:00+00:00",
+        position=position,
+        started_utc=(START + timedelta(seconds=5 * position)).isoformat(),
         duration_s=4.2,
         threads=2,
         load=Load(load_average=0.4, busy_share_others=spec.busy, cpu_mhz=2900.0, steal_share=0.0),
+        gpu=_watch(spec, environment, index) if cuda else None,
+        sampling_s=2.9 if cuda else None,
         timings=timings,
     )
 
 
 def crossing_record(spec: Spec, kernel: str, workload: str) -> CrossingRecord:
     pairs = []
-    base = spec.baseline
-    for other in (name for name in spec.environments if name != base):
+    for base, other in itertools.combinations(spec.environments, 2):
         for target in ("kernel", *spec.references):
+            if {spec.case(name, target, workload).status for name in (base, other)} != {"ok"}:
+                continue
             same = spec.case(base, target, workload).bits == spec.case(other, target, workload).bits
             pairs.append(
                 Crossing(
@@ -298,6 +370,7 @@ def crossing_record(spec: Spec, kernel: str, workload: str) -> CrossingRecord:
                     identical_trials=3 if same else 0,
                     max_abs=0.0 if same else 2e-3,
                     mean_abs=0.0 if same else 1e-5,
+                    differing_share=0.0 if same else 0.312,
                 )
             )
     return CrossingRecord(
@@ -314,8 +387,23 @@ def run_record(spec: Spec) -> RunRecord:
         command=["nox", "-s", "matrix"],
         mode=spec.mode,
         quick=False,
-        executor="venv",
+        executor="bundle" if spec.bundle else "venv",
         executor_reason="no container engine" + spec.hostile,
+        gpus=[
+            GpuFacts(
+                uuid=UUID,
+                name="NVIDIA H200" + spec.hostile,
+                driver="580.159.04",
+                memory_bytes=150754820096,
+                ecc=True,
+                mig=False,
+                power_limit_w=700.0,
+                max_sm_mhz=1980,
+            )
+        ]
+        if spec.device == "cuda"
+        else [],
+        bundle=spec.bundle,
         host={"cpu": "Example CPU", "cores": "2"},
         baseline=spec.baseline,
         environments=list(spec.environments),
@@ -327,6 +415,7 @@ def run_record(spec: Spec) -> RunRecord:
                 tunables={"BLOCK_M": "32"},
                 workloads=list(spec.workloads),
                 references=list(spec.references),
+                control_of=spec.slowed[name][0] if name in spec.slowed else None,
             )
             for name in names
         ],
@@ -336,16 +425,18 @@ def run_record(spec: Spec) -> RunRecord:
                 name=workload.partition("-")[0],
                 dtype="float16",
                 devices=[spec.device],
-                batch=1,
-                heads=8,
-                seq_len=512,
-                head_dim=64,
-                causal=False,
+                batch=batch,
+                heads=heads,
+                seq_len=seq_len,
+                head_dim=head_dim,
+                causal=workload.startswith("causal"),
                 scale=0.125,
                 trials={"independent": spec.trials},
-                flops=4 * 8 * 512**2 * 64,
+                flops=4 * batch * heads * seq_len**2 * head_dim / (2 if workload.startswith("causal") else 1),
+                bytes=4 * batch * heads * seq_len * head_dim * 2,
             )
             for workload in spec.workloads
+            for batch, heads, seq_len, head_dim in [spec.shapes.get(workload, (1, 8, 512, 64))]
         ],
         cells=cells(spec),
         fallbacks=list(spec.fallbacks),
@@ -360,6 +451,22 @@ def run_record(spec: Spec) -> RunRecord:
         order_seed=0,
         matrix_text="schema_version: 1\n" + spec.hostile,
         sources_sha256={"csrc/attention_scalar.cpp": sha("source")},
+    )
+
+
+def ceiling_record(spec: Spec) -> CeilingRecord:
+    outcome = spec.ceilings or Outcome(status="ok")
+    reached = outcome.status == "ok"
+    return CeilingRecord(
+        **outcome.model_dump(),
+        device_uuid=UUID,
+        device_name="NVIDIA H200",
+        environment=spec.environments[-1],
+        matmul_tflops=TFLOPS if reached else {},
+        matmul_size=8192 if reached else None,
+        copy_gbps=GBPS if reached else None,
+        copy_bytes=1 << 32 if reached else None,
+        started_utc="2025-01-01T00:09:00+00:00",
     )
 
 
@@ -388,6 +495,8 @@ def write_run(folder: Path, spec: Spec | None = None) -> Run:
                     run.launch_path(environment, kernel, spec.device, index),
                     launch_record(spec, environment, kernel, index, generator),
                 )
+    if spec.device == "cuda" and spec.ceilings is not None:
+        save_record(run.ceiling_path(UUID), ceiling_record(spec))
     for cell in cells(spec):
         if not spec.case(cell.environment, "kernel", cell.workload).missing and "/" not in cell.kernel:
             save_record(run.validation_path(cell), validation_record(spec, cell))
@@ -395,3 +504,70 @@ def write_run(folder: Path, spec: Spec | None = None) -> Run:
         for workload in spec.workloads:
             save_record(run.crossing_path(kernel, spec.device, workload), crossing_record(spec, kernel, workload))
     return run
+
+
+SHAPES = {
+    "seed-fp16": (1, 8, 512, 64),
+    "causal-fp16": (1, 8, 512, 64),
+    "long64-fp16": (4, 16, 4096, 64),
+    "long128-fp16": (4, 16, 4096, 128),
+    "tail239-fp16": (1, 8, 239, 64),
+    "tail1023-fp16": (1, 8, 1023, 64),
+}
+REFERENCES = ("flash", "math", "efficient", "cudnn", "default")
+# Kernel and references in that order, cold, in microseconds, as an H200 takes them.
+TIMES_US = {
+    "seed-fp16": (38.7, 13.8, 80.3, 26.5, 10.9, 13.8),
+    "causal-fp16": (31.2, 12.9, 92.4, 24.0, 10.6, 12.9),
+    "long64-fp16": (13710.0, 742.0, 11320.0, 1630.0, 521.0, 742.0),
+    "long128-fp16": (24980.0, 1288.0, 12150.0, 3010.0, 861.0, 1288.0),
+    "tail239-fp16": (19.4, 9.8, 41.0, 13.6, 9.1, 9.8),
+    "tail1023-fp16": (96.1, 21.7, 205.0, 44.9, 17.2, 21.7),
+}
+FLASH = ("aten::_scaled_dot_product_flash_attention", "pytorch_flash::flash_fwd_kernel")
+CUDNN = (
+    "aten::_scaled_dot_product_cudnn_attention",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
+)
+EFFICIENT = ("aten::_scaled_dot_product_efficient_attention", "fmha_cutlassF_f16_aligned_64x64_rf_sm80")
+MATH = ("aten::_scaled_dot_product_attention_math", "cutlass::Kernel2", "softmax_warp_forward", "elementwise_kernel")
+
+
+def gpu_spec(**changes: Any) -> Spec:
+    """Three environments on one GPU: cuDNN is new in the second, and PyTorch's choice in the third."""
+    environments = (BASE, NEXT, HOST)
+    ran = {"flash": FLASH, "math": MATH, "efficient": EFFICIENT, "cudnn": CUDNN, "default": FLASH}
+    cases = {(name, target, "*"): Case(operators=ran[target]) for name in environments for target in ran}
+    refused = "No available kernel. Aborting execution. cuDNN attention is not a backend of this version."
+    uncaptured = "cannot be captured: operation not permitted when stream is capturing"
+    cases |= {
+        (BASE, "cudnn", "*"): Case(status="unsupported", message=refused),
+        (NEXT, "flash", "*"): Case(operators=FLASH, bits="2.5", slowdown=0.94),
+        (NEXT, "default", "*"): Case(operators=FLASH, bits="2.5", slowdown=0.94),
+        (HOST, "flash", "*"): Case(operators=FLASH, bits="2.5", slowdown=0.93),
+        (HOST, "cudnn", "*"): Case(operators=CUDNN, bits="9.1", slowdown=0.97),
+        (HOST, "default", "*"): Case(operators=CUDNN, bits="9.1", slowdown=0.79),
+        (NEXT, "efficient", "tail239-fp16"): Case(operators=EFFICIENT, slowdown=1.06, hot_slowdown=1.0),
+        (HOST, "math", "*"): Case(operators=MATH, hot_message=uncaptured),
+        (HOST, "kernel", "seed-fp16"): Case(slowdown=1.041),
+    }
+    values: dict[str, Any] = {
+        "environments": environments,
+        "executors": {HOST: "host"},
+        "device": "cuda",
+        "workloads": tuple(SHAPES),
+        "shapes": SHAPES,
+        "references": REFERENCES,
+        "times_us": {
+            (target, workload): us
+            for workload, times in TIMES_US.items()
+            for target, us in zip(("kernel", *REFERENCES), times, strict=True)
+        },
+        "trials": 20,
+        "spread": 0.004,
+        "cases": cases,
+        "torch_cuda": {NEXT: "12.4", HOST: "13.0"},
+        "throttled": {(NEXT, 3): 14, (NEXT, 4): 3},
+        "others": {(HOST, 7): 1},
+    }
+    return Spec(**(values | changes))

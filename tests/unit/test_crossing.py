@@ -40,11 +40,24 @@ def test_bfloat16_bits_become_values() -> None:
 
 def test_identity_is_of_bits_and_differences_are_of_finite_values() -> None:
     a = np.array([1.0, np.nan], dtype=np.float32)
-    assert cross_pair([a], [a.copy()]) == (1, 0.0, 0.0)
-    assert cross_pair([a], [np.array([1.5, np.nan], dtype=np.float32)]) == (0, 0.5, 0.5)
-    assert cross_pair([a[1:]], [a[1:]]) == (1, None, None)
+    assert cross_pair([a], [a.copy()]) == (1, 0.0, 0.0, 0.0)
+    assert cross_pair([a], [np.array([1.5, np.nan], dtype=np.float32)]) == (0, 0.5, 0.5, 0.5)
+    assert cross_pair([a[1:]], [a[1:]]) == (1, None, None, 0.0)
     zeros = np.array([0.0], dtype=np.float32)
-    assert cross_pair([zeros], [-zeros]) == (0, 0.0, 0.0), "minus zero has other bits"
+    assert cross_pair([zeros], [-zeros]) == (0, 0.0, 0.0, 1.0), "minus zero has other bits"
+
+
+def test_the_share_that_differs_is_of_elements_by_their_bits() -> None:
+    a, b = np.zeros(8, dtype=np.float16), np.zeros(8, dtype=np.float16)
+    b[:2] = [0.5, -0.0]
+    assert cross_pair([a, a], [b, a])[3] == 2 / 16
+    nan = np.array([np.nan], dtype=np.float32)
+    assert cross_pair([nan], [nan.copy()])[3] == 0.0
+    # Of two dtypes, as truth and an output are, there are only values to compare.
+    assert cross_pair([np.array([1.0, np.nan, 2.0])], [np.array([1.0, np.nan, 2.5], dtype=np.float32)])[3] == 1 / 3
+    transposed = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    assert cross_pair([transposed], [transposed.copy()])[3] == 0.0
+    assert cross_pair([a[:0]], [a[:0]])[3] is None
 
 
 def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_path: Path) -> None:
@@ -58,6 +71,7 @@ def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_p
     assert len(pairs) == 10
     assert pairs["a:kernel", "b:kernel"].identical_trials == 1
     assert pairs["a:flash", "b:flash"].identical_trials == 0 and pairs["a:flash", "b:flash"].max_abs == 1.0
+    assert pairs["a:flash", "b:flash"].differing_share == 1.0 and pairs["a:kernel", "b:kernel"].differing_share == 0.0
     assert ("truth", "b:flash") in pairs
 
 

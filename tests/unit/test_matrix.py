@@ -147,3 +147,12 @@ def test_models_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         matrix.launches = 3  # type: ignore[misc]
     assert isinstance(matrix, Matrix)
+
+
+def test_a_slowed_copy_names_the_kernel_it_is_of() -> None:
+    slowed = "  - {name: slowed, sources: {cpu: [mine.cpp]}, tunables: {EXTRA: 1}, control_of: mine}\n"
+    both = SMALL.replace("workloads:\n", f"{slowed}workloads:\n")
+    assert [kernel.control_of for kernel in parse_matrix(both).kernels] == [None, "mine"]
+    for wrong in ("nobody", "slowed"):
+        text = both.replace("control_of: mine", f"control_of: {wrong}")
+        assert f"kernels[1].control_of: '{wrong}' is no other kernel of this file" in refusal(text)

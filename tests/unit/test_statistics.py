@@ -147,3 +147,13 @@ def test_exchanging_the_environments_inverts_the_ratio(base: list[float], this: 
     one, two = statistics.compare_launches([(base, this), (this, base)], 0.95)
     assert one.ratio == pytest.approx(1 / two.ratio)
     assert one.p_value == (None if two.p_value is None else pytest.approx(two.p_value))
+
+
+def test_the_interval_of_a_median_holds_its_confidence_and_is_absent_where_none_exists() -> None:
+    assert statistics.median_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.95) is None
+    assert statistics.median_interval([6.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0.95) == (1.0, 6.0)
+    assert statistics.median_interval(list(map(float, range(1, 11))), 0.95) == (2.0, 9.0)
+    generator = np.random.default_rng(3)
+    intervals = [statistics.median_interval(list(generator.lognormal(size=10)), 0.95) for _ in range(4000)]
+    held = np.mean([low <= 1.0 <= high for low, high in intervals])  # type: ignore[misc]
+    assert 0.97 <= held <= 0.99  # exactly 1 - 2 * 11 / 1024

@@ -1,0 +1,230 @@
+"""What a report says of a GPU: cold and hot, rates and ceilings, clocks, who else was there, and what ran."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.records import Outcome
+from reports.evidence import load_evidence
+from reports.model import Comparison
+from reports.page import render_page
+from reports.report import Report, build_report, exit_codes
+from reports.summaries import render_csv, render_junit, render_markdown, render_summary
+from tests.unit.synthetic import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec, write_run
+from tests.unit.test_page import HOSTILE, assert_harmless
+
+SEED = "seed-fp16"
+
+
+def report_of(folder: Path, spec: Spec) -> Report:
+    write_run(folder, spec)
+    return build_report(load_evidence(folder))
+
+
+def small(**changes: object) -> Spec:
+    values = {"device": "cuda", "workloads": (SEED,), "references": ("flash",), "spread": 0.002} | changes
+    return Spec(**values)  # type: ignore[arg-type]
+
+
+def kernel_row(report: Report) -> Comparison:
+    return next(row for row in report.rows if row.kind == "kernel")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return report_of(tmp_path_factory.mktemp("gpu"), gpu_spec())
+
+
+def test_a_cpu_has_no_hot_times(tmp_path: Path) -> None:
+    report = report_of(tmp_path, Spec())
+    assert all(row.hot is None for row in report.rows)
+    assert not report.hot_counts and not report.cards and report.measuring is None
+    page = render_page(report)
+    assert "hot" not in page.partition("<main>")[0] and 'id="rates"' not in page
+
+
+@pytest.mark.parametrize(
+    ("case", "cold", "hot"),
+    [
+        (Case(), "pass", "pass"),
+        (Case(slowdown=1.05), "regressed", "regressed"),
+        (Case(slowdown=1.05, hot_slowdown=1.0), "regressed", "pass"),
+        (Case(hot_slowdown=1.05), "pass", "regressed"),
+        (Case(hot_slowdown=0.9), "pass", "improved"),
+        (Case(hot_message="cannot be captured"), "pass", "undecided"),
+        (Case(status="unsupported", message="refused"), "no_longer_supported", "no_longer_supported"),
+    ],
+)
+def test_hot_is_judged_as_cold_is(tmp_path: Path, case: Case, cold: str, hot: str) -> None:
+    row = kernel_row(report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): case})))
+    assert row.hot is not None
+    assert (row.latency.verdict, row.hot.verdict) == (cold, hot)
+    assert row.latency.why and row.hot.why
+
+
+def test_a_kernel_that_is_slower_hot_alone_moved_and_says_so(tmp_path: Path) -> None:
+    report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_slowdown=1.05)}))
+    assert [row.target for row in report.moved] == ["attention_scalar"]
+    assert "1 slower by 5%" in report.headline
+    texts = [seen.text for finding in report.moved[0].findings for seen in finding.evidence]
+    assert any("only replays moved" in text for text in texts)
+    assert "hot: regressed" in render_markdown(report)
+    assert exit_codes(report, frozenset({"latency"})) == [11]
+    assert 'failures="1"' in render_junit(report)
+
+
+def test_replays_that_are_missing_have_their_reason(tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", SEED): Case(hot_message="cannot be captured")}
+    report = report_of(tmp_path, small(cases=cases))
+    row = kernel_row(report)
+    assert row.hot is not None and row.hot.why == "no times: cannot be captured"
+    assert row.hot.this.median_us is None and row.latency.this.median_us is not None
+    assert "none: cannot be captured" in render_page(report)
+
+
+def test_one_false_discovery_rate_holds_over_cold_and_hot(tmp_path: Path) -> None:
+    page = render_page(report_of(tmp_path, small()))
+    assert "Benjamini-Hochberg over 4 rows" in page  # kernel and flash, each cold and hot
+
+
+def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
+    row = kernel_row(report_of(tmp_path, small()))
+    for side in (row.latency.baseline, row.hot.baseline if row.hot else None):
+        assert side is not None and side.median_us is not None
+        flops, size = 4 * 8 * 512**2 * 64, 4 * 8 * 512 * 64 * 2
+        assert side.rates.tflops == pytest.approx(flops / side.median_us / 1e6)
+        assert side.rates.gbps == pytest.approx(size / side.median_us / 1e3)
+        assert side.rates.tflops_share == pytest.approx(side.rates.tflops / TFLOPS["float16"])
+        assert side.rates.gbps_share == pytest.approx(side.rates.gbps / GBPS)
+        assert side.low_us is not None and side.low_us <= side.median_us <= side.high_us  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "reason"),
+    [
+        (None, f"this run holds no ceilings of {UUID}"),
+        (Outcome(status="timed_out", message="not within 60 s"), "ceilings timed out: not within 60 s"),
+    ],
+)
+def test_shares_that_are_missing_have_their_reason(tmp_path: Path, ceilings: Outcome | None, reason: str) -> None:
+    report = report_of(tmp_path, small(ceilings=ceilings))
+    found = kernel_row(report).latency.this.rates
+    assert found.tflops is not None and found.tflops_share is None and found.message == reason
+    page = render_page(report)
+    assert "No shares for NVIDIA H200" in page and reason.removeprefix("ceilings ") in page
+
+
+def test_the_page_names_the_gpu_its_state_and_what_default_ran(whole: Report) -> None:
+    first_screen = render_page(whole).partition("What moved")[0]
+    for text in (
+        "NVIDIA H200, driver 580.159.04, 140 GiB, ECC on, MIG off, power limit 700 W",
+        "792 TFLOP/s in a float16 product (8192³)",
+        "4318 GB/s in a copy",
+        "<code>_scaled_dot_product_flash_attention</code>",
+        "<code>_scaled_dot_product_cudnn_attention</code>",
+        "pytorch_flash::flash_fwd_kernel",
+        "PyTorch 2.11.0+cu130",
+    ):
+        assert text in first_screen
+
+
+def test_the_share_of_the_run_in_which_the_gpu_measured(whole: Report) -> None:
+    busy = whole.measuring
+    assert busy is not None and busy.launches == 30
+    # 30 launches, 5 s from start to start, 4.2 s long, 2.9 s of them sampling.
+    assert busy.share == pytest.approx(30 * 2.9 / (29 * 5 + 4.2))
+    assert "58% of the 149 s that 30 launches took" in render_page(whole)
+
+
+def test_throttling_and_other_processes_are_confounders(whole: Report) -> None:
+    said = {item.subject: item.statement for item in whole.confounders}
+    assert "held its clocks back (sw_power_cap): " in said["GPU clock"]
+    assert said["GPU clock"].endswith("in 2 of 30 launches")
+    assert said["GPU"] == "1 other process held the GPU during 1 of 30 launches"
+    assert "17 throttled left out" in render_page(whole)
+
+
+def test_another_clock_is_a_confounder_and_evidence(tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", SEED): Case(slowdown=1.05)}
+    report = report_of(tmp_path, small(cases=cases, sm_mhz={BASE: 1980.0, NEXT: 1755.0}))
+    assert any("1980 MHz in the baseline and 1755" in item.statement for item in report.confounders)
+    texts = [seen.text for finding in kernel_row(report).findings for seen in finding.evidence]
+    assert "SM clock while sampled: 1980 MHz in the baseline, 1755 here" in texts
+    quiet = report_of(tmp_path / "quiet", small(sm_mhz={BASE: 1980.0, NEXT: 1975.0}))
+    assert not any("SM clock" in item.statement for item in quiet.confounders)
+
+
+def test_what_ran_is_told_for_each_reference_and_environment(whole: Report) -> None:
+    found = {(ran.environment, ran.target): ran for ran in whole.ran}
+    assert found[HOST, "default"].operators == ["aten::_scaled_dot_product_cudnn_attention"]
+    assert len(found[HOST, "default"].workloads) == 6
+    assert not found[BASE, "cudnn"].operators and "not a backend" in found[BASE, "cudnn"].message
+
+
+def test_drift_is_a_difference_and_a_share_and_where_the_baseline_has_none_against_the_one_before(
+    whole: Report,
+) -> None:
+    drift = render_page(whole).partition('id="drift"')[2].partition('id="fastp"')[0]
+    assert "in 31% of elements" in drift
+    assert "unsupported in the baseline" in drift and f"against {NEXT}: ≠ other bits 3/3" in drift
+
+
+def test_the_host_environment_is_a_column_with_a_command_of_its_own(whole: Report) -> None:
+    row = next(row for row in whole.rows if row.environment == HOST)
+    assert row.eval_command.startswith("nox -s \"eval(torch='host')\"")
+    assert [version.torch for version in whole.versions][-1] == "2.11.0+cu130"
+
+
+def test_a_bundle_says_what_it_leaves_out(tmp_path: Path) -> None:
+    report = report_of(tmp_path, small(bundle={"manifest": "sha256:abc", "left out": "code for other architectures"}))
+    method = render_page(report).partition('id="method"')[2]
+    assert "Bundle: left out" in method and "code for other architectures" in method
+    assert json.loads(render_summary(report))["run"]["bundle"]["manifest"] == "sha256:abc"
+
+
+def test_the_csv_holds_every_target_in_every_environment(whole: Report) -> None:
+    lines = list(csv.DictReader(io.StringIO(render_csv(whole))))
+    assert len(lines) == 3 * 6 * 6
+    host_math = next(line for line in lines if (line["environment"], line["target"]) == (HOST, "math"))
+    assert host_math["cold_us"] and not host_math["hot_us"] and "cannot be captured" in host_math["no_hot_because"]
+    cudnn = next(line for line in lines if (line["environment"], line["target"]) == (BASE, "cudnn"))
+    assert cudnn["status"] == "unsupported" and not cudnn["cold_us"] and "not a backend" in cudnn["message"]
+
+
+def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", SEED): Case(status="crashed", message='=HYPERLINK("https://x.example")')}
+    lines = list(csv.DictReader(io.StringIO(render_csv(report_of(tmp_path, small(cases=cases))))))
+    messages = [line["message"] for line in lines if line["message"]]
+    assert messages and all(message.startswith("'=") for message in messages)
+
+
+def test_summary_and_markdown_carry_the_gpu(whole: Report) -> None:
+    value = json.loads(render_summary(whole))
+    assert value["gpus"][0]["driver"] == "580.159.04" and value["gpus"][0]["ceiling"]["copy_gbps"] == GBPS
+    assert value["counts"]["hot_latency"]["pass"]
+    row = next(row for row in value["comparisons"] if row["target"] == "attention_scalar")
+    assert row["hot"]["this"]["rates"]["tflops_share"] and row["latency"]["this"]["gpu"]["enqueue_us"]
+    text = render_markdown(whole)
+    assert "- GPU: NVIDIA H200, driver 580.159.04" in text and "% FLOP/s" in text
+
+
+def test_hostile_words_on_a_gpu_stay_text(tmp_path: Path) -> None:
+    cases = {
+        (NEXT, "kernel", SEED): Case(hot_message=HOSTILE),
+        (NEXT, "flash", SEED): Case(operators=("aten::_attention" + HOSTILE, HOSTILE)),
+    }
+    spec = small(
+        cases=cases,
+        references=("flash", "default"),
+        hostile=HOSTILE,
+        bundle={HOSTILE: HOSTILE},
+        ceilings=Outcome(status="crashed", message=HOSTILE),
+    )
+    page = render_page(report_of(tmp_path, spec))
+    assert_harmless(page)
+    assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in page
