@@ -247,12 +247,13 @@ class Timing(Outcome):
         description="time of one call: a sample's time over its calls. On a GPU cold: its L2 was written over",
     )
     sampled_s: list[float] = Field(
-        default=[], description="on a GPU: when each sample was taken, in seconds since the launch's first sample"
+        default=[], description="on a GPU: when each sample ended, in seconds since the launch's first one"
     )
     hot_us: list[float] = Field(
         default=[],
         description="on a GPU: time of one call in replays of a CUDA graph, back to back, with no launch gaps",
     )
+    hot_sampled_s: list[float] = Field(default=[], description="as sampled_s")
     hot_calls_per_sample: int = 1
     hot_message: str = Field(default="", description="why there are no replays, such as a call that cannot be captured")
     enqueue_us: list[float] = Field(default=[], description="on a GPU: the host's time to enqueue one call")
@@ -346,12 +347,16 @@ class KernelInfo(Record):
     devices: list[Device]
     sources: list[str]
     tunables: dict[str, str]
+    references_cuda: list[str] | None = Field(default=None, description="those on a GPU, where they are others")
     workloads: list[str] = Field(description="ids of the workloads it is measured on")
     references: list[str]
 
+    def references_on(self, device: str) -> list[str]:
+        return self.references if device == "cpu" or self.references_cuda is None else self.references_cuda
+
 
 class GpuFacts(Record):
-    """A GPU of this machine, as NVIDIA's management library describes it. None: it does not say."""
+    """The GPU that a run used, as NVIDIA's management library describes it. None: it does not say."""
 
     uuid: str
     name: str

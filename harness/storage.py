@@ -7,6 +7,7 @@
         validations/<environment>/<kernel>-<device>/<workload>.json
         launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates
         crossings/<kernel>-<device>/<workload>.json           outputs of all environments against each other
+        ceilings/<GPU's UUID>.json                            what each GPU reached in this run at most
         arrays/...                                            outputs of the first trials, beside the records
         logs/...                                              complete output of every process
 
@@ -29,6 +30,7 @@ from harness.errors import DiskFull, RecordError
 from harness.inside import protocol
 from harness.records import (
     BuildRecord,
+    CeilingRecord,
     Cell,
     CrossingRecord,
     EnvironmentRecord,
@@ -45,6 +47,7 @@ KINDS: dict[str, type[Record]] = {
     "validation": ValidationRecord,
     "launch": LaunchRecord,
     "crossing": CrossingRecord,
+    "ceiling": CeilingRecord,
 }
 KIND_OF = {model: kind for kind, model in KINDS.items()}
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -178,6 +181,9 @@ class Run:
     def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
         return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
 
+    def ceiling_path(self, device_uuid: str) -> Path:
+        return self.folder / "ceilings" / f"{device_uuid}.json"
+
     def has_launches(self, environment: str) -> bool:
         """Whether launches of an environment went well."""
         paths = (self.folder / "launches" / environment).rglob("*.json")
@@ -210,3 +216,6 @@ class Run:
 
     def crossings(self) -> list[CrossingRecord]:
         return list(self._all("crossings", CrossingRecord))
+
+    def ceilings(self) -> list[CeilingRecord]:
+        return list(self._all("ceilings", CeilingRecord))

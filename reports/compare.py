@@ -57,7 +57,7 @@ def subjects(evidence: Evidence) -> Iterator[Subject]:
             kernels=(cell.kernel,),
         )
         info = evidence.kernel(cell.kernel)
-        for reference in info.references if info else []:
+        for reference in info.references_on(cell.device) if info else []:
             key = (cell.environment, reference, cell.workload, cell.device)
             references.setdefault(key, []).append(cell.kernel)
     for (environment, reference, workload, device), kernels in references.items():

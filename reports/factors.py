@@ -170,7 +170,7 @@ def references(evidence: Evidence, row: Comparison) -> dict[str, tuple[Factor, C
     info = evidence.kernel(row.target)
     base, this = _validations(evidence, row)
     found = {}
-    for name in info.references if info else []:
+    for name in info.references_on(row.device) if info else []:
         sides = [
             correctness.side(evidence, environment, row.target, row.workload, row.device, name)
             for environment in (row.baseline, row.environment)

@@ -22,7 +22,7 @@ def fast_p(evidence: Evidence, rows: Rows) -> list[FastP]:
     results = []
     for (environment, kernel, device), workloads in problems.items():
         info = evidence.kernel(kernel)
-        for reference in info.references if info else []:
+        for reference in info.references_on(device) if info else []:
             result = _one(evidence, rows, environment, kernel, device, reference, workloads)
             results += [result] if result else []
     return results

@@ -29,6 +29,7 @@ from harness.executors.images import RECIPE, base_identity, build_image, image_k
 from harness.executors.parcels import Refused, pack, relocate, unpack
 from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
 from harness.executors.venv import thread_variables
+from harness.gpu import handed_on
 from harness.inside import protocol
 from harness.logs import CappedLog
 from harness.plan import PlannedEnvironment
@@ -291,6 +292,7 @@ class DockerExecutor:
             "PYTHONNOUSERSITE": "1",
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
+            **(handed_on() if self.gpus else {}),
             **thread_variables(self.threads),
         }
 
