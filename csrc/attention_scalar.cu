@@ -56,9 +56,21 @@ constexpr int kSlice = 16;
 constexpr float kLog2e = 1.44269504088896340736f;
 constexpr std::size_t kSharedLimit = 99 * 1024;  // a block's most on sm_89, the least of the targets
 
+// EXTRA_STEPS instructions for each fp16 element on its way into a tile, which change nothing but the time: each
+// such element meets BLOCK_M multiplications later, whatever the shape. For the control that asks which slowdown a
+// comparison of environments finds; 0 otherwise.
+#ifndef EXTRA_STEPS
+#define EXTRA_STEPS 0
+#endif
+__device__ inline float after_extra_steps(float x) {
+#pragma unroll
+    for (int i = 0; i < EXTRA_STEPS; ++i) asm volatile("fma.rn.f32 %0, %0, 0f3F800000, 0f80000000;" : "+f"(x));
+    return x;  // x * 1 + -0: x, for zeros of both signs too
+}
+
 // Conversions by name: PyTorch's builds switch off the operators of __half and __nv_bfloat16.
 __device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__half x) { return __half2float(x); }
+__device__ inline float to_float(__half x) { return after_extra_steps(__half2float(x)); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void from_float(float& to, float x) { to = x; }
 __device__ inline void from_float(__half& to, float x) { to = __float2half_rn(x); }
@@ -475,4 +487,10 @@ extern "C" ATTENTION_EXPORT const char* attention_error_string(int code) {
     return code > 0 ? cudaGetErrorString(static_cast<cudaError_t>(code)) : attention_scalar::refusal(code);
 }
 
-extern "C" ATTENTION_EXPORT const char* attention_tunables(void) { return ATTENTION_SCALAR_TUNABLES; }
+extern "C" ATTENTION_EXPORT const char* attention_tunables(void) {
+#if EXTRA_STEPS
+    return ATTENTION_SCALAR_TUNABLES " EXTRA_STEPS=" ATTENTION_TEXT(EXTRA_STEPS);
+#else
+    return ATTENTION_SCALAR_TUNABLES;
+#endif
+}
