@@ -56,21 +56,9 @@ constexpr int kSlice = 16;
 constexpr float kLog2e = 1.44269504088896340736f;
 constexpr std::size_t kSharedLimit = 99 * 1024;  // a block's most on sm_89, the least of the targets
 
-// EXTRA_STEPS instructions for each fp16 element on its way into a tile, which change nothing but the time: each
-// such element meets BLOCK_M multiplications later, whatever the shape. For the control that asks which slowdown a
-// comparison of environments finds; 0 otherwise.
-#ifndef EXTRA_STEPS
-#define EXTRA_STEPS 0
-#endif
-__device__ inline float after_extra_steps(float x) {
-#pragma unroll
-    for (int i = 0; i < EXTRA_STEPS; ++i) asm volatile("fma.rn.f32 %0, %0, 0f3F800000, 0f80000000;" : "+f"(x));
-    return x;  // x * 1 + -0: x, for zeros of both signs too
-}
-
 // Conversions by name: PyTorch's builds switch off the operators of __half and __nv_bfloat16.
 __device__ inline float to_float(float x) { return x; }
-__device__ inline float to_float(__half x) { return after_extra_steps(__half2float(x)); }
+__device__ inline float to_float(__half x) { return __half2float(x); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void from_float(float& to, float x) { to = x; }
 __device__ inline void from_float(__half& to, float x) { to = __float2half_rn(x); }
@@ -99,6 +87,23 @@ __device__ inline Pack<float, N> zeros() {
     return pack;
 }
 
+// EXTRA_STEPS instructions for each element on its way into a tile change nothing but the time. Each such element meets
+// BLOCK_M multiplications later, so the share is about the same for every shape. For the control that asks which
+// slowdown a comparison of environments finds; 0 otherwise.
+#ifndef EXTRA_STEPS
+#define EXTRA_STEPS 0
+#endif
+#if EXTRA_STEPS
+template <int N>
+__device__ inline void spend(Pack<float, N>& pack) {
+#pragma unroll
+    for (int step = 0; step < EXTRA_STEPS; ++step)
+#pragma unroll
+        for (int i = 0; i < N; ++i)  // x * 1 + -0 is x, for zeros of both signs too
+            asm volatile("fma.rn.f32 %0, %0, 0f3F800000, 0f80000000;" : "+f"(pack.at[i]));
+}
+#endif
+
 // Copies ROWS x COLS elements of matrix [seq_len, D], from (first_row, first_col) on, to tile as fp32. Rows
 // past the end become zeros, not leftovers: zero weight times a leftover NaN would be NaN. Done by threads
 // worker, worker + WORKERS, ... of a team of WORKERS.
@@ -112,6 +117,9 @@ __device__ inline void stage(float* tile, const T* matrix, int first_row, int fi
         Pack<float, VEC_WIDTH> pack = zeros<VEC_WIDTH>();
         if (first_row + row < seq_len)
             pack = load<VEC_WIDTH>(matrix + static_cast<std::size_t>(first_row + row) * D + first_col + col);
+#if EXTRA_STEPS
+        spend(pack);
+#endif
         *reinterpret_cast<Pack<float, VEC_WIDTH>*>(tile + row * STRIDE + col) = pack;
     }
 }

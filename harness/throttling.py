@@ -5,9 +5,10 @@ and counted. Which reasons count is a choice, by what they say of the sample:
 
 * Heat, power brakes and other slowdowns of the hardware come from the machine around the GPU: another launch of the
   same kernel meets them or not. These samples are left out.
-* The power cap is the GPU's own limit under the very load that is measured: a kernel that draws so much runs at that
-  clock whenever it runs, and without those samples it would have no time at all. They stay; that it was met, and the
-  clock, stand in the record.
+* The power cap is the GPU's own limit under the very load that is measured, and it lags: the same large product runs
+  at the full clock for some tens of milliseconds, and below it from then on (seen on an H200: 1635 MHz instead of 1980,
+  and 10% slower). Samples under the cap at a lower clock are left out where others of the row are left. Where none
+  are, the cap is how this kernel runs here: they stay, and the row's clock tells.
 * Idle, a clock that its owner set, and sync boost hold for whole runs. They stay.
 
 The last reading before a sample, and the first after it, say how the GPU was meanwhile.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import bisect
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.gpu import Reading
 from harness.inside import protocol
@@ -36,6 +37,9 @@ REASONS = {
     0x100: "display_clock_setting",
 }
 HELD_BACK = 0x8 | 0x20 | 0x40 | 0x80
+POWER_CAP = 0x4
+LOWER = 0.98  # of the launch's highest clock: under the cap, and told by the time
+LEFT = 5  # samples that a row keeps at least when those under the power cap are left out
 IDLE = 0x1
 NEAR_S = 0.05  # a reading this far from a window of samples still tells its clock
 
@@ -46,11 +50,21 @@ def names(reasons: int) -> list[str]:
     return [name for bit, name in REASONS.items() if reasons & bit]
 
 
-def held_back(readings: Sequence[Reading]) -> list[Window]:
-    """When clocks were held back: from the reading before one that says so to the one after it."""
+def is_held_back(reading: Reading) -> bool:
+    return bool(reading.reasons & HELD_BACK)
+
+
+def power_capped(readings: Sequence[Reading]) -> Callable[[Reading], bool]:
+    """Whether a reading is under the power cap, at a clock below the highest of all readings."""
+    highest = max((reading.sm_mhz for reading in readings if reading.sm_mhz is not None), default=0.0)
+    return lambda reading: bool(reading.reasons & POWER_CAP) and (reading.sm_mhz or highest) < LOWER * highest
+
+
+def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list[Window]:
+    """When something held: from the reading before one that says so to the one after it."""
     windows = []
     for index, reading in enumerate(readings):
-        if reading.reasons & HELD_BACK:
+        if holds(reading):
             before, after = readings[max(0, index - 1)], readings[min(len(readings) - 1, index + 1)]
             windows.append((before.at_s, after.at_s))
     return windows
@@ -58,9 +72,9 @@ def held_back(readings: Sequence[Reading]) -> list[Window]:
 
 def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
     """The row without the samples that were throttled, and its clock; no number where none is left."""
-    slow = held_back(readings)
-    cold = _kept(timing.samples_us, timing.sampled_s, timing.calls_per_sample, slow)
-    hot = _kept(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample, slow)
+    slow, capped = spans(readings, is_held_back), spans(readings, power_capped(readings))
+    cold = _kept(timing.samples_us, timing.sampled_s, timing.calls_per_sample, slow, capped)
+    hot = _kept(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample, slow, capped)
     left_out = len(timing.samples_us) - len(cold) + len(timing.hot_us) - len(hot)
     changes = {
         "samples_us": [timing.samples_us[i] for i in cold],
@@ -79,12 +93,19 @@ def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
     return timing.model_copy(update=changes)
 
 
-def _kept(samples_us: Sequence[float], ended_s: Sequence[float], calls: int, slow: Sequence[Window]) -> list[int]:
-    return [
-        index
-        for index, (sample_us, end_s) in enumerate(zip(samples_us, ended_s, strict=True))
-        if not any(start <= end_s and end_s - sample_us * calls / 1e6 <= end for start, end in slow)
-    ]
+def _kept(
+    samples_us: Sequence[float], ended_s: Sequence[float], calls: int, slow: Sequence[Window], capped: Sequence[Window]
+) -> list[int]:
+    """Indices of the samples that stay."""
+
+    def is_outside(index: int, windows: Sequence[Window]) -> bool:
+        last_s = ended_s[index]
+        first_s = last_s - samples_us[index] * calls / 1e6
+        return not any(start <= last_s and first_s <= end for start, end in windows)
+
+    kept = [index for index in range(len(samples_us)) if is_outside(index, slow)]
+    free = [index for index in kept if is_outside(index, capped)]
+    return free if len(free) >= LEFT else kept
 
 
 def window(timing: Timing) -> Window | None:
@@ -116,6 +137,7 @@ def watched(uuid: str, readings: Sequence[Reading], windows: Sequence[Window], o
         for index in range(max(0, first - 1), min(len(readings), last + 1)):
             sampled[index] = readings[index]
     seen = list(sampled.values())
+    slow, capped = is_held_back, power_capped(readings)
     reasons = 0
     for reading in seen:
         reasons |= reading.reasons
@@ -126,7 +148,7 @@ def watched(uuid: str, readings: Sequence[Reading], windows: Sequence[Window], o
         memory_mhz=_median([r.memory_mhz for r in seen]),
         power_w=_most([r.power_w for r in seen]),
         temperature_c=_most([r.temperature_c for r in seen]),
-        throttled_share=sum(bool(r.reasons & HELD_BACK) for r in seen) / len(seen) if seen else 0.0,
+        throttled_share=sum(slow(r) or capped(r) for r in seen) / len(seen) if seen else 0.0,
         throttle_reasons=names(reasons & ~IDLE),
         other_processes=other_processes,
     )
