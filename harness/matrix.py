@@ -167,7 +167,7 @@ class Timing(Model):
     min_samples: int = Field(default=10, ge=3)
     max_samples: int = Field(default=2000, ge=3)
     relative_error: float = Field(default=0.005, gt=0, description="of the median, at which sampling stops")
-    relative_error_cuda: float = Field(default=0.002, gt=0, description="the same on a GPU, whose times spread less")
+    relative_error_cuda: float = Field(default=0.003, gt=0, description="the same on a GPU, whose times spread less")
 
 
 class Limits(Model):

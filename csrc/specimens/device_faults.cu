@@ -6,8 +6,8 @@
 // LEGACY_STREAM    launches on the legacy default stream, not on the     right, but no hot time: a CUDA graph
 //                  caller's                                              does not hold the launch
 // SKIPS_CAPTURE    launches nothing while its stream is captured         right, but no hot time
-// SYNCHRONISES     waits for the device in every call                    right, but no hot time: the capture
-//                                                                        fails, and the next one does not
+// SYNCHRONISES     waits for the device in every call, and heeds no      right, but no hot time: the capture
+//                  error of that                                         fails, and the next one does not
 // ILLEGAL_ADDRESS  writes to an address that is nobody's                 a crash, of its own process alone
 // ASSERTS          a device-side assertion fails                         a crash, of its own process alone
 // ENDLESS          never ends                                            a time-out; the device answers again
@@ -89,8 +89,9 @@ cudaError_t launch(const attention_problem& p, const void* q, const void* k, con
     forward<<<rows, kThreads, p.seq_len * sizeof(float), stream>>>(
         static_cast<const __half*>(q), static_cast<const __half*>(k), static_cast<const __half*>(v),
         static_cast<__half*>(o), p.seq_len, p.head_dim, p.causal != 0, p.scale);
-    if (FAULT_SYNCHRONISES) cudaStreamSynchronize(stream);
-    return cudaGetLastError();
+    const cudaError_t error = cudaGetLastError();
+    if (FAULT_SYNCHRONISES && cudaStreamSynchronize(stream) != cudaSuccess) cudaGetLastError();  // unheeded
+    return error;
 }
 
 }  // namespace device_faults
