@@ -17,6 +17,7 @@ The last reading before a sample, and the first after it, say how the GPU was me
 from __future__ import annotations
 
 import bisect
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -65,8 +66,9 @@ def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list
     windows = []
     for index, reading in enumerate(readings):
         if holds(reading):
-            before, after = readings[max(0, index - 1)], readings[min(len(readings) - 1, index + 1)]
-            windows.append((before.at_s, after.at_s))
+            before_s = readings[index - 1].at_s if index else -math.inf
+            after_s = readings[index + 1].at_s if index + 1 < len(readings) else math.inf
+            windows.append((before_s, after_s))
     return windows
 
 
@@ -170,8 +172,8 @@ def relative(timings: Sequence[Timing]) -> list[Timing]:
     return [
         timing.model_copy(
             update={
-                "sampled_s": [round(moment - origin, 6) for moment in timing.sampled_s],
-                "hot_sampled_s": [round(moment - origin, 6) for moment in timing.hot_sampled_s],
+                "sampled_s": [round(moment - origin, 4) for moment in timing.sampled_s],
+                "hot_sampled_s": [round(moment - origin, 4) for moment in timing.hot_sampled_s],
             }
         )
         for timing in timings

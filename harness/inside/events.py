@@ -69,9 +69,9 @@ class Sampler:
                 kept = enqueued
         return [
             Sample(
-                us=begin.elapsed_time(end) * 1000 / self.calls,
-                at_s=now_s - end.elapsed_time(stop) / 1000,
-                enqueue_us=enqueue_ns / 1000,
+                us=round(begin.elapsed_time(end) * 1000 / self.calls, 4),  # the device's clock tells less
+                at_s=round(now_s - end.elapsed_time(stop) / 1000, 6),
+                enqueue_us=round(enqueue_ns / 1000, 2),
             )
             for begin, end, enqueue_ns, _ in kept
         ]
