@@ -94,7 +94,7 @@ def test_a_calls_time_does_not_depend_on_how_long_the_host_takes(events: Any, de
     assert found["samples_us"] == pytest.approx([20.0] * len(found["samples_us"]), abs=0.1)
     assert found["enqueue_us"] == pytest.approx([host_us] * len(found["enqueue_us"]), abs=0.1)
     assert len(found["samples_us"]) == len(found["sampled_s"]) == len(found["enqueue_us"]) == 10
-    assert found["sampled_s"] == sorted(found["sampled_s"]) and found["sampled_s"][-1] <= device.host_s
+    assert found["sampled_s"] == sorted(found["sampled_s"]) and found["sampled_s"][-1] <= device.host_s + 1e-6 + 1e-6
     assert 0 < found["sampling_s"] < 0.2 and found["warmup_calls"] >= 3
 
 
