@@ -192,12 +192,13 @@ class Thresholds(Model):
 
 
 class Timing(Model):
-    warmup_s: float = Field(default=0.2, ge=0)
+    warmup_s: float = Field(default=0.2, ge=0, description="on a GPU at most: until it is stable")
     warmup_calls: int = Field(default=3, ge=1, description="at least")
-    target_s: float = Field(default=0.3, gt=0, description="sampling time of one target")
+    target_s: float = Field(default=0.3, gt=0, description="sampling time of one target, at most")
     min_samples: int = Field(default=10, ge=3)
     max_samples: int = Field(default=2000, ge=3)
     relative_error: float = Field(default=0.005, gt=0, description="of the median, at which sampling stops")
+    relative_error_cuda: float = Field(default=0.003, gt=0, description="the same on a GPU, whose times spread less")
 
 
 class Limits(Model):
@@ -221,6 +222,9 @@ class Matrix(Model):
     kernels: list[Kernel] = Field(min_length=1)
     workloads: list[Workload] = []
     references: list[Reference] = Field(default=["flash", "math", "default"], min_length=1)
+    references_cuda: list[Reference] | None = Field(
+        default=None, min_length=1, description="on a GPU; default: the same ones"
+    )
     tolerances: Tolerances = Tolerances()
     thresholds: Thresholds = Thresholds()
     timing: Timing = Timing()
@@ -250,6 +254,7 @@ class Matrix(Model):
         _unique("kernels", [kernel.name for kernel in self.kernels], "rename one")
         _unique("workloads", [workload.name for workload in self.workloads], "rename one")
         _unique("references", list(self.references), "remove one")
+        _unique("references_cuda", list(self.references_cuda or []), "remove one")
         if not any(self.is_baseline(environment) for environment in self.environments):
             known = ", ".join(environment.torch for environment in self.environments)
             raise ValueError(f"baseline: {self.baseline!r} is none of the environments ({known})")

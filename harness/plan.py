@@ -257,6 +257,7 @@ def plan_run(
                 devices=list(sources),
                 sources=[p for paths in sources.values() for p in paths],
                 tunables={k: str(v) for k, v in kernel.tunables.items()},
+                references_cuda=list(matrix.references_cuda) if matrix.references_cuda and not kernel.problem else None,
                 workloads=[i.id for i in own],
                 references=["model"] if kernel.problem else list(matrix.references),
             )
@@ -350,7 +351,7 @@ def plan_digest(plan: Plan, matrix: Matrix) -> str:
             "cells": [c.id for c in plan.cells],
             "builds": [asdict(b) for b in plan.builds],
             "launches": [asdict(launch) for launch in plan.launches],
-            "references": list(matrix.references),
+            "references": [matrix.references, matrix.references_cuda],
             "seed": plan.seed,
             "threads": plan.threads,
             "timing": dict(plan.timing),

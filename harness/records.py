@@ -248,12 +248,13 @@ class Timing(Outcome):
         description="time of one call: a sample's time over its calls. On a GPU cold: its L2 was written over",
     )
     sampled_s: list[float] = Field(
-        default=[], description="on a GPU: when each sample was taken, in seconds since the launch's first sample"
+        default=[], description="on a GPU: when each sample ended, in seconds since the launch's first one"
     )
     hot_us: list[float] = Field(
         default=[],
         description="on a GPU: time of one call in replays of a CUDA graph, back to back, with no launch gaps",
     )
+    hot_sampled_s: list[float] = Field(default=[], description="as sampled_s")
     hot_calls_per_sample: int = 1
     hot_message: str = Field(default="", description="why there are no replays, such as a call that cannot be captured")
     enqueue_us: list[float] = Field(default=[], description="on a GPU: the host's time to enqueue one call")
@@ -357,7 +358,7 @@ class KernelInfo(Record):
 
 
 class GpuFacts(Record):
-    """A GPU of this machine, as NVIDIA's management library describes it. None: it does not say."""
+    """The GPU that a run used, as NVIDIA's management library describes it. None: it does not say."""
 
     uuid: str
     name: str

@@ -17,23 +17,43 @@ from harness.errors import BUILD_FAILED, INFRASTRUCTURE, Unrecorded
 from harness.executors.choosing import make_executor
 from harness.executors.proving import environment_record
 from harness.gathering import Options, Prepared, make_plan
+from harness.gpu import lock_path, use
 from harness.inside import protocol
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment, Selection
 from harness.process import kill_leftovers
 from harness.progress import Display
-from harness.records import BuildRecord, Cell, EnvironmentRecord, LaunchRecord, RunRecord, ValidationRecord
+from harness.records import (
+    BuildRecord,
+    Cell,
+    Device,
+    EnvironmentRecord,
+    GpuFacts,
+    LaunchRecord,
+    RunRecord,
+    ValidationRecord,
+)
 from harness.runs import find_run, held, new_run, now_utc, point_latest, stored
 from harness.side_by_side import side_by_side
 from harness.steps.building import build, build_key
+from harness.steps.ceilings import device_name, measure_ceilings
 from harness.steps.context import Context
 from harness.steps.launching import launch
+from harness.steps.probing import check_device
 from harness.steps.validating import not_validated, store_problem, validate, validation_key
 from harness.storage import AnyRecord, Run, load_record, refuse_without_space, save_record
 from harness.tools import cache_folder
 
 
-def run_record(options: Options, prepared: Prepared, run: Run) -> RunRecord:
+def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
+    """The GPU of this machine that CUDA cells run on; None where there are none, or they run elsewhere."""
+    engine = prepared.choice.facts
+    if not any(cell.device == "cuda" for cell in prepared.plan.cells) or (engine is not None and not engine.local):
+        return None
+    return use()
+
+
+def run_record(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         run_id=run.folder.name,
@@ -52,6 +72,7 @@ def run_record(options: Options, prepared: Prepared, run: Run) -> RunRecord:
         kernels=list(plan.kernels),
         workloads=list(plan.workloads),
         cells=list(plan.cells),
+        gpus=[gpu] if gpu else [],
         fallbacks=list(plan.fallbacks),
         thresholds=dict(plan.thresholds),
         tolerances={k: v for k, v in plan.tolerances.items() if k != "decides"},
@@ -66,6 +87,7 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`)."""
     prepared = make_plan(options, selection, write_pins=True)
     plan, root = prepared.plan, options.root
+    gpu = gpu_in_use(prepared)
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     lock = locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"
@@ -75,12 +97,15 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
             # What broke may be mended; environments are compared within a block, so all are timed again.
             run = new_run(root, plan.digest)
         if not run.run_path().exists():
-            save_record(run.run_path(), run_record(options, prepared, run))
+            save_record(run.run_path(), run_record(options, prepared, run, gpu))
         print(f"executor: {plan.facts.executor_reason}")
+        if gpu is not None:
+            others = "; CUDA_VISIBLE_DEVICES chooses another" if plan.facts.gpus > 1 else ""
+            print(f"GPU: {gpu.name} ({gpu.uuid}), driver {gpu.driver}{others}")
         for fallback in plan.fallbacks:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
         try:
-            codes = _finish(options, prepared, run)
+            codes = _finish(options, prepared, run, gpu)
         except Exception:
             run.sweep()
             raise
@@ -89,11 +114,12 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     return run, codes
 
 
-CPU_VALIDATIONS = 2  # at once: a validation waits for imports and files as long as it computes
+# Validations at once: on the CPU one waits for imports and files as long as it computes.
+WORKERS: dict[Device, int] = {"cpu": 2, "cuda": 1}
 NO_BASELINE = "no stored validation of the baseline: start `nox -s matrix` first"
 
 
-def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
+def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> list[int]:
     plan = prepared.plan
     wanted_launches = [
         launch
@@ -117,6 +143,7 @@ def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
         run=run,
         executor=make_executor(prepared.choice, prepared.matrix.limits, plan, options.root, cache),
         sources=prepared.sources,
+        gpu=gpu,
     )
     total = len(plan.measured) + len(plan.builds) + len(plan.cells) + len(wanted_launches)
     with Display(total) as display:
@@ -124,6 +151,7 @@ def _finish(options: Options, prepared: Prepared, run: Run) -> list[int]:
         _store(context)
         _validate(context, display, fresh=options.fresh)
         _cross(context)
+        _ceilings(context, display)
         _launch(context, display)
     return _codes(run)
 
@@ -222,10 +250,11 @@ def _validate(context: Context, display: Display, *, fresh: bool) -> None:
         for cell in cells:
             _validate_cell(context, display, cell, fresh=fresh)
 
-    with _device(context):
-        for device, workers in (("cpu", CPU_VALIDATIONS), ("cuda", 1)):
-            calls = [partial(one, cells) for key, cells in groups.items() if key[0] == device]
-            side_by_side(calls, workers=workers, stop=context.executor.stop)
+    for device, workers in WORKERS.items():
+        calls = [partial(one, cells) for key, cells in groups.items() if key[0] == device]
+        if calls:
+            with _device(context, device):
+                side_by_side(calls, workers=workers, stop=context.executor.stop)
     shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
 
 
@@ -286,6 +315,27 @@ def _cross(context: Context) -> None:
             save_record(path, record)
 
 
+def _ceilings(context: Context, display: Display) -> None:
+    """Of the device that CUDA launches will use, by the baseline's PyTorch, else by the first that is usable."""
+    plan, run = context.plan, context.run
+    waiting = {
+        launch.environment
+        for launch in plan.launches
+        if launch.device == "cuda" and context.environment_ok(launch.environment)
+    }
+    environment = next((id for id in (plan.baseline, *plan.measured) if id in waiting), None)
+    if environment is None:
+        return
+    path = run.ceiling_path(device_name(context, environment)[0])
+    if path.exists():
+        return
+    with _device(context, "cuda"):
+        record = _save(context, path, measure_ceilings(context, environment))
+        if record.status in ENDED_BADLY:
+            check_device(context, environment)
+    display.note(f"ceilings of {record.device_name}: {record.message or record.status}")
+
+
 def _launch(context: Context, display: Display) -> None:
     plan, run = context.plan, context.run
     validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
@@ -298,10 +348,12 @@ def _launch(context: Context, display: Display) -> None:
         if path.exists():
             continue
         if context.environment_ok(planned.environment):
-            with _device(context):
-                launched = launch(context, planned, validations[place])
+            with _device(context, planned.device):
+                launched = _save(context, path, launch(context, planned, validations[place]))
+                if planned.device == "cuda" and launched.status in ENDED_BADLY:
+                    check_device(context, planned.environment)
         else:
-            launched = LaunchRecord(
+            broken = LaunchRecord(
                 environment=planned.environment,
                 kernel=planned.kernel,
                 device=planned.device,
@@ -313,7 +365,7 @@ def _launch(context: Context, display: Display) -> None:
                 status="broken",
                 message="its environment is broken",
             )
-        launched = _save(context, path, launched)
+            launched = _save(context, path, broken)
         display.step(
             f"launch {planned.index + 1}/{plan.launches_each} {planned.environment} {planned.kernel} "
             f"({planned.device}): {launched.status.replace('_', ' ')}"
@@ -321,6 +373,14 @@ def _launch(context: Context, display: Display) -> None:
         )
 
 
-def _device(context: Context) -> AbstractContextManager[None]:
-    """One measurement at a time on this machine, whichever run it belongs to."""
-    return held(context.cache / "locks" / "measure.lock", "another run is measuring on this machine; waiting for it")
+ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)
+
+
+def _device(context: Context, device: Device) -> AbstractContextManager[None]:
+    """One measurement at a time on a GPU, and one on this machine's processors, whoever's run it is."""
+    if device == "cpu" or context.gpu is None:
+        lock = context.cache / "locks" / "measure.lock"
+        return held(lock, "another run is measuring on this machine; waiting for it")
+    path = lock_path(context.gpu.uuid)
+    waiting = f"another run is measuring on {context.gpu.name} ({context.gpu.uuid}); waiting for it"
+    return held(path, waiting, mode=0o666, remedy=f"its owner must let others write it: chmod 666 {path}")

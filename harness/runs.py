@@ -80,10 +80,13 @@ def point_latest(root: Path, run: Run) -> None:
         part.replace(link)
 
 
+OWN_CACHE = "set KERNEL_MATRIX_CACHE to a folder of yours"
+
+
 @contextmanager
-def held(path: Path, waiting: str) -> Iterator[None]:
+def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE) -> Iterator[None]:
     """Hold a lock file; where another process does, print `waiting`, and wait."""
-    lock = filelock.FileLock(path)
+    lock = filelock.FileLock(path, mode=mode)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -92,7 +95,7 @@ def held(path: Path, waiting: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise InfrastructureError(f"{path}: {error.strerror}", "set KERNEL_MATRIX_CACHE to a folder of yours") from None
+        raise InfrastructureError(f"{path}: {error.strerror}", remedy) from None
     try:
         yield
     finally:

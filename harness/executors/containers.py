@@ -38,6 +38,7 @@ from harness.executors.docker.engine import Engine
 from harness.executors.images import RECIPE, base_identity, build_image, image_key
 from harness.executors.parcels import Refused, pack, relocate, unpack
 from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
+from harness.gpu import handed_on
 from harness.inside import protocol
 from harness.logs import CappedLog
 from harness.plan import PlannedEnvironment
@@ -240,7 +241,7 @@ class DockerExecutor:
                     code, timed_out = cell.run(
                         [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"],
                         user=VERB,
-                        environment=cell_variables("/in/inside", self.threads),
+                        environment={**cell_variables("/in/inside", self.threads), **(handed_on() if self.gpus else {})},
                         timeout_s=task.timeout_s,
                         output=log.write,
                     )

@@ -15,8 +15,8 @@ import types
 
 RELIED_ON = (
     "builtins", "contextlib", "gc", "hashlib", "io", "json", "math", "os", "random", "tempfile", "time", "traceback",
-    "numpy", "torch", "torch._C._nn", "torch._tensor", "torch.backends.cuda", "torch.cuda", "torch.cuda.streams",
-    "torch.nn", "torch.nn.attention", "torch.nn.functional", "torch.nn.modules.module",
+    "numpy", "torch", "torch._C._nn", "torch._tensor", "torch.backends.cuda", "torch.cuda", "torch.cuda.graphs",
+    "torch.cuda.streams", "torch.nn", "torch.nn.attention", "torch.nn.functional", "torch.nn.modules.module",
 )  # fmt: skip
 # PyTorch's compiler wraps these when it is first used.
 CHANGED_BY_RIGHT = (

@@ -165,9 +165,14 @@ def judge(request):
     if request["candidate"] is not None:
         targets.append(Candidate(request, workload))
     arrays = {}
-    with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
+    threads = max(1, request["threads"])
+    # Few large trials leave threads idle: heads of a truth are computed side by side, whichever trials they are of.
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool, concurrent.futures.ThreadPoolExecutor(
+        threads
+    ) as heads:
+        cache = truth.Cache(request["truth_dir"], heads.map)
         recipes = [
-            _judge_recipe(request, workload, recipe, trials, targets, pool, arrays)
+            _judge_recipe(request, workload, recipe, trials, targets, cache, pool, arrays)
             for recipe, trials in workload.recipes.items()
         ]
     if request["arrays"]:
@@ -178,8 +183,7 @@ def judge(request):
     return {"status": status, "message": message, "recipes": recipes}
 
 
-def _judge_recipe(request, workload, recipe, trials, targets, pool, kept):
-    cache = truth.Cache(request["truth_dir"])
+def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, kept):
     failures, rows, pending = {}, [], collections.deque()
     for trial in range(trials):
         arrays = workload.arrays(recipe, trial, request["seed"])

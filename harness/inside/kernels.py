@@ -88,19 +88,24 @@ class Extension:
             self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
         self.rest = (bool(workload.causal), float(workload.scale))
 
-    def bind(self, arguments):
-        """A function of no arguments that runs the kernel once and gives its output, poisoned before any run."""
+    def bind(self, arguments, *, anew=False):
+        """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.
+
+        `anew`: every call gives an output of its own, as a reference's does, and none is poisoned.
+        """
         q, k, v = arguments
         if self.returns:
             tensors.leave_poison_behind(q.numel() * q.element_size(), q.device)
             return lambda: self.forward(q, k, v, *self.rest)
+        if anew:
+            return lambda: self._into(torch.empty_like(q), arguments)
         out = tensors.poison(torch.empty_like(q))
 
-        def call():
-            self.forward(q, k, v, out, *self.rest)
-            return out
+        return lambda: self._into(out, arguments)
 
-        return call
+    def _into(self, out, arguments):
+        self.forward(*arguments, out, *self.rest)
+        return out
 
 
 class Model:
@@ -110,7 +115,7 @@ class Model:
         with blamed("constructing ModelNew"):
             self.model, self.note = workload.model(path, "ModelNew", device)
 
-    def bind(self, arguments):
+    def bind(self, arguments, *, anew=False):
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
         tensors.leave_poison_behind(size, next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu"))
         return lambda: self.model(*arguments)

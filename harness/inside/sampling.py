@@ -2,6 +2,9 @@
 
 The clocks are bound when this module is imported, which is before the code under test is: what that puts in their
 place is not called (and seen, see `integrity`). A clock changed below Python is found by a second one.
+
+On the CPU a sample is a loop around the call. On a GPU there are two kinds: `events` has the cold ones, `graphs` the
+hot ones.
 """
 
 import functools
@@ -12,39 +15,59 @@ from . import protocol
 
 SAMPLE_NS = 100000  # a sample's shortest length on the CPU: a thousand times the clock's own cost
 CHECK_EVERY = 10  # samples between looks at the precision reached
-FLUSH_TIMES = 2  # bytes written at a time between calls, in sizes of the second-level cache
-MOST_WRITES = 32  # before a call: more than a millisecond on an H200
 PLAUSIBLE = 2  # how much longer or shorter than by the second clock samples may seem
 _clock, _seconds = time.perf_counter_ns, time.perf_counter
 _witness = functools.partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
 
 
-def sample(call, device, timing):
-    """Warm up, then sample until the median is known well enough or the time is over.
+class StopRule:
+    """Enough samples: the median is known well enough, or the time is over.
 
-    `timing`: warmup_s, warmup_calls, target_s, min_samples, max_samples, relative_error. Returns fields of
-    `Timing`; `status` and `message` among them where the clock cannot be believed.
+    `timing`: target_s, min_samples, max_samples, relative_error.
     """
-    warmup_calls, call_ns = warm_up(call, device, timing["warmup_s"], timing["warmup_calls"])
-    if device == "cuda":
-        calls, clock, measure = 1, "cuda_event", _cuda_sampler(call)
-    else:
-        calls, clock = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns))), "perf_counter_ns"
-        measure = _cpu_sampler(call, calls)
+
+    def __init__(self, timing):
+        self.timing = timing
+        self.deadline = _seconds() + timing["target_s"]
+        self.looked_at = 0
+
+    def is_met(self, samples):
+        if len(samples) >= self.timing["max_samples"]:
+            return True
+        if len(samples) < self.timing["min_samples"]:
+            return False
+        if _seconds() >= self.deadline:
+            return True
+        if len(samples) - self.looked_at < CHECK_EVERY:
+            return False
+        self.looked_at = len(samples)
+        return median_error(samples) <= self.timing["relative_error"]
+
+
+def sample(call, timing):
+    """Warm up, then sample on the CPU.
+
+    `timing`: as `StopRule`'s, and warmup_s, warmup_calls. Returns fields of `Timing`, and sampling_s; `status` and
+    `message` among them where the clock cannot be believed.
+    """
+    began = _seconds()
+    warmup_calls, call_ns = warm_up(call, timing["warmup_s"], timing["warmup_calls"])
+    calls = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns)))
+    measure = _sampler(call, calls)
     samples, witnessed_ns = [], 0
-    deadline = _seconds() + timing["target_s"]
-    while len(samples) < timing["max_samples"]:
+    rule = StopRule(timing)
+    while not rule.is_met(samples):
         before = _witness()
         samples.append(measure())
         witnessed_ns += _witness() - before
-        if len(samples) < timing["min_samples"]:
-            continue
-        if _seconds() >= deadline:
-            break
-        if len(samples) % CHECK_EVERY == 0 and median_error(samples) <= timing["relative_error"]:
-            break
-    fields = {"clock": clock, "calls_per_sample": calls, "warmup_calls": warmup_calls, "samples_us": samples}
-    doubt = implausible(sum(samples) * calls * 1000, witnessed_ns, device)
+    fields = {"clock": "perf_counter_ns", "calls_per_sample": calls, "warmup_calls": warmup_calls}
+    fields.update(samples_us=samples, sampling_s=_seconds() - began)
+    return believed(fields, sum(samples) * calls * 1000, witnessed_ns, "cpu")
+
+
+def believed(fields, sampled_ns, witnessed_ns, device):
+    """The fields of samples that took `sampled_ns` in all, `wrong` where that much did not pass."""
+    doubt = implausible(sampled_ns, witnessed_ns, device)
     return {**fields, "status": protocol.WRONG, "message": doubt} if doubt else fields
 
 
@@ -56,26 +79,16 @@ def implausible(sampled_ns, witnessed_ns, device):
     return f"its samples add up to {sampled_ns / 1e6:.3g} ms, but took {witnessed_ns / 1e6:.3g} ms by another clock"
 
 
-def warm_up(call, device, warmup_s, at_least):
+def warm_up(call, warmup_s, at_least):
     """Calls until `warmup_s` passed, and `at_least` that many: (their number, the fastest's nanoseconds)."""
-    synchronise = _synchroniser(device)
     fastest, calls = math.inf, 0
     deadline = _seconds() + warmup_s
     while calls < at_least or _seconds() < deadline:
         start = _clock()
         call()
-        synchronise()
         fastest = min(fastest, _clock() - start)
         calls += 1
     return calls, fastest
-
-
-def _synchroniser(device):
-    if device != "cuda":
-        return lambda: None
-    import torch
-
-    return torch.cuda.synchronize
 
 
 def median_error(samples):
@@ -92,7 +105,7 @@ def median_error(samples):
     return (high - low) / 2 / median if median > 0 else math.inf
 
 
-def _cpu_sampler(call, calls):
+def _sampler(call, calls):
     clock, repeat = _clock, range(calls)
 
     def measure():
@@ -100,37 +113,5 @@ def _cpu_sampler(call, calls):
         for _ in repeat:
             call()
         return (clock() - start) / calls / 1000
-
-    return measure
-
-
-def _cuda_sampler(call):
-    """Events around single calls, each after writes larger than the second-level cache.
-
-    The writes empty the cache, and keep the device busy while the host enqueues the call: what the host needs for
-    that, which differs by PyTorch version, must not be measured. Where the device was at the call before the host
-    had enqueued all of it, the sample is taken again, after twice as many writes.
-    """
-    import torch
-
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    size = FLUSH_TIMES * (getattr(properties, "L2_cache_size", 0) or 64 << 20)
-    flush = torch.empty(max(size, 64 << 20), dtype=torch.uint8, device="cuda")
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    writes = 1
-
-    def measure():
-        nonlocal writes
-        while True:
-            for _ in range(writes):
-                flush.zero_()
-            start.record()
-            call()
-            stop.record()
-            device_waited = start.query()
-            stop.synchronize()
-            if not device_waited or writes >= MOST_WRITES:  # a call that waits for the device cannot be helped
-                return start.elapsed_time(stop) * 1000
-            writes *= 2
 
     return measure

@@ -52,6 +52,12 @@ def has_poison(tensor):
     return bool((tensor.detach().contiguous().view(BITS[name]) == POISON[name]).any())
 
 
+def same_bits(one, other):
+    """Whether two tensors of a dtype that can be poisoned hold the same bits."""
+    bits = BITS[dtype_name(one)]
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.view(bits), other.view(bits))
+
+
 def leave_poison_behind(size_bytes, device):
     """Poison a block of memory and free it: the allocator tends to hand it to the next one who asks."""
     poison(torch.empty(max(1, size_bytes // 4), dtype=torch.float32, device=device))

@@ -17,25 +17,25 @@ BLOCK_ELEMENTS = 1 << 19  # logits held at a time: 4 MiB of float64
 VERSION = 1  # of what the files hold and how the cost is defined; part of their key
 
 
-def attention(q, k, v, causal, scale, dtype):
+def attention(q, k, v, causal, scale, dtype, each=map):
     """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its rounding cost.
 
     Returns (truth, cost): truth is float64 of the output's shape, cost is `rounding.cost`. `causal` masks the
-    keys after the row.
+    keys after the row. `each` runs a function on every head: as `map` does, or a pool's.
     """
     batch, heads, rows, _ = q.shape
     truth = np.empty((batch, heads, rows, v.shape[3]))
     emulated = np.empty_like(truth)
     # Each block of the float32 emulation walks over all keys one by one: few large blocks.
     step = max(1, (4 * BLOCK_ELEMENTS if dtype == "float32" else BLOCK_ELEMENTS) // k.shape[2])
-    for b in range(batch):
-        for h in range(heads):
-            queries, keys, values = (dtypes.decode(tensor[b, h], dtype) for tensor in (q, k, v))
-            for start in range(0, rows, step):
-                block = slice(start, min(start + step, rows))
-                truth[b, h, block], emulated[b, h, block] = _rows(
-                    queries[block], keys, values, causal, start, scale, dtype
-                )
+
+    def one(head):
+        queries, keys, values = (dtypes.decode(tensor[head], dtype) for tensor in (q, k, v))
+        for start in range(0, rows, step):
+            block = slice(start, min(start + step, rows))
+            truth[head][block], emulated[head][block] = _rows(queries[block], keys, values, causal, start, scale, dtype)
+
+    list(each(one, np.ndindex(batch, heads)))
     return truth, rounding.cost(emulated, truth, dtype)
 
 
@@ -58,10 +58,14 @@ def _rows(queries, keys, values, causal, first, scale, dtype):
 
 
 class Cache:
-    """Truths on disk, each with its rounding cost and its own digest; damaged files are computed again."""
+    """Truths on disk, each with its rounding cost and its own digest; damaged files are computed again.
 
-    def __init__(self, folder):
+    `each`: how to compute them, see `attention`.
+    """
+
+    def __init__(self, folder, each=map):
         self.folder = folder
+        self.each = each
 
     def path(self, inputs_sha256, problem):
         key = protocol.digest([VERSION, inputs_sha256, problem])

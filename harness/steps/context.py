@@ -13,7 +13,7 @@ from harness.executors import Answer, Executor
 from harness.inside import protocol
 from harness.matrix import Kernel, Matrix
 from harness.plan import Plan, PlannedBuild
-from harness.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
+from harness.records import BuildRecord, Device, EnvironmentRecord, GpuFacts, Outcome, Status
 from harness.storage import AnyRecord, Run, save_record, without_paths
 
 
@@ -28,6 +28,7 @@ class Context:
     run: Run
     executor: Executor
     sources: dict[str, dict[Device, list[str]]]
+    gpu: GpuFacts | None = None  # the one in use, where it can be asked: it is in this machine
     environments: dict[str, EnvironmentRecord] = field(default_factory=dict)
     builds: dict[tuple[str, str, str], BuildRecord] = field(default_factory=dict)
     stores: dict[str, tuple[Path | None, str]] = field(default_factory=dict)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from harness.executors import Task
+from harness.gpu import Watch
 from harness.inside import protocol
-from harness.plan import PlannedLaunch
-from harness.records import LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.plan import Plan, PlannedLaunch
+from harness.records import Device, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
 from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
+from harness.throttling import judged, relative, watched, window
 
 SHORTEST_US = 1e-3  # of a call: no clock here tells less
 
@@ -25,12 +27,50 @@ def implausible(record: LaunchRecord, asked: set[tuple[str, str]]) -> str:
         return "the launch gave other rows than it was asked for"
     timed = [timing for timing in record.timings if timing.status == protocol.OK]
     samples_us = [(sample, timing.calls_per_sample) for timing in timed for sample in timing.samples_us]
+    samples_us += [(sample, timing.hot_calls_per_sample) for timing in timed for sample in timing.hot_us]
     if any(sample < SHORTEST_US or calls < 1 for sample, calls in samples_us):
         return "the launch claims calls of less than a nanosecond"
     claimed_s = sum(sample * calls for sample, calls in samples_us) / 1e6
     if claimed_s > record.duration_s:
         return f"the launch claims {claimed_s:.3g} s of measured calls, and took {record.duration_s:.3g} s in all"
+    return untimely(record, timed)
+
+
+def untimely(record: LaunchRecord, timed: list[Timing]) -> str:
+    """The same for the moments of a GPU's samples: one a sample, and all within the launch."""
+    if record.device != "cuda":
+        return ""
+    for timing in record.timings:
+        counts = [len(timing.sampled_s), len(timing.enqueue_us), len(timing.hot_sampled_s)]
+        if counts != [len(timing.samples_us), len(timing.samples_us), len(timing.hot_us)]:
+            return "the launch gives other numbers of samples and of their moments"
+    moments = [moment for timing in timed for moment in (*timing.sampled_s, *timing.hot_sampled_s)]
+    if moments and max(moments) - min(moments) > record.duration_s:
+        return (
+            f"the launch claims samples {max(moments) - min(moments):.3g} s apart, and took {record.duration_s:.3g} s"
+        )
     return ""
+
+
+def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> LaunchRecord:
+    """A GPU's launch with what was read of the GPU meanwhile, and without the samples that this speaks against."""
+    timings = [judged(timing, watch.readings) for timing in record.timings]
+    windows = [at for at in map(window, record.timings) if at is not None]
+    gpu = watched(uuid, watch.readings, windows, watch.other_processes) if uuid and watch.readings else None
+    left_out = sum(timing.throttled_samples for timing in timings)
+    message = record.message
+    if left_out and gpu is not None:
+        samples = sum(len(timing.samples_us) + len(timing.hot_us) for timing in record.timings)
+        held = ", ".join(gpu.throttle_reasons)
+        message = f"{left_out} of {samples} samples left out: the GPU held its clocks back ({held})"
+    return record.model_copy(update={"timings": relative(timings), "gpu": gpu, "message": message})
+
+
+def timing_request(plan: Plan, device: Device) -> dict[str, float]:
+    """How long to measure on a device."""
+    timing = dict(plan.timing)
+    relative_error_cuda = timing.pop("relative_error_cuda")
+    return timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {})
 
 
 def launch(context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> LaunchRecord:
@@ -58,29 +98,32 @@ def launch(context: Context, planned: PlannedLaunch, validations: dict[str, Vali
     place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
     requests = [workload_request(context, w) for w in workloads]
     kernel = kernel_request(context, planned.kernel, planned.device, built) if runs_kernel else None
-    answer = context.executor.run(
-        Task(
-            environment=planned.environment,
-            verb="time",
-            request={
-                "kernel": kernel,
-                "workloads": requests,
-                "kernel_workloads": runs_kernel,
-                "targets": [protocol.KERNEL, *plan.kernel(planned.kernel).references],
-                "seed": plan.seed,
-                "device": planned.device,
-                "threads": plan.threads,
-                "order_seed": plan.order_seed + planned.position,
-                "timing": dict(plan.timing),
-                "expected_sha256": expected,
-            },
-            scratch=run.folder / "scratch" / planned.environment / place,
-            log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
-            timeout_s=plan.limits["launch_s"],
-            reads=files_of(kernel, *requests),
-            compiles=context.kernel(planned.kernel).model_new is not None,
+    targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+    uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
+    with Watch(uuid) as watch:
+        answer = context.executor.run(
+            Task(
+                environment=planned.environment,
+                verb="time",
+                request={
+                    "kernel": kernel,
+                    "workloads": requests,
+                    "kernel_workloads": runs_kernel,
+                    "targets": targets,
+                    "seed": plan.seed,
+                    "device": planned.device,
+                    "threads": plan.threads,
+                    "order_seed": plan.order_seed + planned.position,
+                    "timing": timing_request(plan, planned.device),
+                    "expected_sha256": expected,
+                },
+                scratch=run.folder / "scratch" / planned.environment / place,
+                log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
+                timeout_s=plan.limits["launch_s"],
+                reads=files_of(kernel, *requests),
+                compiles=context.kernel(planned.kernel).model_new is not None,
+            )
         )
-    )
     identity: dict[str, Any] = {
         "environment": planned.environment,
         "kernel": planned.kernel,
@@ -94,11 +137,12 @@ def launch(context: Context, planned: PlannedLaunch, validations: dict[str, Vali
     }
     record = checked(lambda: LaunchRecord(**identity, **(answer.result or {})), answer, "the launch")
     if isinstance(record, LaunchRecord) and record.status == protocol.OK:
-        targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references]
         asked = {(w.id, t) for w in workloads for t in targets if t != protocol.KERNEL or w.id in runs_kernel}
         lie = implausible(record, asked)
         if lie:
             record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
+        elif planned.device == "cuda":
+            record = watched_launch(record, watch, uuid)
     if not isinstance(record, LaunchRecord):
         return LaunchRecord(**identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt)
     missing = [

@@ -12,6 +12,7 @@ from harness.matrix import Kernel
 from harness.records import Cell, Outcome, Status, ValidationRecord, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
+from harness.steps.probing import check_device
 from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, workload_request
 from harness.tools import cache_lock
 
@@ -71,7 +72,7 @@ def validation_key(context: Context, build_key: str, cell: Cell) -> str:
         [
             build_key,
             workload.model_dump(),
-            plan.kernel(cell.kernel).references,
+            plan.kernel(cell.kernel).references_on(cell.device),
             plan.seed,
             plan.threads,
             dict(plan.tolerances),
@@ -157,6 +158,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         candidate = answer.result
         if candidate is None:
             candidate_failure = failure(answer, "the kernel's process")
+            if cell.device == "cuda":
+                check_device(context, cell.environment)
     else:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
@@ -172,7 +175,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             request={
                 **common,
                 "device": cell.device,
-                "references": plan.kernel(cell.kernel).references,
+                "references": plan.kernel(cell.kernel).references_on(cell.device),
                 "candidate": candidate,
                 "candidate_out": str(out),
                 "truth_dir": str(truth),
@@ -189,6 +192,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
         )
     )
+    if answer.result is None and cell.device == "cuda":
+        check_device(context, cell.environment)
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)
     stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None

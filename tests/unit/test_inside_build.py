@@ -121,12 +121,12 @@ def test_sampling_stops_at_its_limits() -> None:
         "relative_error": 0.0,
     }
     calls: list[int] = []
-    got = sampling.sample(lambda: calls.append(1), "cpu", timing)
+    got = sampling.sample(lambda: calls.append(1), timing)
     assert len(got["samples_us"]) == 4
     assert got["clock"] == "perf_counter_ns" and got["warmup_calls"] == 3
     assert len(calls) == 3 + 4 * got["calls_per_sample"]
     timing.update(target_s=60.0, max_samples=7)
-    assert len(sampling.sample(lambda: None, "cpu", timing)["samples_us"]) == 7
+    assert len(sampling.sample(lambda: None, timing)["samples_us"]) == 7
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.gpu import Reading, Watch
 from harness.records import LaunchRecord, Timing
-from harness.steps.launching import implausible
+from harness.steps.launching import implausible, timing_request, watched_launch
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
 
@@ -39,3 +41,52 @@ def record(*timings: Timing) -> LaunchRecord:
 def test_a_launch_gives_what_was_asked_for_in_the_time_that_passed(timings: list[Timing], said: str) -> None:
     found = implausible(record(*timings), ASKED)
     assert said in found and bool(found) == bool(said)
+
+
+def cuda_row(target: str = "kernel", **changes: Any) -> Timing:
+    values = {"calls_per_sample": 1, "sampled_s": [500.0, 500.5], "enqueue_us": [5.0, 5.0]}
+    values |= {"hot_us": [90.0], "hot_sampled_s": [501.0], "hot_calls_per_sample": 11}
+    return row(target, **{**values, **changes})
+
+
+def cuda_record(*timings: Timing) -> LaunchRecord:
+    return record(*timings).model_copy(update={"device": "cuda"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"sampled_s": [500.0]}, "other numbers of samples"),
+        ({"enqueue_us": []}, "other numbers of samples"),
+        ({"hot_sampled_s": []}, "other numbers of samples"),
+        ({"status": "crashed", "enqueue_us": []}, "other numbers of samples"),
+        ({"hot_sampled_s": [502.5]}, "2.5 s apart, and took 2 s"),
+        ({"hot_us": [1e-5]}, "less than a nanosecond"),
+        ({"hot_us": [3e5]}, "took 2 s in all"),
+    ],
+)
+def test_a_gpus_launch_gives_a_moment_for_every_sample_within_its_own_time(changes: dict[str, Any], said: str) -> None:
+    found = implausible(cuda_record(cuda_row(**changes), cuda_row("flash")), ASKED)
+    assert said in found and bool(found) == bool(said)
+
+
+def test_what_was_read_of_the_gpu_is_in_the_launch_and_what_it_left_out_is_said() -> None:
+    watch = Watch(None)
+    watch.readings = [Reading(at_s=499.9 + i * 0.1, sm_mhz=1980, reasons=0x40 if i == 6 else 0) for i in range(13)]
+    made = watched_launch(cuda_record(cuda_row()), watch, "GPU-1")
+    assert made.gpu is not None and made.gpu.uuid == "GPU-1" and made.gpu.throttle_reasons == ["hw_thermal_slowdown"]
+    assert made.timings[0].samples_us == [100.0] and made.timings[0].sampled_s == [0.0]
+    assert made.timings[0].hot_sampled_s == [1.0] and made.status == "ok"
+    assert made.message == "1 of 3 samples left out: the GPU held its clocks back (hw_thermal_slowdown)"
+
+
+def test_without_readings_a_launch_stands_and_its_moments_are_relative() -> None:
+    made = watched_launch(cuda_record(cuda_row()), Watch(None), None)
+    assert made.gpu is None and made.message == "" and made.timings[0].sampled_s == [0.0, 0.5]
+
+
+def test_each_device_has_its_own_precision() -> None:
+    plan: Any = SimpleNamespace(timing={"target_s": 0.3, "relative_error": 0.005, "relative_error_cuda": 0.003})
+    assert timing_request(plan, "cpu") == {"target_s": 0.3, "relative_error": 0.005}
+    assert timing_request(plan, "cuda") == {"target_s": 0.3, "relative_error": 0.003}

@@ -1,0 +1,185 @@
+"""GPUs as NVIDIA's management library tells of them: what they are, which one a run uses, how one fares in a launch.
+
+Where the library or a GPU is missing there are no facts and no readings: nothing fails for want of them. It is asked
+from the harness's own process, which never runs code under test.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from harness.records import GpuFacts
+
+PERIOD_S = 0.01  # between readings
+PROCESSES_EVERY = 50  # readings: to list processes takes the driver milliseconds
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Not the user's own folder for temporary files, which differs between users and between a cluster's jobs.
+LOCKS = Path("/tmp/kernel-matrix-gpus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One look at a GPU. None: it does not say. `reasons` is the library's bit mask of why its clock is not higher."""
+
+    at_s: float  # by CLOCK_MONOTONIC, which all processes of a machine share
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    reasons: int = 0
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
+@functools.cache
+def library() -> ModuleType | None:
+    """The management library, ready; None where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml  # type: ignore[no-any-return]
+
+
+def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The library's answer; None where it has none for this GPU, or for this user."""
+    nvml = library()
+    assert nvml is not None
+    try:
+        return function(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+def gpus() -> list[GpuFacts]:
+    """This machine's GPUs, in the order of their bus addresses."""
+    nvml = library()
+    if nvml is None:
+        return []
+    handles = [_ask(nvml.nvmlDeviceGetHandleByIndex, index) for index in range(_ask(nvml.nvmlDeviceGetCount) or 0)]
+    return [_facts(nvml, handle) for handle in handles if handle is not None]
+
+
+def _facts(nvml: ModuleType, handle: Any) -> GpuFacts:
+    ecc, mig = _ask(nvml.nvmlDeviceGetEccMode, handle), _ask(nvml.nvmlDeviceGetMigMode, handle)
+    memory, limit_mw = _ask(nvml.nvmlDeviceGetMemoryInfo, handle), _ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    return GpuFacts(
+        uuid=_text(_ask(nvml.nvmlDeviceGetUUID, handle)),
+        name=_text(_ask(nvml.nvmlDeviceGetName, handle)),
+        driver=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
+        memory_bytes=memory.total if memory is not None else 0,
+        ecc=None if ecc is None else bool(ecc[0]),  # (now, after the next start)
+        mig=None if mig is None else bool(mig[0]),
+        power_limit_w=None if limit_mw is None else limit_mw / 1000,
+        max_sm_mhz=_ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+    )
+
+
+def choose(found: Sequence[GpuFacts], visible: str | None) -> GpuFacts | None:
+    """The one GPU that a run uses: the first that CUDA_VISIBLE_DEVICES names, by number or UUID, else the first.
+
+    None where it names none. A number counts in the order of bus addresses, whatever CUDA_DEVICE_ORDER says: the run
+    hands the UUID on.
+    """
+    first = next(iter(found), None)
+    if visible is None:
+        return first
+    named = visible.split(",")[0].strip()
+    if named.isdecimal():
+        return found[int(named)] if int(named) < len(found) else None
+    return next((gpu for gpu in found if named and gpu.uuid.startswith(named)), None)
+
+
+def use(environ: dict[str, str] | os._Environ[str] = os.environ) -> GpuFacts | None:
+    """Choose the GPU, and have every process that this one starts see it alone."""
+    gpu = choose(gpus(), environ.get(VISIBLE))
+    if gpu is not None:
+        environ[VISIBLE] = gpu.uuid
+    return gpu
+
+
+def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """For processes that inherit nothing: the variable with the chosen GPU's UUID, which holds everywhere."""
+    named = environ.get(VISIBLE, "")
+    return {VISIBLE: named} if named.startswith("GPU-") else {}
+
+
+def lock_path(uuid: str) -> Path:
+    """The file that who uses this GPU holds, whoever it is on this machine."""
+    LOCKS.mkdir(mode=0o777, exist_ok=True)
+    if LOCKS.stat().st_uid == os.getuid():
+        LOCKS.chmod(0o777)  # whatever the umask says
+    return LOCKS / f"{uuid}.lock"
+
+
+class Watch:
+    """Readings of a GPU from a thread, for as long as the context lasts. Without a GPU to ask there are none."""
+
+    def __init__(self, uuid: str | None, period_s: float = PERIOD_S) -> None:
+        self.readings: list[Reading] = []
+        self.other_processes: int | None = None
+        self._period_s = period_s
+        self._ended = threading.Event()
+        nvml = library() if uuid else None
+        handle = _ask(nvml.nvmlDeviceGetHandleByUUID, uuid) if nvml is not None else None
+        self._thread = threading.Thread(target=self._run, args=(nvml, handle)) if handle is not None else None
+        self._before = _processes(nvml, handle) if nvml is not None and handle is not None else None
+
+    def __enter__(self) -> Watch:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, nvml: ModuleType, handle: Any) -> None:
+        while not self._ended.wait(self._period_s):
+            self.readings.append(_read(nvml, handle))
+            if len(self.readings) % PROCESSES_EVERY == 1:
+                self._count(_processes(nvml, handle))
+
+    def _count(self, now: set[int] | None) -> None:
+        """Those that were there before, and new ones but one: the launch's own, whose number here we may not know."""
+        if now is None or self._before is None:
+            return
+        others = len(now & self._before) + max(0, len(now - self._before) - 1)
+        self.other_processes = max(others, self.other_processes or 0)
+
+
+def _read(nvml: ModuleType, handle: Any) -> Reading:
+    # The library renamed it with CUDA 12.2; a driver knows the name of its time.
+    reasons = None
+    for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        if reasons is None and hasattr(nvml, name):
+            reasons = _ask(getattr(nvml, name), handle)
+    power_mw = _ask(nvml.nvmlDeviceGetPowerUsage, handle)
+    return Reading(
+        at_s=time.monotonic(),
+        sm_mhz=_ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+        memory_mhz=_ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        reasons=reasons or 0,
+        power_w=None if power_mw is None else power_mw / 1000,
+        temperature_c=_ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+    )
+
+
+def _processes(nvml: ModuleType, handle: Any) -> set[int] | None:
+    found = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    return None if found is None else {process.pid for process in found}

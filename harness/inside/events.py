@@ -1,0 +1,150 @@
+"""Times on a GPU: between two events of the device around a call, many enqueued before the first one runs.
+
+What the host needs to enqueue a call differs between PyTorch versions, and must not be measured with it: the device
+is kept busy with other work until all of the call is in its queue. Whether that held is asked of the device, for each
+sample: one whose first event was over before its last was enqueued is left out, and more work is put in front of the
+next ones.
+
+A sample is cold: twice the size of the second-level cache is written before every call. Its moment, the host's own time
+to enqueue the call, and the call's time come from the same call.
+"""
+
+import collections
+import statistics
+import time
+
+import torch
+
+from . import sampling
+
+FLUSH_TIMES = 2  # bytes written at a time between calls, in sizes of the second-level cache
+UNTOLD_CACHE_BYTES = 64 << 20  # PyTorch 2.1 does not tell: an H100 has 50 MiB, an H200 60
+MOST_LEADS = 32  # pieces of other work before a call: a millisecond on an H200
+MOST_AT_ONCE = 10  # calls enqueued before the host waits: far fewer than the thousand launches a queue holds
+SPAN_S = 0.01  # of warm-up calls that have one median; a clock that rises does so within several
+STABLE_SPANS, STABLE = 3, 0.01  # spans in a row whose medians differ by no more than this share
+_clock, _seconds, _moment = time.perf_counter_ns, time.perf_counter, time.monotonic
+# us: time of one call; at_s: when it ended, by CLOCK_MONOTONIC; enqueue_us: the host's time to enqueue it.
+Sample = collections.namedtuple("Sample", "us at_s enqueue_us")
+
+
+class Sampler:
+    """Samples of `call`, which stands for `calls` calls of the code under test."""
+
+    def __init__(self, call, calls=1):
+        self.call = call
+        self.calls = calls
+        self.leads = 1
+
+    def open(self):
+        """Keep the device busy: before the first of several samples."""
+
+    def lead(self):
+        """Keep the device busy: before every sample."""
+
+    def take(self, count):
+        """Up to `count` samples, enqueued at once, in order: without those for which the host was too slow.
+
+        A call that itself waits for the device is never in the queue ahead of it: with the most work in front of it
+        its samples are taken as they are.
+        """
+        enqueued = []
+        self.open()
+        for _ in range(count):
+            self.lead()
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            began = _clock()
+            self.call()
+            enqueue_ns = _clock() - began
+            stop.record()
+            enqueued.append((start, stop, enqueue_ns, start.query()))
+        stop.synchronize()
+        now_s = _moment()
+        kept = [entry for entry in enqueued if not entry[3]]
+        if len(kept) < count:
+            if self.leads < MOST_LEADS:
+                self.leads *= 2
+            elif not kept:
+                kept = enqueued
+        return [
+            Sample(
+                us=round(begin.elapsed_time(end) * 1000 / self.calls, 4),  # the device's clock tells less
+                at_s=round(now_s - end.elapsed_time(stop) / 1000, 6),
+                enqueue_us=round(enqueue_ns / 1000, 2),
+            )
+            for begin, end, enqueue_ns, _ in kept
+        ]
+
+
+class ColdSampler(Sampler):
+    def __init__(self, call):
+        super().__init__(call)
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        cache_bytes = getattr(properties, "L2_cache_size", 0) or UNTOLD_CACHE_BYTES
+        self.flush = torch.empty(FLUSH_TIMES * cache_bytes, dtype=torch.uint8, device="cuda")
+
+    def lead(self):
+        for _ in range(self.leads):
+            self.flush.zero_()
+
+
+class WarmSampler(Sampler):
+    """What a call reads may still be in the cache: the calls before it keep the device busy."""
+
+    def open(self):
+        for _ in range(self.leads):
+            self.call()
+
+
+def at_once(call_us):
+    """How many calls of that length to enqueue before the host waits: no more than a span."""
+    return max(1, min(MOST_AT_ONCE, int(SPAN_S * 1e6 / max(call_us, 1e-3))))
+
+
+def warm_up(sampler, timing):
+    """Call until the times are stable, for `warmup_s` at most, but `warmup_calls` at least: (calls, median)."""
+    calls, size, medians = 0, 1, []
+    deadline = _seconds() + timing["warmup_s"]
+    while True:
+        times, span_end = [], _seconds() + SPAN_S
+        while not times or _seconds() < span_end:
+            times += [sample.us for sample in sampler.take(size)]
+            calls += size
+            if times:
+                size = at_once(statistics.median(times))
+        medians.append(statistics.median(times))
+        if calls >= timing["warmup_calls"] and (is_stable(medians) or _seconds() >= deadline):
+            return calls, medians[-1]
+
+
+def is_stable(medians):
+    last = medians[-STABLE_SPANS:]
+    return len(last) == STABLE_SPANS and max(last) <= min(last) * (1 + STABLE)
+
+
+def collect(sampler, call_us, timing):
+    """(samples by the stop rule, the nanoseconds that they took in all by the second clock)."""
+    rule = sampling.StopRule(timing)
+    samples, began = [], sampling._witness()
+    while not rule.is_met([sample.us for sample in samples]):
+        samples += sampler.take(at_once(call_us * sampler.calls))
+    return samples, sampling._witness() - began
+
+
+def sample(call, timing):
+    """Warm up, then sample cold. Returns fields of `Timing`, the moments by CLOCK_MONOTONIC; and sampling_s."""
+    began = _seconds()
+    sampler = ColdSampler(call)
+    warmup_calls, call_us = warm_up(sampler, timing)
+    samples, witnessed_ns = collect(sampler, call_us, timing)
+    fields = {
+        "clock": "cuda_event",
+        "calls_per_sample": 1,
+        "warmup_calls": warmup_calls,
+        "samples_us": [sample.us for sample in samples],
+        "sampled_s": [sample.at_s for sample in samples],
+        "enqueue_us": [sample.enqueue_us for sample in samples],
+        "sampling_s": _seconds() - began,
+    }
+    return sampling.believed(fields, sum(fields["samples_us"]) * 1000, witnessed_ns, "cuda")

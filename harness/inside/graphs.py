@@ -1,0 +1,126 @@
+"""Times on a GPU without what stands between launches: replays of a CUDA graph that holds several calls back to back.
+
+A graph can be empty: what a kernel puts on the legacy default stream is not captured, it runs at once. So every output
+of a captured call, each in memory of its own, is poisoned, and must hold the bytes of the first call's output again
+after a replay, before the replays are timed and after.
+
+Capture as in PyTorch's notes on CUDA graphs (Semantics, "CUDA Graphs"): some calls on a side stream first, then
+`torch.cuda.graph`.
+"""
+
+import contextlib
+import math
+import statistics
+
+import torch
+
+from . import events, kernels, sampling, tensors
+
+SAMPLE_US = 1000.0  # a replay's length, where outputs allow
+MOST_CALLS = 100
+MOST_OUTPUT_BYTES = 8 << 20  # of a replay's calls, so that the cache still holds what they read
+SIDE_CALLS = 3
+
+
+class Refused(Exception):
+    """No replay of this call is a time; the message says why."""
+
+
+def sample(call, expected, call_us, timing):
+    """Fields of `Timing`, and sampling_s: the replays' times, or why there are none; the process goes on either way.
+
+    `call` gives a new tensor each time; `expected` is what the first call gave; `call_us` about what one takes.
+    """
+    try:
+        samples, calls, witnessed_ns = _replays(call, expected, call_us, timing)
+    except Refused as error:
+        return {"hot_message": str(error)}
+    except Exception as error:
+        message = kernels.failure(error, "capturing its calls").message
+        torch.cuda.synchronize()  # a fault of the device is no refusal
+        return {"hot_message": message}
+    hot_us = [sample.us for sample in samples]
+    doubt = sampling.implausible(sum(hot_us) * calls * 1000, witnessed_ns, "cuda")
+    if doubt:
+        return {"hot_message": doubt}
+    return {
+        "hot_us": hot_us,
+        "hot_sampled_s": [sample.at_s for sample in samples],
+        "hot_calls_per_sample": calls,
+        "sampling_s": witnessed_ns / 1e9,
+    }
+
+
+def calls_per_sample(call_us, output_bytes):
+    room = MOST_OUTPUT_BYTES // max(1, output_bytes)
+    return max(1, min(MOST_CALLS, room, math.ceil(SAMPLE_US / max(call_us, 1e-3))))
+
+
+def _replays(call, expected, call_us, timing):
+    """(samples, calls in each, nanoseconds that they took in all by the second clock)."""
+    if tensors.dtype_name(expected) not in tensors.POISON:
+        raise Refused(f"outputs of dtype {tensors.dtype_name(expected)} cannot be poisoned, to see a replay write them")
+    calls = calls_per_sample(call_us, expected.numel() * expected.element_size())
+    graph, outputs = capture(call, calls)
+    _check(graph, outputs, expected)
+    sampler = events.WarmSampler(graph.replay, calls)
+    call_us = statistics.median(sample.us for sample in _first(sampler))
+    samples, witnessed_ns = events.collect(sampler, call_us, timing)
+    _check(graph, outputs, expected)
+    return samples, calls, witnessed_ns
+
+
+def _first(sampler):
+    """The first sample that the host was fast enough for."""
+    while True:
+        found = sampler.take(1)
+        if found:
+            return found
+
+
+def capture(call, count):
+    """(a graph of `count` calls, their outputs). What the call raises while it is captured is raised."""
+    here = torch.cuda.current_stream()
+    side = torch.cuda.Stream()
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        for _ in range(SIDE_CALLS):
+            call()
+    here.wait_stream(side)
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            outputs = [call() for _ in range(count)]
+    except BaseException:
+        _clean_up(pool, here)
+        raise
+    return graph, outputs
+
+
+def _clean_up(pool, stream):
+    """After a capture that failed. PyTorch leaves its stream the current one, and from 2.5 on its allocator capturing:
+    no later capture, and no allocation that must free others first, would succeed."""
+    torch.cuda.set_stream(stream)
+    for name in ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"):
+        end = getattr(torch._C, name, None)
+        if end is not None:
+            with contextlib.suppress(RuntimeError, TypeError):  # it has ended; PyTorch 2.1 ends it first of all
+                end(torch.cuda.current_device(), pool)
+
+
+def _check(graph, outputs, expected):
+    """Refused where a replay does not write every output, or writes other bytes than the first call."""
+    for output in outputs:
+        tensors.poison(output)
+    torch.cuda.synchronize()
+    graph.replay()
+    torch.cuda.synchronize()
+    unwritten = sum(tensors.has_poison(output) for output in outputs)
+    if unwritten:
+        raise Refused(
+            f"a replay of its calls leaves {unwritten} of {len(outputs)} outputs unwritten: what a call does is not in "
+            "the graph, as where a kernel runs on the legacy default stream"
+        )
+    other = sum(not tensors.same_bits(output, expected) for output in outputs)
+    if other:
+        raise Refused(f"a replay of its calls gives {other} of {len(outputs)} outputs other bits than the first call")

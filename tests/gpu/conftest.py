@@ -1,0 +1,150 @@
+"""A real GPU, and a PyTorch that sees it: this interpreter's own, or the one that HARNESS_TEST_ENVIRONMENTS names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.executors import Answer, Task
+from harness.executors.venv import VenvExecutor
+from harness.gpu import use
+from harness.records import GpuFacts
+from tests.conftest import ROOT
+from tests.environments.conftest import VARIABLE
+
+HERE = "here"
+SEED = {"BLOCK_M": "32", "NUM_WARPS": "8", "VEC_WIDTH": "4", "SYNC_POLICY": "2", "REDUCE": "warp"}
+SHIPPED, SPECIMEN = "csrc/attention_scalar.cu", "csrc/specimens/device_faults.cu"
+FAULTS = ("NONE", "LEGACY_STREAM", "SKIPS_CAPTURE", "SYNCHRONISES", "ILLEGAL_ADDRESS", "ASSERTS", "ENDLESS")
+BUILDS: dict[str, tuple[str, dict[str, str]]] = {
+    "shipped": (SHIPPED, SEED),
+    "slowed": (SHIPPED, SEED | {"EXTRA_STEPS": "4"}),
+    **{fault: (SPECIMEN, {"FAULT": fault}) for fault in FAULTS},
+}
+REFERENCES = ["flash", "math", "efficient", "cudnn", "default"]
+TIMING = {"warmup_s": 0.2, "warmup_calls": 3, "target_s": 0.3}
+TIMING |= {"min_samples": 10, "max_samples": 2000, "relative_error": 0.003}
+
+
+def workload(seq_len: int = 512, head_dim: int = 64, batch: int = 1, heads: int = 8) -> dict[str, Any]:
+    return {
+        "id": f"b{batch}h{heads}s{seq_len}d{head_dim}",
+        "dtype": "float16",
+        "batch": batch,
+        "heads": heads,
+        "seq_len": seq_len,
+        "head_dim": head_dim,
+        "causal": False,
+        "scale": head_dim**-0.5,
+        "recipes": {"independent": 1},
+        "problem": None,
+    }
+
+
+class Here(VenvExecutor):
+    """The verbs of `inside` as a run starts them, in an interpreter that is there already."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, threads=4)
+        named = os.environ.get(VARIABLE, "").split(":")[0]
+        self._pythons[HERE] = Path(named or sys.executable)
+        self.work = folder / "work"
+
+    def ask(self, verb: str, request: dict[str, Any], *, timeout_s: float = 300, name: str = "") -> Answer:
+        place = self.work / (name or verb)
+        return self.run(
+            Task(
+                environment=HERE,
+                verb=verb,
+                request=request,
+                scratch=place / "scratch",
+                log=place / "log",
+                timeout_s=timeout_s,
+            )
+        )
+
+    def build(self, name: str) -> dict[str, Any]:
+        source, defines = BUILDS[name]
+        folder = self.work / f"build-{name}"
+        request = {
+            "device": "cuda",
+            "name": f"k_{name.lower()}",
+            "sources": [str(ROOT / source), str(ROOT / "csrc" / "attention_binding.cpp")],
+            "include_dirs": [str(ROOT / "csrc")],
+            "flags": {"cxx": ["-O2", "-DATTENTION_CUDA=1"], "nvcc": ["-O3"], "ld": []},
+            "defines": defines,
+            "architectures": [architecture()],
+            "build_dir": str(folder),
+            "load": True,
+        }
+        answer = self.ask("build", request, name=f"build-{name}")
+        assert answer.result is not None, answer.ended.log
+        assert answer.result["status"] == "ok", answer.result["log_excerpt"]
+        return answer.result
+
+    def time(
+        self,
+        artifact: str | None,
+        workloads: list[dict[str, Any]],
+        targets: list[str],
+        *,
+        timeout_s: float = 300,
+        order_seed: int = 0,
+        expected: dict[str, list[str]] | None = None,
+    ) -> Answer:
+        kernel = {"name": "k", "device": "cuda", "artifact": artifact, "model_new": None} if artifact else None
+        request = {
+            "kernel": kernel,
+            "workloads": workloads,
+            "kernel_workloads": [w["id"] for w in workloads] if artifact else [],
+            "targets": targets,
+            "seed": 0,
+            "device": "cuda",
+            "threads": 4,
+            "order_seed": order_seed,
+            "timing": TIMING,
+            "expected_sha256": expected or {},
+        }
+        return self.ask("time", request, timeout_s=timeout_s)
+
+
+def architecture() -> str:
+    from harness.gpu import library
+
+    nvml = library()
+    assert nvml is not None
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
+    return f"sm_{major}{minor}"
+
+
+@pytest.fixture(scope="session")
+def gpu() -> GpuFacts:
+    found = use()
+    assert found is not None, "nvidia-smi is there, and the management library finds no GPU"
+    return found
+
+
+@pytest.fixture(scope="session")
+def here(tmp_path_factory: pytest.TempPathFactory, gpu: GpuFacts) -> Iterator[Here]:
+    yield Here(tmp_path_factory.mktemp("here"))
+
+
+@pytest.fixture(scope="session")
+def built(here: Here) -> Callable[[str], str]:
+    """The extension of a build by its name; all are built at once when the first is asked for."""
+    with ThreadPoolExecutor(len(BUILDS)) as pool:
+        artifacts = dict(zip(BUILDS, pool.map(lambda name: str(here.build(name)["artifact"]), BUILDS), strict=True))
+    return artifacts.__getitem__
+
+
+def row(answer: Answer, target: str, workload_id: str | None = None) -> dict[str, Any]:
+    assert answer.result is not None, answer.ended.log
+    rows = [r for r in answer.result["timings"] if r["target"] == target and workload_id in (None, r["workload"])]
+    assert len(rows) == 1
+    return dict(rows[0])

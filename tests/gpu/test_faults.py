@@ -1,0 +1,59 @@
+"""What faults on a real GPU ends its own process, and the next one finds a device that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.records import GpuFacts
+from harness.steps.probing import check_device
+from harness.storage import Run
+from tests.gpu.conftest import HERE, Here, row, workload
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+SHAPE = workload(seq_len=64)
+
+
+def is_usable(here: Here, built: Callable[[str], str]) -> bool:
+    """Whether the next launch is as any other."""
+    answer = here.time(built("NONE"), [SHAPE], ["kernel", "flash"])
+    return all(row(answer, t)["status"] == "ok" for t in ("kernel", "flash"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [("ILLEGAL_ADDRESS", "illegal memory access"), ("ASSERTS", "device-side assert")]
+)
+def test_a_fault_ends_its_launch_and_no_other(here: Here, built: Callable[[str], str], fault: str, words: str) -> None:
+    shapes = [SHAPE, workload(seq_len=96)]
+    answer = here.time(built(fault), shapes, ["kernel", "flash"])
+    assert answer.result is not None, answer.ended.log
+    rows = answer.result["timings"]
+    first = next(index for index, r in enumerate(rows) if r["target"] == "kernel")
+    assert rows[first]["status"] == "crashed" and words in rows[first]["message"]
+    assert all(r["status"] == "ok" for r in rows[:first])
+    assert rows[first + 1 :] and all(
+        r["status"] == "not_run" and "left the device unusable" in r["message"] for r in rows[first + 1 :]
+    )
+    assert is_usable(here, built)
+
+
+@pytest.mark.parametrize("fault", ["ILLEGAL_ADDRESS", "ASSERTS"])
+def test_a_fault_in_validation_is_a_status(here: Here, built: Callable[[str], str], fault: str) -> None:
+    kernel = {"name": "k", "device": "cuda", "artifact": built(fault), "model_new": None}
+    request = {"kernel": kernel, "workload": SHAPE, "seed": 0, "threads": 1, "out": str(here.work / "out-fault")}
+    answer = here.ask("candidate", request)
+    assert answer.result is not None and answer.result["status"] == "crashed"
+
+
+def test_a_kernel_that_never_ends_is_killed_and_the_device_answers(
+    here: Here, built: Callable[[str], str], gpu: GpuFacts
+) -> None:
+    answer = here.time(built("ENDLESS"), [SHAPE], ["kernel"], timeout_s=20)
+    assert answer.result is None and answer.ended.timed_out
+    context: Any = SimpleNamespace(executor=here, run=Run(here.work / "run"), gpu=gpu)
+    check_device(context, HERE)
+    assert is_usable(here, built)

@@ -1,0 +1,188 @@
+"""Cold and hot times on a real GPU: that they are times, and that nothing else gets into them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from harness.gpu import Watch
+from harness.records import GpuFacts, LaunchRecord
+from harness.steps.launching import implausible, watched_launch
+from tests.gpu.conftest import REFERENCES, TIMING, Here, row, workload
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+WITHOUT_A_GRAPH = {
+    "LEGACY_STREAM": "legacy default stream",
+    "SKIPS_CAPTURE": "outputs unwritten",
+    "SYNCHRONISES": "capturing its calls raised",
+}
+
+
+def test_every_target_has_cold_and_hot_times_with_their_moments(
+    here: Here, built: Callable[[str], str], gpu: GpuFacts
+) -> None:
+    shapes = [workload(), workload(seq_len=239)]
+    with Watch(gpu.uuid) as watch:
+        answer = here.time(built("shipped"), shapes, ["kernel", *REFERENCES])
+    assert answer.result is not None, answer.ended.log
+    record = LaunchRecord(
+        environment="here", kernel="k", device="cuda", key="", index=0, position=0, started_utc="",
+        duration_s=answer.ended.duration_s, **answer.result,
+    )  # fmt: skip
+    assert implausible(record, {(w["id"], t) for w in shapes for t in ["kernel", *REFERENCES]}) == ""
+    record = watched_launch(record, watch, gpu.uuid)
+    for timing in record.timings:
+        if timing.status == "unsupported":  # PyTorch's own refusal, by version and device
+            assert timing.target in ("cudnn", "efficient") and timing.message
+            continue
+        assert (timing.status, timing.clock, timing.hot_message) == ("ok", "cuda_event", ""), timing
+        assert len(timing.samples_us) >= 10 and len(timing.hot_us) >= 10
+        assert statistics.median(timing.hot_us) < statistics.median(timing.samples_us) * 1.05
+        assert min(timing.enqueue_us) > 1
+        assert timing.sm_mhz is not None and gpu.max_sm_mhz is not None and 300 < timing.sm_mhz <= gpu.max_sm_mhz
+    first = min(timing.sampled_s[0] for timing in record.timings if timing.sampled_s)
+    assert first == 0 and all(m >= 0 for t in record.timings for m in (*t.sampled_s, *t.hot_sampled_s))
+    assert record.gpu is not None and record.gpu.readings > 10 and record.gpu.power_w and record.gpu.temperature_c
+    assert record.gpu.other_processes == 0
+    assert record.sampling_s is not None and 0 < record.sampling_s < record.duration_s
+
+
+@pytest.mark.parametrize("fault", WITHOUT_A_GRAPH)
+def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
+    here: Here, built: Callable[[str], str], fault: str
+) -> None:
+    shapes = [workload(seq_len=128, head_dim=64), workload(seq_len=64, head_dim=64)]
+    answer = here.time(built(fault), shapes, ["kernel", "flash", "math"])
+    for shape in shapes:
+        kernel = row(answer, "kernel", shape["id"])
+        assert kernel["status"] == "ok" and len(kernel["samples_us"]) >= 10
+        assert not kernel.get("hot_us") and WITHOUT_A_GRAPH[fault] in kernel["hot_message"]
+        for target in ("flash", "math"):
+            other = row(answer, target, shape["id"])
+            assert other["status"] == "ok" and other["hot_us"] and not other.get("hot_message")
+
+
+def test_a_right_specimen_has_both(here: Here, built: Callable[[str], str]) -> None:
+    kernel = row(here.time(built("NONE"), [workload(seq_len=128)], ["kernel"]), "kernel")
+    assert kernel["status"] == "ok" and kernel["hot_us"] and not kernel.get("hot_message")
+
+
+def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here, built: Callable[[str], str]) -> None:
+    shapes = [workload(batch=2, seq_len=1024), workload(batch=2, seq_len=1024, head_dim=128)]
+    outputs, hot_us = [], []
+    for name in ("shipped", "slowed"):
+        kernel = {"name": "k", "device": "cuda", "artifact": built(name), "model_new": None}
+        out = here.work / f"out-{name}"
+        answer = here.ask(
+            "candidate", {"kernel": kernel, "workload": shapes[0], "seed": 0, "threads": 4, "out": str(out)}
+        )
+        assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
+        outputs.append((out / "independent" / "0.bin").read_bytes())
+        timed = here.time(built(name), shapes, ["kernel"])
+        hot_us.append([statistics.median(row(timed, "kernel", shape["id"])["hot_us"]) for shape in shapes])
+    assert outputs[0] == outputs[1]
+    for shape, shipped_us, slowed_us in zip(shapes, *hot_us, strict=True):
+        print(f"{shape['id']}: {shipped_us:.2f} us, slowed by {slowed_us / shipped_us - 1:.2%}")
+        assert 0.01 < slowed_us / shipped_us - 1 < 0.08
+
+
+def inside():
+    """Ours, in this process: it runs no code under test here."""
+    from harness.inside import events, graphs
+
+    return events, graphs
+
+
+def test_a_slow_host_is_not_measured() -> None:
+    import time
+
+    events, _ = inside()
+    values = torch.ones(1 << 20, device="cuda")
+
+    def slow() -> None:
+        until = time.perf_counter() + 0.0004
+        while time.perf_counter() < until:
+            pass
+        values.add_(1)
+
+    quick, late = (
+        statistics.median(events.sample(call, TIMING)["samples_us"]) for call in (lambda: values.add_(1), slow)
+    )
+    assert late == pytest.approx(quick, rel=0.2) and late < 200
+    enqueue_us = statistics.median(events.sample(slow, TIMING)["enqueue_us"])
+    assert 400 < enqueue_us < 600
+
+
+def test_a_call_that_waits_for_the_device_is_timed_all_the_same() -> None:
+    events, _ = inside()
+    values = torch.ones(1 << 20, device="cuda")
+    found = events.sample(lambda: (values.add_(1), torch.cuda.synchronize()), TIMING)
+    assert len(found["samples_us"]) >= 10
+    assert statistics.median(found["enqueue_us"]) > statistics.median(found["samples_us"])
+
+
+def test_cold_is_cold_and_hot_is_hot() -> None:
+    events, graphs = inside()
+    values = torch.ones(4 << 20, dtype=torch.float16, device="cuda")  # 8 MiB: in any large cache, unless it was flushed
+
+    def call() -> torch.Tensor:
+        return values.sum(dtype=torch.float32).reshape(1)
+
+    cold = statistics.median(events.sample(call, TIMING)["samples_us"])
+    hot = graphs.sample(call, call(), cold, TIMING)
+    assert hot.get("hot_message", "") == "" and hot["hot_calls_per_sample"] > 10
+    assert statistics.median(hot["hot_us"]) < 0.9 * cold
+
+
+def test_a_replay_that_computes_something_else_is_no_time() -> None:
+    _, graphs = inside()
+    counter = torch.zeros(1, device="cuda")
+
+    def call() -> torch.Tensor:
+        counter.add_(1)
+        return counter + 0
+
+    found = graphs.sample(call, call(), 10.0, TIMING)
+    assert "hot_us" not in found and "other bits than the first call" in found["hot_message"]
+
+
+def test_after_captures_that_failed_memory_can_be_had_and_freed_and_the_stream_is_the_old_one() -> None:
+    _, graphs = inside()
+    here = torch.cuda.current_stream()
+    values = torch.ones(1 << 20, device="cuda")
+
+    def call() -> torch.Tensor:
+        result = values + 1
+        result.sum().item()  # waits
+        return result
+
+    for _ in range(3):
+        found = graphs.sample(call, call(), 10.0, TIMING)
+        assert "capturing its calls raised" in found["hot_message"]
+        assert torch.cuda.current_stream() == here
+        torch.cuda.empty_cache()  # an allocator that still captures asserts here
+    right = graphs.sample(lambda: values + 1, values + 1, 10.0, TIMING)
+    assert right["hot_us"]
+
+
+def test_an_output_that_cannot_be_poisoned_has_no_hot_time() -> None:
+    _, graphs = inside()
+    values = torch.ones(16, dtype=torch.int64, device="cuda")
+    assert "cannot be poisoned" in graphs.sample(lambda: values + 1, values + 1, 10.0, TIMING)["hot_message"]
+
+
+def test_ceilings_are_plausible(here: Here) -> None:
+    answer = here.ask("ceilings", {"threads": 4})
+    assert answer.result is not None, answer.ended.log
+    found = answer.result
+    print(found)
+    assert found["status"] == "ok" and set(found["matmul_tflops"]) == {"float16", "bfloat16", "float32"}
+    assert found["matmul_tflops"]["float16"] > found["matmul_tflops"]["float32"] > 1
+    properties = torch.cuda.get_device_properties(0)
+    most_tflops = properties.multi_processor_count * 4096 * 2 * 2.5e9 / 1e12  # Hopper's per multiprocessor, and clock
+    assert found["matmul_tflops"]["float16"] < 2 * most_tflops
+    assert 50 < found["copy_gbps"] < 20_000 and found["copy_bytes"] > 1 << 28

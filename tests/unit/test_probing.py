@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.errors import Unrecorded
+from harness.executors import Answer, Task
+from harness.process import Ended
+from harness.records import CeilingRecord, GpuFacts
+from harness.steps.ceilings import measure_ceilings
+from harness.steps.probing import TRIES, check_device
+from harness.storage import Run, load_record, save_record
+
+GPU = GpuFacts(
+    uuid="GPU-1", name="Fake", driver="1", memory_bytes=1, ecc=None, mig=None, power_limit_w=None, max_sm_mhz=None
+)
+HUNG = Answer(result=None, ended=Ended(returncode=-9, timed_out=True, duration_s=120, log="nothing"))
+
+
+def said(**result: Any) -> Answer:
+    return Answer(result=result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+
+
+class Scripted:
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.tasks: list[Task] = []
+
+    def run(self, task: Task) -> Answer:
+        self.tasks.append(task)
+        return self.answers.pop(0)
+
+
+def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, observed: Any = None) -> Any:
+    return SimpleNamespace(
+        executor=executor,
+        run=Run(tmp_path),
+        gpu=gpu,
+        plan=SimpleNamespace(threads=2, limits={"launch_s": 60}),
+        environments={"e": SimpleNamespace(observed=observed)},
+    )
+
+
+def test_a_device_that_answers_is_used_again(tmp_path: Path) -> None:
+    executor = Scripted(said(status="ok", message=""))
+    check_device(context_of(tmp_path, executor), "e", pause_s=0)
+    assert [task.verb for task in executor.tasks] == ["probe"]
+
+
+def test_a_device_may_need_a_while(tmp_path: Path) -> None:
+    executor = Scripted(HUNG, said(status="crashed", message="no device"), said(status="ok", message=""))
+    check_device(context_of(tmp_path, executor), "e", pause_s=0)
+    assert not executor.answers
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [(HUNG, "killed at its limit"), (said(status="wrong", message="a product is wrong"), "a product is wrong")],
+)
+def test_a_device_that_does_not_answer_stops_the_run_and_is_named(tmp_path: Path, last: Answer, words: str) -> None:
+    executor = Scripted(*[last] * TRIES)
+    with pytest.raises(Unrecorded, match="GPU-1") as error:
+        check_device(context_of(tmp_path, executor), "e", pause_s=0)
+    assert words in error.value.message and "nvidia-smi" in error.value.remedy
+    assert len(executor.tasks) == TRIES
+
+
+def test_ceilings_are_a_record_of_the_run(tmp_path: Path) -> None:
+    found = {"matmul_tflops": {"float16": 780.0}, "matmul_size": 8192, "copy_gbps": 4270.0, "copy_bytes": 1 << 32}
+    context = context_of(tmp_path, Scripted(said(status="ok", message="", **found)))
+    record = measure_ceilings(context, "e")
+    assert (record.device_uuid, record.environment, record.status, record.copy_gbps) == ("GPU-1", "e", "ok", 4270.0)
+    path = context.run.ceiling_path(record.device_uuid)
+    save_record(path, record)
+    assert load_record(path, CeilingRecord) == record and context.run.ceilings() == [record]
+
+
+@pytest.mark.parametrize(("answer", "status"), [(HUNG, "timed_out"), (said(status="ok", nonsense=1), "crashed")])
+def test_ceilings_that_could_not_be_measured_say_why(tmp_path: Path, answer: Answer, status: str) -> None:
+    seen = SimpleNamespace(gpus=[SimpleNamespace(uuid="GPU-7", name="Elsewhere")])
+    record = measure_ceilings(context_of(tmp_path, Scripted(answer), gpu=None, observed=seen), "e")
+    assert record.status == status and record.message and record.matmul_tflops == {}
+    assert (record.device_uuid, record.device_name) == ("GPU-7", "Elsewhere")
