@@ -29,8 +29,15 @@ def make_spec(comparisons: int) -> Spec:
     workloads = tuple(f"shape{number:03d}-fp16" for number in range(WORKLOADS))
     kernels = max(1, comparisons // WORKLOADS - len(REFERENCES))
     cases = {(NEXT, "kernel", name): Case(passed=19, bits="moved", slowdown=1.04) for name in workloads[::7]}
-    return Spec(kernels=tuple(f"kernel{number:03d}" for number in range(kernels)), workloads=workloads,
-                references=REFERENCES, trials=20, samples=5, cases=cases, machine_code={NEXT: "other"})
+    return Spec(
+        kernels=tuple(f"kernel{number:03d}" for number in range(kernels)),
+        workloads=workloads,
+        references=REFERENCES,
+        trials=20,
+        samples=5,
+        cases=cases,
+        machine_code={NEXT: "other"},
+    )
 
 
 def open_page(page: Path) -> float | None:

@@ -76,8 +76,13 @@ def _fresh(row: Comparison, *extra: str) -> str:
 
 def _undecided(row: Comparison, why: str, seen: list[Seen]) -> Finding:
     return Finding(
-        cause="undecided", about=CORRECTNESS, certainty=UNDECIDED, statement=f"The records do not tell why: {why}.",
-        evidence=seen or [_side(row)], rules_out=[], next_command=_fresh(row, "--trials", "200"),
+        cause="undecided",
+        about=CORRECTNESS,
+        certainty=UNDECIDED,
+        statement=f"The records do not tell why: {why}.",
+        evidence=seen or [_side(row)],
+        rules_out=[],
+        next_command=_fresh(row, "--trials", "200"),
     )
 
 
@@ -97,8 +102,11 @@ def _stopped(row: Comparison) -> Finding:
     said = refused.message or refused.status.replace("_", " ")
     seen = [Seen(text=said, record=refused.record)]
     return Finding(
-        cause=this.status if this.status != "ok" else "newly_supported", about=CORRECTNESS, certainty=SHOWN,
-        statement=f"{causes.get(this.status, 'It did not run')}: {said}", evidence=seen,
+        cause=this.status if this.status != "ok" else "newly_supported",
+        about=CORRECTNESS,
+        certainty=SHOWN,
+        statement=f"{causes.get(this.status, 'It did not run')}: {said}",
+        evidence=seen,
         rules_out=["a change of numerical results: there are none to compare"] if this.status != "ok" else [],
         next_command=_fresh(row),
     )
@@ -113,35 +121,56 @@ def _moved(evidence: Evidence, row: Comparison) -> Finding:
     seen = [rates, bytes_in.seen, judge.seen, bits.seen]
     if bytes_in.state == DIFFERS:
         return _finding(
-            "inputs_differ", SUSPECTED, "The inputs are not the same bytes in both environments, so the results "
-            "answer different questions. Nothing else can be concluded until they are.", seen, [], _fresh(row),
+            "inputs_differ",
+            SUSPECTED,
+            "The inputs are not the same bytes in both environments, so the results "
+            "answer different questions. Nothing else can be concluded until they are.",
+            seen,
+            [],
+            _fresh(row),
         )
     if judge.state == DIFFERS:
         return _finding(
-            "yardstick_moved", SUSPECTED, "The yardstick moved between the environments: the truth or its tolerance "
-            "is not the same, so the verdicts cannot be compared.", seen, [], _fresh(row),
+            "yardstick_moved",
+            SUSPECTED,
+            "The yardstick moved between the environments: the truth or its tolerance "
+            "is not the same, so the verdicts cannot be compared.",
+            seen,
+            [],
+            _fresh(row),
         )
     unsteady = max(row.correctness.baseline.repeats_differ, row.correctness.this.repeats_differ)
     if unsteady:
         text = f"the same call gave other bits in {unsteady} trials"
         return _finding(
-            "not_deterministic", SUSPECTED, "The same inputs give other bits from call to call: a race, or a read of "
+            "not_deterministic",
+            SUSPECTED,
+            "The same inputs give other bits from call to call: a race, or a read of "
             "uninitialised memory. The PyTorch version may only change how often it shows.",
-            [*seen, Seen(text=text, record=row.correctness.this.record)], _ruled(bytes_in, judge),
+            [*seen, Seen(text=text, record=row.correctness.this.record)],
+            _ruled(bytes_in, judge),
             _fresh(row, "--trials", "200"),
         )
     if bits.state == SAME:
-        return _undecided(row, "outputs, inputs and yardstick are identical and yet the verdicts differ: "
-                               "these records contradict each other", seen)
+        return _undecided(
+            row,
+            "outputs, inputs and yardstick are identical and yet the verdicts differ: "
+            "these records contradict each other",
+            seen,
+        )
     if UNKNOWN in (bytes_in.state, judge.state, bits.state):
         return _undecided(row, "inputs, yardstick and outputs are not all recorded on both sides", seen)
     ruled = _ruled(bytes_in, judge)
     if row.kind == KERNEL:
         return _kernel_moved(evidence, row, seen, ruled)
     return _finding(
-        "reference_moved", SHOWN, f"PyTorch's own {row.target} gives other bits on the same inputs, and its error "
+        "reference_moved",
+        SHOWN,
+        f"PyTorch's own {row.target} gives other bits on the same inputs, and its error "
         "against the truth moved with them. No kernel under test takes part in this.",
-        [*seen, operators_seen(row.correctness.baseline, row.correctness.this)], [*ruled, "the kernel"], _fresh(row),
+        [*seen, operators_seen(row.correctness.baseline, row.correctness.this)],
+        [*ruled, "the kernel"],
+        _fresh(row),
     )
 
 
@@ -149,15 +178,23 @@ def _finding(
     cause: str, certainty: str, statement: str, seen: list[Seen], rules_out: list[str], command: str
 ) -> Finding:
     return Finding(
-        cause=cause, about=CORRECTNESS, certainty=certainty, statement=statement, evidence=seen,
-        rules_out=rules_out, next_command=command,
+        cause=cause,
+        about=CORRECTNESS,
+        certainty=certainty,
+        statement=statement,
+        evidence=seen,
+        rules_out=rules_out,
+        next_command=command,
     )
 
 
 def _ruled(bytes_in: Factor, judge: Factor) -> list[str]:
     ruled = ["the inputs"] if bytes_in.state == SAME else []
-    return ruled + (["the truth, the rule and the tolerance", "the references: the rule is against the truth"]
-                    if judge.state == SAME else [])
+    return ruled + (
+        ["the truth, the rule and the tolerance", "the references: the rule is against the truth"]
+        if judge.state == SAME
+        else []
+    )
 
 
 def _kernel_moved(evidence: Evidence, row: Comparison, seen: list[Seen], ruled: list[str]) -> Finding:
@@ -170,19 +207,31 @@ def _kernel_moved(evidence: Evidence, row: Comparison, seen: list[Seen], ruled: 
     if code.state == SAME:
         more = [Seen(text=text) for text in others]
         return _finding(
-            "runtime_moved", SUSPECTED, "The kernel's output moved although its machine code did not: what runs "
+            "runtime_moved",
+            SUSPECTED,
+            "The kernel's output moved although its machine code did not: what runs "
             "around it differs (runtime library, launch, memory it reads without writing, the processor).",
-            [*seen, *more], [*ruled, "the kernel's machine code", "compiler flags"], _fresh(row, "--trials", "200"),
+            [*seen, *more],
+            [*ruled, "the kernel's machine code", "compiler flags"],
+            _fresh(row, "--trials", "200"),
         )
     if code.state == DIFFERS:
         return _finding(
-            "build_moved", SUSPECTED, "The kernel's output and its machine code moved together. Whether the code is "
+            "build_moved",
+            SUSPECTED,
+            "The kernel's output and its machine code moved together. Whether the code is "
             "the cause takes one more step: running this environment's object code in the other.",
-            seen, ruled, _fresh(row),
+            seen,
+            ruled,
+            _fresh(row),
         )
     return _finding(
-        "kernel_output_moved", SUSPECTED, "The kernel's own output moved on the same inputs. Whether its machine code "
-        "did too is not recorded.", seen, ruled, _fresh(row),
+        "kernel_output_moved",
+        SUSPECTED,
+        "The kernel's own output moved on the same inputs. Whether its machine code did too is not recorded.",
+        seen,
+        ruled,
+        _fresh(row),
     )
 
 
@@ -196,8 +245,12 @@ def _always_wrong(evidence: Evidence, row: Comparison) -> Finding:
             seen.append(Seen(text=text, record=side.record))
     subject = "The kernel" if row.kind == KERNEL else f"The reference {row.target}"
     return _finding(
-        "always_wrong", SHOWN, f"{subject} is wrong against the float64 truth in the baseline too: this fault is not "
-        "new in this environment.", seen, ["the upgrade as the origin of the fault"], _fresh(row),
+        "always_wrong",
+        SHOWN,
+        f"{subject} is wrong against the float64 truth in the baseline too: this fault is not new in this environment.",
+        seen,
+        ["the upgrade as the origin of the fault"],
+        _fresh(row),
     )
 
 
@@ -207,11 +260,20 @@ def _reference_drift(evidence: Evidence, row: Comparison) -> Finding:
     seen = [output(judged.bits, evidence, row, row.target).seen, operators_seen(judged.baseline, judged.this)]
     one, two = judged.baseline.max_units, judged.this.max_units
     if one is not None and two is not None:
-        seen.append(Seen(text=f"largest error against the truth: {one:.3g} units in the baseline, {two:.3g} here",
-                         record=row.correctness.this.record))
+        seen.append(
+            Seen(
+                text=f"largest error against the truth: {one:.3g} units in the baseline, {two:.3g} here",
+                record=row.correctness.this.record,
+            )
+        )
     return _finding(
-        "reference_drift", SHOWN, f"PyTorch's own {row.target} gives other bits on the same inputs; against the truth "
-        f"its verdict is {row.correctness.verdict.replace('_', ' ')} all the same.", seen, ["the kernel"], _fresh(row),
+        "reference_drift",
+        SHOWN,
+        f"PyTorch's own {row.target} gives other bits on the same inputs; against the truth "
+        f"its verdict is {row.correctness.verdict.replace('_', ' ')} all the same.",
+        seen,
+        ["the kernel"],
+        _fresh(row),
     )
 
 
@@ -230,8 +292,10 @@ def _agreement_moved(evidence: Evidence, row: Comparison) -> list[Finding]:
     found = []
     for name in names:
         one, two = judged.baseline.agreement[name], judged.this.agreement[name]
-        text = f"agreement with {name} ({two.rule}): {one.passed} of {one.trials} trials in the baseline, " \
-               f"{two.passed} of {two.trials} here"
+        text = (
+            f"agreement with {name} ({two.rule}): {one.passed} of {one.trials} trials in the baseline, "
+            f"{two.passed} of {two.trials} here"
+        )
         seen = [Seen(text=text, record=judged.this.record), kernel.seen]
         seen.append(Seen(text=f"kernel against the truth: {judged.why}", record=judged.this.record))
         if name not in known:
@@ -242,16 +306,29 @@ def _agreement_moved(evidence: Evidence, row: Comparison) -> list[Finding]:
         if base_side.operators != this_side.operators:
             seen.append(operators_seen(base_side, this_side))
         if kernel.state == SAME and moved.state == DIFFERS:
-            found.append(_finding(
-                "reference_moved", SHOWN, f"The reference {name} moved, not the kernel: the kernel's bits are the same "
-                f"in both environments, and {name}'s are not.", seen, ["the kernel", "its build", "its inputs"],
-                _fresh(row),
-            ))
+            found.append(
+                _finding(
+                    "reference_moved",
+                    SHOWN,
+                    f"The reference {name} moved, not the kernel: the kernel's bits are the same "
+                    f"in both environments, and {name}'s are not.",
+                    seen,
+                    ["the kernel", "its build", "its inputs"],
+                    _fresh(row),
+                )
+            )
         elif kernel.state == DIFFERS and moved.state == SAME:
-            found.append(_finding(
-                "kernel_output_moved", SHOWN, f"The kernel moved, not the reference {name}: {name}'s bits are the same "
-                "in both environments, and the kernel's are not.", seen, [f"the reference {name}"], _fresh(row),
-            ))
+            found.append(
+                _finding(
+                    "kernel_output_moved",
+                    SHOWN,
+                    f"The kernel moved, not the reference {name}: {name}'s bits are the same "
+                    "in both environments, and the kernel's are not.",
+                    seen,
+                    [f"the reference {name}"],
+                    _fresh(row),
+                )
+            )
         else:
             found.append(_undecided(row, f"the kernel's bits: {kernel.state}; {name}'s bits: {moved.state}", seen))
     return found

@@ -33,9 +33,7 @@ def matrix_command(
     return " ".join(["nox -s matrix", *(["--", *options] if options else [])])
 
 
-def eval_command(
-    place: Sequence[str], torch: str, kernel: str | None, workload: str | None, device: str | None
-) -> str:
+def eval_command(place: Sequence[str], torch: str, kernel: str | None, workload: str | None, device: str | None) -> str:
     session = f"eval(torch='{torch}')"
     # Double quotes read better, and are safe for what a version may hold.
     quoted = f'"{session}"' if re.fullmatch(r"[\w.+-]+", torch) else shlex.quote(session)

@@ -53,7 +53,11 @@ def subjects(evidence: Evidence) -> Iterator[Subject]:
     references: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in cells:
         yield Subject(
-            kind=KERNEL, target=cell.kernel, environment=cell.environment, workload=cell.workload, device=cell.device,
+            kind=KERNEL,
+            target=cell.kernel,
+            environment=cell.environment,
+            workload=cell.workload,
+            device=cell.device,
             kernels=(cell.kernel,),
         )
         info = evidence.kernel(cell.kernel)
@@ -62,7 +66,11 @@ def subjects(evidence: Evidence) -> Iterator[Subject]:
             references.setdefault(key, []).append(cell.kernel)
     for (environment, reference, workload, device), kernels in references.items():
         yield Subject(
-            kind=REFERENCE, target=reference, environment=environment, workload=workload, device=device,
+            kind=REFERENCE,
+            target=reference,
+            environment=environment,
+            workload=workload,
+            device=device,
             kernels=tuple(kernels),
         )
 
@@ -100,7 +108,11 @@ def is_control(evidence: Evidence, environment: str) -> bool:
     if one is None or two is None or environment == evidence.run.baseline:
         return False
     return (one.torch, one.cuda, one.python, one.index, one.pins_sha256) == (
-        two.torch, two.cuda, two.python, two.index, two.pins_sha256
+        two.torch,
+        two.cuda,
+        two.python,
+        two.index,
+        two.pins_sha256,
     )
 
 
@@ -121,11 +133,10 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
     for subject, judged in zip(found, verdicts, strict=True):
         kernel = _timed_with(rows, subject, run.baseline)
         sides = [
-            latency.side(
-                evidence, rows, environment, kernel, subject.workload, subject.device, subject.timed_as, wrong
-            )
+            latency.side(evidence, rows, environment, kernel, subject.workload, subject.device, subject.timed_as, wrong)
             for environment, wrong in (
-                (run.baseline, judged.baseline.status == "wrong"), (subject.environment, judged.this.status == "wrong"),
+                (run.baseline, judged.baseline.status == "wrong"),
+                (subject.environment, judged.this.status == "wrong"),
             )
         ]
         pairs.append((sides[0], sides[1], evidence.min_effect(subject.device)))
@@ -138,13 +149,23 @@ def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
         kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
         stack = evidence.environments.get(subject.environment)
         torch = stack.torch if stack else subject.environment
-        results.append(Comparison(
-            id=subject.id, kind=subject.kind, target=subject.target, workload=subject.workload, device=subject.device,
-            environment=subject.environment, baseline=run.baseline, control=is_control(evidence, subject.environment),
-            alone=subject.environment == run.baseline, correctness=judged, latency=measured,
-            command=matrix_command(place, kernel, subject.workload, subject.device),
-            eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
-        ))
+        results.append(
+            Comparison(
+                id=subject.id,
+                kind=subject.kind,
+                target=subject.target,
+                workload=subject.workload,
+                device=subject.device,
+                environment=subject.environment,
+                baseline=run.baseline,
+                control=is_control(evidence, subject.environment),
+                alone=subject.environment == run.baseline,
+                correctness=judged,
+                latency=measured,
+                command=matrix_command(place, kernel, subject.workload, subject.device),
+                eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
+            )
+        )
     return results
 
 

@@ -112,16 +112,20 @@ def _reference_rule(record: ValidationRecord) -> str:
     return "strict" if record.decides == "strict" else "kernelbench"
 
 
-def _recipe_side(
-    recipe: RecipeResult, result: TargetResult, main: Agreement | None, rates: list[Rate]
-) -> RecipeSide:
+def _recipe_side(recipe: RecipeResult, result: TargetResult, main: Agreement | None, rates: list[Rate]) -> RecipeSide:
     worst = ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))
         worst = f"trial {main.worst.trial}, element [{place}]: got {main.worst.got}, want {main.worst.want}"
     return RecipeSide(
-        recipe=recipe.recipe, trials=recipe.trials, status=result.status, message=result.message, rates=rates,
-        max_abs=main.max_abs if main else None, max_units=main.max_units if main else None, worst=worst,
+        recipe=recipe.recipe,
+        trials=recipe.trials,
+        status=result.status,
+        message=result.message,
+        rates=rates,
+        max_abs=main.max_abs if main else None,
+        max_units=main.max_units if main else None,
+        worst=worst,
     )
 
 

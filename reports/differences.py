@@ -125,10 +125,13 @@ def _build_difference(evidence: Evidence, kernel: str, device: str) -> BuildDiff
             if diff:
                 diffs[name] = diff
     return BuildDifference(
-        kernel=kernel, device=device, items=_items([flatten_build(record) for record in records.values()]),
+        kernel=kernel,
+        device=device,
+        items=_items([flatten_build(record) for record in records.values()]),
         ninja_diffs=diffs,
-        records=[evidence.build_pointer(name, kernel, device)
-                 for name, record in records.items() if record is not None],
+        records=[
+            evidence.build_pointer(name, kernel, device) for name, record in records.items() if record is not None
+        ],
     )
 
 
@@ -141,9 +144,11 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
     """Unified diff of build.ninja, word by word; empty where they are equal."""
     if base.build_ninja == this.build_ninja:
         return ""
-    lines = list(difflib.unified_diff(
-        _words(base.build_ninja), _words(this.build_ninja), base.environment, this.environment, lineterm="", n=1
-    ))
+    lines = list(
+        difflib.unified_diff(
+            _words(base.build_ninja), _words(this.build_ninja), base.environment, this.environment, lineterm="", n=1
+        )
+    )
     cut = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
     return "\n".join(lines[:DIFF_LINES] + cut)
 
@@ -206,10 +211,12 @@ def confounders(evidence: Evidence) -> list[Confounder]:
             found += [Confounder(subject=name, statement=text) for text in differing(base, this)]
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
-            found.append(Confounder(
-                subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
-                statement="the input bytes differ between environments: their outputs cannot be compared",
-            ))
+            found.append(
+                Confounder(
+                    subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
+                    statement="the input bytes differ between environments: their outputs cannot be compared",
+                )
+            )
     return found
 
 

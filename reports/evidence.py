@@ -29,8 +29,18 @@ from harness.records import (
 from harness.storage import AnyRecord, Run
 
 LAUNCH_COLUMNS = [
-    "environment", "kernel", "device", "block", "workload", "target", "status", "message", "log_excerpt",
-    "median_us", "samples", "correct",
+    "environment",
+    "kernel",
+    "device",
+    "block",
+    "workload",
+    "target",
+    "status",
+    "message",
+    "log_excerpt",
+    "median_us",
+    "samples",
+    "correct",
 ]
 
 
@@ -117,12 +127,22 @@ def launch_table(records: list[LaunchRecord]) -> pd.DataFrame:
             status, message = timing.status, timing.message
             if status == "ok" and not positive:
                 status, message = "broken", "the record holds no positive times"
-            rows.append((
-                record.environment, record.kernel, record.device, record.index, timing.workload, timing.target,
-                status, message, timing.log_excerpt,
-                statistics.median(timing.samples_us) if status == "ok" else float("nan"),
-                len(timing.samples_us), timing.correct,
-            ))
+            rows.append(
+                (
+                    record.environment,
+                    record.kernel,
+                    record.device,
+                    record.index,
+                    timing.workload,
+                    timing.target,
+                    status,
+                    message,
+                    timing.log_excerpt,
+                    statistics.median(timing.samples_us) if status == "ok" else float("nan"),
+                    len(timing.samples_us),
+                    timing.correct,
+                )
+            )
     table: pd.DataFrame = pd.DataFrame(rows, columns=LAUNCH_COLUMNS)
     return table
 
@@ -166,6 +186,4 @@ def _placed(records: list[AnyRecord], path_of: Callable[[AnyRecord], Path]) -> l
 
 
 def cell_of(record: ValidationRecord) -> Cell:
-    return Cell(
-        environment=record.environment, kernel=record.kernel, workload=record.workload, device=record.device
-    )
+    return Cell(environment=record.environment, kernel=record.kernel, workload=record.workload, device=record.device)

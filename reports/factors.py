@@ -60,8 +60,10 @@ def inputs(evidence: Evidence, row: Comparison) -> Factor:
             differ += one != two
     if not compared:
         return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
-    text = f"input bytes differ in {differ} of {compared} trials" if differ else (
-        f"input bytes are identical in all {compared} trials"
+    text = (
+        f"input bytes differ in {differ} of {compared} trials"
+        if differ
+        else (f"input bytes are identical in all {compared} trials")
     )
     return Factor(state=DIFFERS if differ else SAME, seen=Seen(text=text, record=record))
 
@@ -77,7 +79,8 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
         return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
     truths = {recipe.recipe: recipe.truth_sha256 for recipe in this.recipes}
     differ = sum(
-        one != two for recipe in base.recipes
+        one != two
+        for recipe in base.recipes
         for one, two in zip(recipe.truth_sha256, truths.get(recipe.recipe, []), strict=False)
     )
     if differ:
@@ -88,8 +91,7 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
 def _code(record: BuildRecord) -> dict[str, str]:
     """Hashes of the kernel's own code. Raw ones, of files that nothing could disassemble, differ by chance."""
     objects = {
-        name: value for name, value in record.objects.items()
-        if name != BINDING_OBJECT and not value.startswith("raw:")
+        name: value for name, value in record.objects.items() if name != BINDING_OBJECT and not value.startswith("raw:")
     }
     functions = {f"{item.name} {item.architecture}": item.disassembly_sha256 for item in record.functions}
     return functions | objects

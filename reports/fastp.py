@@ -39,8 +39,11 @@ def _one(
         record = evidence.validation(environment, kernel, workload, device)
         if record is not None and record.status == "ok":
             correct.add(workload)
-        mine = {row[0]: row[4] for row in rows.of(environment, kernel, device, workload, protocol.KERNEL)
-                if row[1] == "ok" and row[6] is not False}
+        mine = {
+            row[0]: row[4]
+            for row in rows.of(environment, kernel, device, workload, protocol.KERNEL)
+            if row[1] == "ok" and row[6] is not False
+        }
         theirs = rows.of(environment, kernel, device, workload, reference)
         times = {row[0]: row[4] for row in theirs if row[1] == "ok"}
         ratios = [times[block] / mine[block] for block in mine.keys() & times.keys()]
@@ -58,7 +61,15 @@ def _one(
         sum(workload in correct and speedup > p for workload, speedup in speedups.items()) / counted for p in (0, 1, 2)
     ]
     return FastP(
-        environment=environment, kernel=kernel, device=device, reference=reference, problems=counted,
-        left_out=left_out, speedups=speedups, correct=len(correct & set(speedups)),
-        fast_0=shares[0], fast_1=shares[1], fast_2=shares[2],
+        environment=environment,
+        kernel=kernel,
+        device=device,
+        reference=reference,
+        problems=counted,
+        left_out=left_out,
+        speedups=speedups,
+        correct=len(correct & set(speedups)),
+        fast_0=shares[0],
+        fast_1=shares[1],
+        fast_2=shares[2],
     )

@@ -15,9 +15,16 @@ ARROW = "\N{RIGHTWARDS ARROW}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 ABSENT = "\N{EM DASH}"
 SYMBOLS = {
-    "broken": "!!", "regressed": "\N{MULTIPLICATION X}", "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
-    "failing": "\N{MULTIPLICATION X}", "undecided": "?", "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
-    "fixed": "\N{CHECK MARK}", "newly_supported": "+", "unsupported": "\N{EN DASH}", "pass": "\N{CHECK MARK}",
+    "broken": "!!",
+    "regressed": "\N{MULTIPLICATION X}",
+    "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
+    "failing": "\N{MULTIPLICATION X}",
+    "undecided": "?",
+    "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
+    "fixed": "\N{CHECK MARK}",
+    "newly_supported": "+",
+    "unsupported": "\N{EN DASH}",
+    "pass": "\N{CHECK MARK}",
 }
 STRIP_WIDTH, STRIP_HEIGHT = 160, 26
 FOREST_WIDTH, FOREST_HEIGHT = 120, 16
@@ -107,8 +114,9 @@ def _dots(values: Sequence[float], place: float, low: float, scale: float) -> st
     return "".join(f"M{4 + (value - low) * scale:.0f} {place:g}h0" for value in values)
 
 
-def strip(baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
-          ) -> Markup:
+def strip(
+    baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
+) -> Markup:
     """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median.
 
     A dot is a zero-length stroke with a round cap: one path for a side keeps thousands of plots small.

@@ -28,9 +28,7 @@ class Rows:
 
     groups: dict[tuple[str, str, str, str, str], list[Launch]]
 
-    def of(
-        self, environment: str, kernel: str, device: str, workload: str, target: str
-    ) -> list[Launch]:
+    def of(self, environment: str, kernel: str, device: str, workload: str, target: str) -> list[Launch]:
         return self.groups.get((environment, kernel, device, workload, target), [])
 
 
@@ -47,7 +45,13 @@ def group_launches(launches: pd.DataFrame) -> Rows:
 
 
 def side(
-    evidence: Evidence, rows: Rows, environment: str, kernel: str, workload: str, device: str, target: str,
+    evidence: Evidence,
+    rows: Rows,
+    environment: str,
+    kernel: str,
+    workload: str,
+    device: str,
+    target: str,
     wrong_output: bool,
 ) -> LatencySide:
     is_kernel = target == protocol.KERNEL
@@ -66,7 +70,11 @@ def side(
         elif launched and launched[0].status != "ok":
             status, message, log = launched[0].status, launched[0].message, launched[0].log_excerpt
         return LatencySide(
-            environment=environment, status=status, message=message, log_excerpt=log, measured_with=measured_with,
+            environment=environment,
+            status=status,
+            message=message,
+            log_excerpt=log,
+            measured_with=measured_with,
             failed_launches=len(failed),
         )
     medians = [row[4] for row in good]
@@ -136,7 +144,10 @@ def decide_all(
             medians[index] = shared_blocks(base, this)
             if not medians[index][0]:
                 results[index] = Latency(
-                    verdict=model.UNDECIDED, baseline=base, this=this, min_effect=min_effect,
+                    verdict=model.UNDECIDED,
+                    baseline=base,
+                    this=this,
+                    min_effect=min_effect,
                     why="no block holds launches of both environments",
                 )
     rows = [index for index in medians if index not in results]
@@ -148,8 +159,12 @@ def decide_all(
 
 
 def _decided(
-    pair: tuple[LatencySide, LatencySide, float], estimate: statistics.Estimate, q_value: float | None,
-    rows: int, confidence: float, rate: float,
+    pair: tuple[LatencySide, LatencySide, float],
+    estimate: statistics.Estimate,
+    q_value: float | None,
+    rows: int,
+    confidence: float,
+    rate: float,
 ) -> Latency:
     base, this, min_effect = pair
     outcome = statistics.decide(estimate, q_value, min_effect, rate)
@@ -158,8 +173,16 @@ def _decided(
         needed = statistics.launches_needed(estimate, rows, min_effect, rate)
     latency = Latency(
         verdict={"slower": model.REGRESSED, "faster": model.IMPROVED, "same": model.PASS}.get(outcome, outcome),
-        why="", baseline=base, this=this, min_effect=min_effect, ratio=estimate.ratio, low=estimate.low,
-        high=estimate.high, p_value=estimate.p_value, q_value=q_value, spread=estimate.spread,
+        why="",
+        baseline=base,
+        this=this,
+        min_effect=min_effect,
+        ratio=estimate.ratio,
+        low=estimate.low,
+        high=estimate.high,
+        p_value=estimate.p_value,
+        q_value=q_value,
+        spread=estimate.spread,
         smallest_effect=statistics.smallest_effect(estimate, rows, min_effect, confidence, rate),
         launches_needed=needed,
     )

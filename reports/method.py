@@ -13,7 +13,7 @@ NO_SANDBOX = ". A virtual environment is no sandbox: kernels ran with this user'
 GIB = 1 << 30
 RULES = {
     "rounding": "largest error against the float64 truth, in units of what correct rounding to the dtype costs on "
-                "that workload; the same yardstick in every environment",
+    "that workload; the same yardstick in every environment",
     "kernelbench": "elementwise closeness at KernelBench's tolerance for the dtype",
     "strict": "elementwise closeness at the strict tolerance",
 }
@@ -58,11 +58,13 @@ def method_items(report: Report) -> list[tuple[str, str]]:
     threads = sorted({launch.threads for launch in launches if launch.threads is not None})
     clocks = sorted({timing.clock for launch in launches for timing in launch.timings if timing.clock})
     decides = sorted({record.decides for record in evidence.validations.values()})
-    limits = sorted({f"{name} {value:g}" for record in evidence.validations.values()
-                     for name, value in record.limits.items()})
+    limits = sorted(
+        {f"{name} {value:g}" for record in evidence.validations.values() for name, value in record.limits.items()}
+    )
     overheads = [launch.overhead_s for launch in launches if launch.overhead_s is not None]
-    costs = [cost for record in evidence.validations.values() for recipe in record.recipes
-             for cost in recipe.rounding_cost]
+    costs = [
+        cost for record in evidence.validations.values() for recipe in record.recipes for cost in recipe.rounding_cost
+    ]
     tested = sum(row.latency.p_value is not None for row in report.rows)
     blocks = "interleaved in blocks" if run.mode == "matrix" else "one environment timed alone: not comparable"
     return [
@@ -70,15 +72,34 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Run", f"{run.run_id}, {run.created_utc}, plan {run.plan_digest[:12]}" + (", quick" if run.quick else "")),
         ("Executor", f"{run.executor}: {run.executor_reason}" + (NO_SANDBOX if run.executor == "venv" else "")),
         *confinement_items(report),
-        *([("Fallbacks", "; ".join(f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}"
-                                   for item in run.fallbacks))] if run.fallbacks else []),
+        *(
+            [
+                (
+                    "Fallbacks",
+                    "; ".join(
+                        f"{item.subject}: wanted {item.wanted}, got {item.got}: {item.reason}" for item in run.fallbacks
+                    ),
+                )
+            ]
+            if run.fallbacks
+            else []
+        ),
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
-        ("Launches", f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
-                     f"{run.order_seed}; {len(launches)} recorded"),
-        *([("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
-          if any(overheads) else []),
-        ("Replicate", "one launch's median. Rows of one launch share its luck; a reference's times come from the first "
-                      "kernel in the plan whose launches have them in both environments, taken in its process"),
+        (
+            "Launches",
+            f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
+            f"{run.order_seed}; {len(launches)} recorded",
+        ),
+        *(
+            [("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
+            if any(overheads)
+            else []
+        ),
+        (
+            "Replicate",
+            "one launch's median. Rows of one launch share its luck; a reference's times come from the first "
+            "kernel in the plan whose launches have them in both environments, taken in its process",
+        ),
         ("Threads", ", ".join(map(str, threads)) or "not recorded"),
         ("Clock", ", ".join(clocks) or "not recorded"),
         ("Load average around launches", _range(load.load_average for load in loads)),
@@ -89,15 +110,32 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Tolerances", "; ".join(f"{name} {value:g}" for name, value in run.tolerances.items())),
         ("Limits as applied", "; ".join(limits[:20]) or "none ran"),
         ("One unit", f"{_range(costs)}: the error of the correctly rounded truth, relative to its row's largest value"),
-        ("Pass rates", f"exact (Clopper-Pearson) intervals at {percent(evidence.confidence)}; two partial rates are "
-                       "compared with Fisher's exact test"),
-        ("Ratio", "Hodges-Lehmann estimate on log launch medians, with the exact rank interval at "
-                  f"{percent(evidence.confidence)}; above 1 is slower than the baseline"),
-        ("Latency verdict", "regressed or improved: the whole interval lies beyond the minimum effect and the exact "
-                            f"Mann-Whitney q is at most {evidence.false_discovery_rate:g} (Benjamini-Hochberg over "
-                            f"{tested} rows); pass: the whole interval lies within it; undecided otherwise"),
-        ("Minimum effect", ", ".join(f"{device} {percent(evidence.min_effect(device))}"
-                                     for device in sorted({row.device for row in report.rows}))),
-        ("Smallest effect", f"the slow-down that this run calls with {percent(POWER)} probability if it is the "
-                                 "only change among all rows, from this row's spread and launches"),
+        (
+            "Pass rates",
+            f"exact (Clopper-Pearson) intervals at {percent(evidence.confidence)}; two partial rates are "
+            "compared with Fisher's exact test",
+        ),
+        (
+            "Ratio",
+            "Hodges-Lehmann estimate on log launch medians, with the exact rank interval at "
+            f"{percent(evidence.confidence)}; above 1 is slower than the baseline",
+        ),
+        (
+            "Latency verdict",
+            "regressed or improved: the whole interval lies beyond the minimum effect and the exact "
+            f"Mann-Whitney q is at most {evidence.false_discovery_rate:g} (Benjamini-Hochberg over "
+            f"{tested} rows); pass: the whole interval lies within it; undecided otherwise",
+        ),
+        (
+            "Minimum effect",
+            ", ".join(
+                f"{device} {percent(evidence.min_effect(device))}"
+                for device in sorted({row.device for row in report.rows})
+            ),
+        ),
+        (
+            "Smallest effect",
+            f"the slow-down that this run calls with {percent(POWER)} probability if it is the "
+            "only change among all rows, from this row's spread and launches",
+        ),
     ]

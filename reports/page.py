@@ -35,12 +35,28 @@ MOVED_SHOWN = 8
 NEVER_RIGHT_SHOWN = 8
 EXCERPT = 4000
 CORRECTNESS_COLUMNS = (
-    "Target", "Workload", "Device", "Environment", "Verdict", "Trials within tolerance", "Largest error (units)",
-    "Agrees with references", "Output bits",
+    "Target",
+    "Workload",
+    "Device",
+    "Environment",
+    "Verdict",
+    "Trials within tolerance",
+    "Largest error (units)",
+    "Agrees with references",
+    "Output bits",
 )
 LATENCY_COLUMNS = (
-    "Target", "Workload", "Device", "Environment", "Verdict", "Ratio to baseline", "Launch medians", "Median",
-    "FLOP/s", "Launches", "Smallest effect",
+    "Target",
+    "Workload",
+    "Device",
+    "Environment",
+    "Verdict",
+    "Ratio to baseline",
+    "Launch medians",
+    "Median",
+    "FLOP/s",
+    "Launches",
+    "Smallest effect",
 )
 
 
@@ -60,22 +76,32 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
     rule = judged.this.decides or judged.baseline.decides
     found = [
         line("Status", lambda side: formats.words(side.status) + (f": {side.message}" if side.message else "")),
-        line(f"Trials that pass ({rule})",
-             lambda side: f"{formats.rate_text(side.rate)} {formats.rate_interval(side.rate)}"),
+        line(
+            f"Trials that pass ({rule})",
+            lambda side: f"{formats.rate_text(side.rate)} {formats.rate_interval(side.rate)}",
+        ),
         line("Largest absolute error", lambda side: formats.number(side.max_abs)),
         line("Largest error, units of correct rounding", lambda side: formats.number(side.max_units)),
     ]
     for name in dict.fromkeys([*sides[0].agreement, *sides[1].agreement]):
         rate = (judged.this.agreement.get(name) or judged.baseline.agreement[name]).rule
-        found.append(line(f"Agreement with {name} ({rate})", lambda side, name=name: (  # type: ignore[misc]
-            f"{formats.rate_text(side.agreement.get(name))} {formats.rate_interval(side.agreement.get(name))}"
-        )))
+        found.append(
+            line(
+                f"Agreement with {name} ({rate})",
+                lambda side, name=name: (  # type: ignore[misc]
+                    f"{formats.rate_text(side.agreement.get(name))} {formats.rate_interval(side.agreement.get(name))}"
+                ),
+            )
+        )
     found += [
         line("Nearer to", lambda side: ", ".join(f"{k} {v}" for k, v in side.nearer_to.items()) or formats.ABSENT),
         line("Operators that ran", lambda side: ", ".join(side.operators) or formats.ABSENT),
-        line("Trials: NaN or infinity; other bits on repeat; inputs mutated; left unwritten", lambda side: (
-            f"{side.nonfinite_trials}; {side.repeats_differ}; {side.inputs_mutated}; {side.unwritten_trials}"
-        )),
+        line(
+            "Trials: NaN or infinity; other bits on repeat; inputs mutated; left unwritten",
+            lambda side: (
+                f"{side.nonfinite_trials}; {side.repeats_differ}; {side.inputs_mutated}; {side.unwritten_trials}"
+            ),
+        ),
     ]
     recipes = dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes)
     return found + [line(f"Inputs: {name}", lambda side, name=name: _recipe(side, name)) for name in recipes]  # type: ignore[misc]
@@ -86,8 +112,12 @@ def _recipe(side: model.CorrectnessSide, name: str) -> str:
     if found is None:
         return formats.ABSENT
     rates = [f"{rate.rule} {formats.rate_text(rate)}" for rate in found.rates if rate.against == "truth"]
-    parts = [", ".join(rates), f"largest {formats.number(found.max_abs)}" if found.max_abs is not None else "",
-             found.message, f"worst at {found.worst}" if found.worst else ""]
+    parts = [
+        ", ".join(rates),
+        f"largest {formats.number(found.max_abs)}" if found.max_abs is not None else "",
+        found.message,
+        f"worst at {found.worst}" if found.worst else "",
+    ]
     return "; ".join(part for part in parts if part)
 
 
@@ -95,8 +125,12 @@ def times(latency: Latency) -> list[tuple[str, str, str]]:
     sides = (latency.baseline, latency.this)
     rows: list[tuple[str, Callable[[model.LatencySide], str]]] = [
         ("Status", lambda s: formats.words(s.status) + (f": {s.message}" if s.message else "")),
-        ("Median of launch medians", lambda s: formats.time_text(s.median_us) + (
-            " (of a wrong output)" if s.wrong_output and s.median_us else "")),
+        (
+            "Median of launch medians",
+            lambda s: (
+                formats.time_text(s.median_us) + (" (of a wrong output)" if s.wrong_output and s.median_us else "")
+            ),
+        ),
         ("Launch medians, by block", lambda s: ", ".join(formats.time_text(value) for value in s.medians_us) or "none"),
         ("Launches that failed; samples in all", lambda s: f"{s.failed_launches}; {s.samples}"),
         ("Records", lambda s: s.record or formats.ABSENT),
@@ -107,18 +141,34 @@ def times(latency: Latency) -> list[tuple[str, str, str]]:
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     jinja.filters |= {
-        "words": formats.words, "time": formats.time_text, "rate": formats.rate_text, "number": formats.number,
+        "words": formats.words,
+        "time": formats.time_text,
+        "rate": formats.rate_text,
+        "number": formats.number,
         "flops": formats.flop_rate,
-        "rate_interval": formats.rate_interval, "percent": formats.percent, "change": formats.change_text,
-        "forest": formats.forest, "tail": _tail,
+        "rate_interval": formats.rate_interval,
+        "percent": formats.percent,
+        "change": formats.change_text,
+        "forest": formats.forest,
+        "tail": _tail,
     }
-    jinja.globals |= {"symbols": formats.SYMBOLS, "strip": formats.strip, "facts": facts, "times": times,
-                      "badge": formats.badge, "rate_cell": formats.rate_cell, "median_cell": formats.median_cell,
-                      "wrong_tag": formats.wrong_tag}
+    jinja.globals |= {
+        "symbols": formats.SYMBOLS,
+        "strip": formats.strip,
+        "facts": facts,
+        "times": times,
+        "badge": formats.badge,
+        "rate_cell": formats.rate_cell,
+        "median_cell": formats.median_cell,
+        "wrong_tag": formats.wrong_tag,
+    }
     return jinja
 
 
@@ -133,15 +183,34 @@ def _share(rate: model.Rate | None) -> float | None:
 def correctness_keys(row: Comparison) -> list[Any]:
     judged = row.correctness
     agreement = [rate.share for rate in judged.this.agreement.values()]
-    return [row.target, row.workload, row.device, row.environment, _rank(judged.verdict), _share(judged.this.rate),
-            judged.this.max_units, min(agreement, default=None),
-            judged.bits.identical / judged.bits.compared if judged.bits.compared else None]
+    return [
+        row.target,
+        row.workload,
+        row.device,
+        row.environment,
+        _rank(judged.verdict),
+        _share(judged.this.rate),
+        judged.this.max_units,
+        min(agreement, default=None),
+        judged.bits.identical / judged.bits.compared if judged.bits.compared else None,
+    ]
 
 
 def latency_keys(row: Comparison) -> list[Any]:
     timed = row.latency
-    return [row.target, row.workload, row.device, row.environment, _rank(timed.verdict), timed.ratio, timed.spread,
-            timed.this.median_us, timed.this.tflops, len(timed.this.medians_us), timed.smallest_effect]
+    return [
+        row.target,
+        row.workload,
+        row.device,
+        row.environment,
+        _rank(timed.verdict),
+        timed.ratio,
+        timed.spread,
+        timed.this.median_us,
+        timed.this.tflops,
+        len(timed.this.medians_us),
+        timed.smallest_effect,
+    ]
 
 
 def tables(report: Report) -> dict[str, dict[str, Any]]:
@@ -163,10 +232,15 @@ def tables(report: Report) -> dict[str, dict[str, Any]]:
         for position, row in enumerate(ordered):
             html = render(row, many, *extra), detail(row, len(shown))
             item = {
-                "id": f"{name}/{row.id}", "verdict": getattr(row, name).verdict, "environment": row.environment,
-                "kind": row.kind, "keys": [float(f"{key:.6g}") if isinstance(key, float) else key
-                                           for column, key in zip(columns, keys(row), strict=True)
-                                           if many or column != "Environment"],
+                "id": f"{name}/{row.id}",
+                "verdict": getattr(row, name).verdict,
+                "environment": row.environment,
+                "kind": row.kind,
+                "keys": [
+                    float(f"{key:.6g}") if isinstance(key, float) else key
+                    for column, key in zip(columns, keys(row), strict=True)
+                    if many or column != "Environment"
+                ],
                 "text": " ".join((row.target, row.kind, row.workload, row.device, row.environment)).lower(),
             }
             if position < first:
@@ -198,8 +272,10 @@ def why(row: Comparison) -> str:
     """One line for the first screen: the strongest finding about what moved, else the verdict's own reason."""
     aspect = moved_aspect(row)
     found = [finding for finding in row.findings if finding.about == aspect]
-    strongest = sorted(found, key=lambda finding: ("shown", "suspected").index(finding.certainty)
-                       if finding.certainty != "undecided" else 2)
+    strongest = sorted(
+        found,
+        key=lambda finding: ("shown", "suspected").index(finding.certainty) if finding.certainty != "undecided" else 2,
+    )
     return strongest[0].statement if strongest else str(getattr(row, aspect).why)
 
 
@@ -239,7 +315,8 @@ def drift(report: Report) -> list[dict[str, Any]]:
         if row.kind == "reference" and not row.alone:
             pair = crossing(report.evidence, row, row.target)
             found.setdefault((row.environment, row.workload, row.device), {})[row.target] = {
-                "row": row, "max_abs": pair.max_abs if pair else None,
+                "row": row,
+                "max_abs": pair.max_abs if pair else None,
             }
     return [{"place": place, "cells": cells} for place, cells in found.items()]
 
@@ -250,14 +327,28 @@ def render_page(report: Report) -> str:
     content = tables(report)
     drifts = drift(report)
     groups = moved_groups(report)
-    return environment().get_template("index.html.j2").render(
-        report=report, run=report.evidence.run, tables=content,
-        payload=Markup(pack({name: table["index"] for name, table in content.items()})),
-        details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
-        style=Markup(style), script=Markup(script), style_hash=csp_hash(style), script_hash=csp_hash(script),
-        moved=groups[:MOVED_SHOWN], moved_left=groups[MOVED_SHOWN:],
-        never_right=never_right_groups(report), never_right_shown=NEVER_RIGHT_SHOWN,
-        drift=drifts, drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
-        method=method_items(report), environments=report.evidence.run.environments, verdicts=model.VERDICTS,
-        row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
+    return (
+        environment()
+        .get_template("index.html.j2")
+        .render(
+            report=report,
+            run=report.evidence.run,
+            tables=content,
+            payload=Markup(pack({name: table["index"] for name, table in content.items()})),
+            details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=csp_hash(style),
+            script_hash=csp_hash(script),
+            moved=groups[:MOVED_SHOWN],
+            moved_left=groups[MOVED_SHOWN:],
+            never_right=never_right_groups(report),
+            never_right_shown=NEVER_RIGHT_SHOWN,
+            drift=drifts,
+            drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
+            method=method_items(report),
+            environments=report.evidence.run.environments,
+            verdicts=model.VERDICTS,
+            row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
+        )
     )

@@ -128,9 +128,7 @@ def correctness_moved(row: Comparison) -> bool:
 def latency_moved(row: Comparison) -> bool:
     """What has no times here, and for its own failure had none in the baseline, did not move."""
     timed = row.latency
-    return timed.verdict in model.MOVED and not (
-        timed.verdict == model.BROKEN and timed.baseline.status in STOPPED
-    )
+    return timed.verdict in model.MOVED and not (timed.verdict == model.BROKEN and timed.baseline.status in STOPPED)
 
 
 def never_right(rows: list[Comparison]) -> list[Comparison]:
@@ -140,9 +138,13 @@ def never_right(rows: list[Comparison]) -> list[Comparison]:
         if row.kind == KERNEL and not row.alone and not row.control:
             found.setdefault((row.target, row.workload, row.device), []).append(row)
     return [
-        group[0] for group in found.values()
-        if all(row.correctness.verdict == model.FAILING or {row.correctness.baseline.status,
-               row.correctness.this.status} <= STOPPED for row in group)
+        group[0]
+        for group in found.values()
+        if all(
+            row.correctness.verdict == model.FAILING
+            or {row.correctness.baseline.status, row.correctness.this.status} <= STOPPED
+            for row in group
+        )
     ]
 
 
@@ -152,8 +154,10 @@ def has_moved(row: Comparison) -> bool:
         return row.correctness.verdict in (model.BROKEN, model.FAILING)
     if correctness_moved(row) or latency_moved(row):
         return True
-    return any(finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
-               for finding in row.findings)
+    return any(
+        finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
+        for finding in row.findings
+    )
 
 
 def significance(row: Comparison) -> tuple[float, ...]:
@@ -188,14 +192,23 @@ def _cells(evidence: Evidence, rows: Rows) -> list[CellState]:
     for cell in evidence.run.cells:
         outcome = _outcome(evidence, cell)
         times = [
-            row[4] for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
+            row[4]
+            for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
             if row[1] == "ok"
         ]
-        found.append(CellState(
-            id=cell.id, environment=cell.environment, kernel=cell.kernel, workload=cell.workload, device=cell.device,
-            status=outcome.status, message=outcome.message, launches=len(times),
-            median_us=median(times) if times else None,
-        ))
+        found.append(
+            CellState(
+                id=cell.id,
+                environment=cell.environment,
+                kernel=cell.kernel,
+                workload=cell.workload,
+                device=cell.device,
+                status=outcome.status,
+                message=outcome.message,
+                launches=len(times),
+                median_us=median(times) if times else None,
+            )
+        )
     return found
 
 
@@ -217,9 +230,16 @@ def failures(evidence: Evidence) -> list[Failure]:
         """One entry for all places, inputs and environments, where the same thing failed with the same message."""
         if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
             key = (what, outcome.status, outcome.message)
-            entry = found.setdefault(key, Failure(
-                where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt=outcome.log_excerpt
-            ))
+            entry = found.setdefault(
+                key,
+                Failure(
+                    where=what,
+                    places=[],
+                    status=outcome.status,
+                    message=outcome.message,
+                    log_excerpt=outcome.log_excerpt,
+                ),
+            )
             if place not in entry.places:
                 entry.places.append(place)
             if outcome.log_excerpt and not entry.log_excerpt:
@@ -242,8 +262,11 @@ def failures(evidence: Evidence) -> list[Failure]:
             add(f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch)
             for timing in launch.timings:
                 name = launch.kernel if timing.target == protocol.KERNEL else timing.target
-                add(f"{name} on {timing.workload} ({launch.device})",
-                    f"timing of {timing.target} on {timing.workload} in {where}", timing)
+                add(
+                    f"{name} on {timing.workload} ({launch.device})",
+                    f"timing of {timing.target} on {timing.workload} in {where}",
+                    timing,
+                )
     return list(found.values())
 
 
@@ -267,8 +290,10 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
     if base is None or not others:
         names = ", ".join(name_of(version) for version in versions)
         wrong = sum(row.correctness.verdict in (model.FAILING, model.BROKEN) for row in rows)
-        return f"{names} alone: {_number(len(rows), 'target')} measured, {wrong} of them wrong or broken, " \
-               "and nothing to compare with."
+        return (
+            f"{names} alone: {_number(len(rows), 'target')} measured, {wrong} of them wrong or broken, "
+            "and nothing to compare with."
+        )
     names = " and ".join(name_of(version).removeprefix("PyTorch ") for version in others)
     where = f"From {name_of(base)} to {names}: "
     dead = [version for version in versions if version.status == "broken"]
@@ -294,16 +319,22 @@ def headline(versions: list[Version], rows: list[Comparison]) -> str:
 
 # Short enough for one sentence; the badges below it use the words of the verdicts.
 PHRASES = {
-    model.BROKEN: "broken", model.REGRESSED: "newly wrong", model.NO_LONGER_SUPPORTED: "no longer supported",
-    "still_broken": "broken as before", model.FAILING: "wrong as before", model.FIXED: "fixed",
+    model.BROKEN: "broken",
+    model.REGRESSED: "newly wrong",
+    model.NO_LONGER_SUPPORTED: "no longer supported",
+    "still_broken": "broken as before",
+    model.FAILING: "wrong as before",
+    model.FIXED: "fixed",
     model.NEWLY_SUPPORTED: "newly supported",
 }
 
 
 def _part(rows: list[Comparison], noun: str) -> str:
     found = Counter(
-        "still_broken" if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
-        else row.correctness.verdict for row in rows
+        "still_broken"
+        if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
+        else row.correctness.verdict
+        for row in rows
     )
     said = [f"{found[word]} {phrase}" for word, phrase in PHRASES.items() if found[word]]
     for verdict, word in ((model.REGRESSED, "slower"), (model.IMPROVED, "faster")):
@@ -326,9 +357,7 @@ def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bo
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(_latency_gate(row) for row in rows):
         codes.append(errors.LATENCY_REGRESSED)
-    undecided = {
-        aspect for aspect in fail_on for row in report.rows if getattr(row, aspect).verdict == model.UNDECIDED
-    }
+    undecided = {aspect for aspect in fail_on for row in report.rows if getattr(row, aspect).verdict == model.UNDECIDED}
     if strict and undecided:
         codes.append(errors.UNDECIDED)
     return codes

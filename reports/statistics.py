@@ -113,9 +113,7 @@ def _p_values(this: Floats, base: Floats) -> list[float | None]:
     ]
 
 
-def compare_launches(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], confidence: float
-) -> list[Estimate]:
+def compare_launches(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], confidence: float) -> list[Estimate]:
     """Estimates for (baseline medians, this environment's medians), each of at least one positive time."""
     shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, (base, this) in enumerate(pairs):

@@ -29,9 +29,17 @@ def summary(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "verdict": report.headline,
         "run": {
-            "run_id": run.run_id, "created_utc": run.created_utc, "command": run.command, "mode": run.mode,
-            "quick": run.quick, "executor": run.executor, "launches": run.launches, "order_seed": run.order_seed,
-            "plan_digest": run.plan_digest, "thresholds": run.thresholds, "tolerances": run.tolerances,
+            "run_id": run.run_id,
+            "created_utc": run.created_utc,
+            "command": run.command,
+            "mode": run.mode,
+            "quick": run.quick,
+            "executor": run.executor,
+            "launches": run.launches,
+            "order_seed": run.order_seed,
+            "plan_digest": run.plan_digest,
+            "thresholds": run.thresholds,
+            "tolerances": run.tolerances,
         },
         "baseline": run.baseline,
         "environments": report.versions,
@@ -69,8 +77,11 @@ def render_markdown(report: Report) -> str:
     lines = [f"**{_cell(report.headline)}**", ""]
     for version in report.versions:
         role = "baseline" if version.baseline else "compared"
-        seen = f"PyTorch {version.torch}, CUDA build {version.cuda_build}, Python {version.python}" if version.torch \
+        seen = (
+            f"PyTorch {version.torch}, CUDA build {version.cuda_build}, Python {version.python}"
+            if version.torch
             else f"{version.asked}, not observed: {version.message}"
+        )
         lines.append(f"- {role} {_code(version.id)}: {_cell(seen)}")
     lines += [f"- confounder, {_code(item.subject)}: {_cell(item.statement)}" for item in report.confounders[:SHOWN]]
     for name, counts in (("correctness", report.correctness_counts), ("latency", report.latency_counts)):
@@ -92,9 +103,12 @@ def _markdown_row(row: Comparison) -> str:
     rates = f"{rate_text(judged.baseline.rate)} to {rate_text(judged.this.rate)}"
     effect = f" (can see {percent(timed.smallest_effect)})" if timed.smallest_effect is not None else ""
     cells = (
-        row.target + (" (reference)" if row.kind == "reference" else ""), f"{row.workload}, {row.device}",
+        row.target + (" (reference)" if row.kind == "reference" else ""),
+        f"{row.workload}, {row.device}",
         row.environment,
-        f"{words(judged.verdict)}, {rates}", f"{words(timed.verdict)}, {change_text(timed)}{effect}", why(row),
+        f"{words(judged.verdict)}, {rates}",
+        f"{words(timed.verdict)}, {change_text(timed)}{effect}",
+        why(row),
     )
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 
@@ -113,7 +127,9 @@ def render_junit(report: Report) -> str:
         for row in report.rows:
             judged = getattr(row, aspect)
             case = ElementTree.SubElement(
-                suite, "testcase", classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
+                suite,
+                "testcase",
+                classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
                 name=_xml(f"{row.workload} {aspect}"),
             )
             kind = _junit_kind(judged.verdict)

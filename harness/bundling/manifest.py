@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -17,7 +17,7 @@ from harness.errors import InfrastructureError, InputError
 from harness.inside import protocol
 from harness.records import Record
 
-BUNDLE_SCHEMA_VERSION = 1
+BUNDLE_SCHEMA_VERSION: Final = 1
 SHARED = "shared"  # the archive of all that the environments have in common
 MANIFEST, CONTENTS, COMPLETE = "manifest.json", "contents.txt", "complete.json"
 AGAIN = "unpack it again, into an empty folder: sh unpack.sh DIR"
@@ -115,6 +115,7 @@ class BundleManifest(Record):
     architecture: str = Field(pattern=r"^[1-9][0-9]+$", description="compute capability without its dot, such as 90")
     least_driver: str = Field(description="the oldest driver that runs these wheels' CUDA")
     removed: dict[str, int] = Field(description="what was left out of the shared root file system, to its bytes")
+    packages: dict[str, str] = Field(description="what the harness itself runs with: package to version")
     parts: list[Part]
     archives: dict[Name, Archive]
     environments: dict[Name, BundledEnvironment]

@@ -12,6 +12,7 @@ from . import protocol
 
 MODULES = {verb: verb for verb in protocol.VERBS}
 MODULES["time"] = "timing"
+MODULES["prove"] = "prove_bundle"
 
 
 def main(arguments):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 SCHEMA_VERSION = 1
 
-VERBS = ("observe", "build", "candidate", "judge", "time", "store")
+VERBS = ("observe", "build", "candidate", "judge", "time", "store", "prove")
 
 # Statuses of anything that was attempted; every failure is one of these, with a message.
 OK: Final = "ok"

@@ -14,18 +14,16 @@ MAX_DAMAGED = 20
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
 
-def distributions():
-    """(metadata, text of RECORD) of those in this environment's own folders.
-
-    What the base Python brings elsewhere on the path is not the environment's.
-    """
+def folders():
+    """This environment's own folders of packages: what the base Python brings elsewhere on the path is not its."""
     prefix = os.path.realpath(sys.prefix) + os.sep
-    seen = set()
-    for folder in sys.path:
-        real = os.path.realpath(folder)
-        if real in seen or not real.startswith(prefix) or not os.path.isdir(real):
-            continue
-        seen.add(real)
+    real = dict.fromkeys(os.path.realpath(folder) for folder in sys.path)
+    return [folder for folder in real if folder.startswith(prefix) and os.path.isdir(folder)]
+
+
+def distributions():
+    """(metadata, text of RECORD) of those in this environment's own folders."""
+    for real in folders():
         for name in sorted(os.listdir(real)):
             if name.endswith(".dist-info"):
                 path = pathlib.Path(real, name)
