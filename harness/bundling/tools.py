@@ -41,8 +41,8 @@ def pack_tools(target: Path) -> None:
     found: dict[str, Path] = {}
     for program in programs.values():
         found |= libraries(program)
-    contents: list[tuple[str, Path | bytes]] = [("loader", LOADER)]
-    contents += [(f"bin/{name}", path) for name, path in programs.items()]
-    contents += [(f"lib/{name}", path) for name, path in sorted(found.items())]
+    contents: list[tuple[str, Path | bytes]] = [("loader", LOADER.resolve())]
+    contents += [(f"bin/{name}", path.resolve()) for name, path in programs.items()]
+    contents += [(f"lib/{name}", path.resolve()) for name, path in sorted(found.items())]
     with target.open("wb") as file:
         pack(file, contents, executable=[name for name, _ in contents])
