@@ -85,6 +85,10 @@ class Proof(Record):
                 )
             if seen["digests"][name] != digest:
                 return f"{name}: not the bits of before packing"
+        for name in self.libraries:
+            if name not in seen["libraries"]:
+                why = seen.get("unloadable", {}).get(name, "it is not there")
+                return f"{name}: loaded before packing, and not here: {why}"
         return ""
 
     def comparable(self, name: str, here: Machine) -> bool:

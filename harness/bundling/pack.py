@@ -138,7 +138,7 @@ class Packer:
         self._write(manifest)
         for id in environments:
             self._prove_bundle(id)
-        shutil.rmtree(self.work)
+        shutil.rmtree(self.work, ignore_errors=True)
         total = sum(archive.packed_bytes for archive in self.archives.values())
         self._say(f"{self.options.out}: {len(self.parts)} parts, {total / 1e9:.2f} GB; then there: sh unpack.sh DIR")
 
