@@ -21,7 +21,10 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("zstd") is None, reason="no zstd here: apt-get install zstd"),
 ]
 FIRST, SECOND = ENVIRONMENTS
-SHELLS = [shell for shell in ("dash", "bash --posix", "busybox sh") if shutil.which(shell.split()[0])]
+SHELLS = [
+    pytest.param(shell, marks=pytest.mark.skipif(shutil.which(shell.split()[0]) is None, reason=f"no {shell} here"))
+    for shell in ("sh", "dash", "bash --posix", "busybox sh")
+]
 
 
 @pytest.fixture(scope="module")
