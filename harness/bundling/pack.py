@@ -190,7 +190,8 @@ class Packer:
         """An image's root file system, without device files, for as long as the context lasts."""
         root = self.work / "root"
         root.mkdir(parents=True)
-        command = ["tar", "-x", "-C", str(root), "--no-same-owner", "--delay-directory-restore", "--exclude=dev/*"]
+        command = ["tar", "-x", "-C", str(root), "--no-same-owner", "--delay-directory-restore", "--anchored"]
+        command.append("--exclude=dev/*")  # device files, which only root could make
         try:
             with self.engine.exported(image, owner()) as pieces:
                 with subprocess.Popen(command, stdin=subprocess.PIPE) as tar:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,8 @@ from harness.bundling import pack
 from harness.bundling.pack import Options, least_driver, run_bundle
 from harness.errors import InfrastructureError, InputError
 from tests.unit.test_images import FakeEngine
+
+REAL = pack.Packer
 
 
 def options(out: Path, **changes: object) -> Options:
@@ -111,3 +117,48 @@ def test_options_reach_the_packer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     [given] = asked
     assert given.out == tmp_path / "bundle-80" and given.part_mb == 55 and given.torch == ("2.1.0", "2.5.0")
     assert (given.architecture, given.base_image, given.strict, given.level) == ("80", "b:1", True, 15)
+
+
+class Exporting:
+    """An engine whose image is a tar made here."""
+
+    def __init__(self, *names: str, cut: int | None = None) -> None:
+        written = io.BytesIO()
+        with tarfile.open(fileobj=written, mode="w") as tar:
+            for name in names:
+                information = tarfile.TarInfo(name)
+                information.type = tarfile.CHRTYPE if name.endswith("null") else tarfile.REGTYPE
+                information.mode = 0o444
+                information.size = 0 if information.ischr() else 10_000
+                tar.addfile(information, io.BytesIO(bytes(10_000)))
+        self.data = written.getvalue()[:cut]
+
+    @contextlib.contextmanager
+    def exported(self, image: str, owner: str) -> Iterator[Iterator[bytes]]:
+        yield iter([self.data[:100], self.data[100:]])
+
+
+def exporting(work: Path, engine: Exporting) -> pack.Packer:
+    packing = REAL.__new__(REAL)
+    packing.work, packing.engine = work, engine  # type: ignore[assignment]
+    return packing
+
+
+@pytest.mark.process
+def test_an_image_s_files_are_taken_without_its_devices(tmp_path: Path) -> None:
+    engine = Exporting("dev/null", "usr/include/dev/kept.h", "etc/passwd")
+    with exporting(tmp_path / "work", engine)._exported("image") as root:
+        there = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        assert there == {"usr/include/dev/kept.h", "etc/passwd"} and not (root / "dev" / "null").exists()
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.process
+def test_an_image_that_does_not_come_whole_is_said(tmp_path: Path) -> None:
+    engine = Exporting("etc/passwd", "etc/group", cut=15_000)
+    with (
+        pytest.raises(InfrastructureError, match="cannot be unpacked"),
+        exporting(tmp_path / "work", engine)._exported("image"),
+    ):
+        pass
+    assert not (tmp_path / "work").exists()
