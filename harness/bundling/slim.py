@@ -36,7 +36,18 @@ SHARED = {
 }
 KEPT = ("*/libcudart_static.a",)  # nvcc links programs with it
 # Loaded with PyTorch, and never called by a matrix product, a softmax or attention: all of their GPU code goes.
-UNUSED = ("libcufft", "libcurand", "libnccl", "libcusparseLt", "libcusolver", "libtorch_cuda_linalg")
+UNUSED = (
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",  # libcusparseLt too
+    "libnccl",
+    "libtorch_cuda_linalg",
+    # cuDNN 8: the PyTorch that it came with has no cuDNN attention. cuDNN 9 has other names, and is needed.
+    "libcudnn_adv_infer",
+    "libcudnn_cnn_infer",
+    "libcudnn_ops_infer",
+)
 
 
 def leave_out(tree: Path, patterns: Mapping[str, str]) -> dict[str, int]:
