@@ -42,7 +42,7 @@ def _parser() -> Parser:
     bundle.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
     bundle.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
     bundle.add_argument("--torch", action="append", default=[], metavar="V", help="that version; may be repeated")
-    bundle.add_argument("--level", type=int, choices=range(1, 20), default=15, metavar="N", help="zstd's, default 15")
+    bundle.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="zstd's, default 12")
     bundle.add_argument("--strict", action="store_true", help="refuse every fallback")
     schema = verbs.add_parser("schema", help="the JSON Schema of matrix.yaml")
     schema.add_argument("--write", type=Path, metavar="FILE")

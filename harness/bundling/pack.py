@@ -43,7 +43,7 @@ from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, gpus, physical_cores
 
-LEVEL = 15
+LEVEL = 12
 PROVE_TIMEOUT_S = 900
 UNPACK = Path(__file__).parent / "unpack.sh"
 # NVIDIA, CUDA compatibility: the oldest driver for any minor version of a CUDA major version.

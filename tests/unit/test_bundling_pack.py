@@ -116,7 +116,7 @@ def test_options_reach_the_packer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert command.main(["bundle", *words]) == 0
     [given] = asked
     assert given.out == tmp_path / "bundle-80" and given.part_mb == 55 and given.torch == ("2.1.0", "2.5.0")
-    assert (given.architecture, given.base_image, given.strict, given.level) == ("80", "b:1", True, 15)
+    assert (given.architecture, given.base_image, given.strict, given.level) == ("80", "b:1", True, 12)
 
 
 class Exporting:
