@@ -98,6 +98,13 @@ def images(session: nox.Session) -> None:
 
 
 @nox.session
+def bundle(session: nox.Session) -> None:
+    """The images for a host without engine or registry: `nox -s bundle -- --arch 90`."""
+    install(session)
+    session.run("python", "-m", "harness", "bundle", *session.posargs)
+
+
+@nox.session
 def doctor(session: nox.Session) -> None:
     """What this machine has and lacks, and what to do about it."""
     install(session)

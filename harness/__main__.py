@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import INFRASTRUCTURE, DiskFull, HarnessError, InfrastructureError, InputError, exit_code
-from harness.options import Parser, run_options
+from harness.options import Parser, positive, run_options
 from harness.plan import Plan, Selection
 
 
@@ -34,6 +34,16 @@ def _parser() -> Parser:
     images.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
     images.add_argument("--all", action="store_true", help="remove: also those that this matrix uses, and bases")
     images.add_argument("--strict", action="store_true", help="refuse every fallback")
+    bundle = verbs.add_parser("bundle", parents=[shared], help="the images, for a host without engine or registry")
+    bundle.add_argument(
+        "--arch", type=_architecture, required=True, help="the GPUs' compute capability without its dot, such as 90"
+    )
+    bundle.add_argument("--part-mb", type=positive, default=60, metavar="N", help="most megabytes a part, default 60")
+    bundle.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
+    bundle.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
+    bundle.add_argument("--torch", action="append", default=[], metavar="V", help="that version; may be repeated")
+    bundle.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="zstd's, default 12")
+    bundle.add_argument("--strict", action="store_true", help="refuse every fallback")
     schema = verbs.add_parser("schema", help="the JSON Schema of matrix.yaml")
     schema.add_argument("--write", type=Path, metavar="FILE")
     return parser
@@ -144,6 +154,29 @@ def _images(arguments: argparse.Namespace) -> int:
     )
 
 
+def _architecture(text: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no compute capability without its dot, such as 80 or 90")
+    return text
+
+
+def _bundle(arguments: argparse.Namespace) -> int:
+    from harness.bundling.pack import Options, run_bundle
+
+    return run_bundle(
+        Options(
+            matrix_path=arguments.matrix,
+            architecture=arguments.arch,
+            out=(arguments.out or Path(f"bundle-{arguments.arch}")).absolute(),
+            part_mb=arguments.part_mb,
+            level=arguments.level,
+            base_image=arguments.base_image,
+            torch=tuple(arguments.torch),
+            strict=arguments.strict,
+        )
+    )
+
+
 def _schema(arguments: argparse.Namespace) -> int:
     from harness.inside import protocol
     from harness.matrix import json_schema
@@ -158,7 +191,15 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str]) -> int:
     """Exit code: 0 done, 64 bad input, 30 infrastructure, 20 a build failed."""
-    verbs = {"matrix": _run, "eval": _run, "pins": _pins, "doctor": _doctor, "images": _images, "schema": _schema}
+    verbs = {
+        "matrix": _run,
+        "eval": _run,
+        "pins": _pins,
+        "doctor": _doctor,
+        "images": _images,
+        "bundle": _bundle,
+        "schema": _schema,
+    }
     arguments = argparse.Namespace()
     try:
         arguments = _parser().parse_args(argv)

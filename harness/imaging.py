@@ -41,7 +41,7 @@ def run_images(action: str, matrix_path: Path, *, base_image: str | None, every:
         name = image.tags[0]
         print(f"{name}: {_size(image)}; use it with --base-image {name}, or as base_image in matrix.yaml")
         return 0
-    wanted = _wanted(engine, matrix, root, strict=strict)
+    wanted = wanted_images(engine, matrix, root, strict=strict)
     if action == "list":
         _list(engine, wanted)
     elif action == "remove":
@@ -51,7 +51,7 @@ def run_images(action: str, matrix_path: Path, *, base_image: str | None, every:
     return 0
 
 
-def _wanted(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -> list[Wanted]:
+def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -> list[Wanted]:
     indexes, _ = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=strict)
     found = []
     for spec in matrix.pinned_environments:

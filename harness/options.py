@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message, f"see: {self.prog} --help")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
@@ -62,8 +62,8 @@ def run_options() -> Parser:
     options.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
     options.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
     options.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")
-    options.add_argument("--launches", type=_positive, metavar="N")
-    options.add_argument("--trials", type=_positive, metavar="N")
+    options.add_argument("--launches", type=positive, metavar="N")
+    options.add_argument("--trials", type=positive, metavar="N")
     options.add_argument("--quick", action="store_true", help="few trials and launches: under two minutes")
     options.add_argument("--strict", action="store_true", help="refuse every fallback")
     options.add_argument("--fresh", action="store_true", help="measure again what is already recorded")

@@ -85,6 +85,10 @@ class Proof(Record):
                 )
             if seen["digests"][name] != digest:
                 return f"{name}: not the bits of before packing"
+        for name in self.libraries:
+            if name not in seen["libraries"]:
+                why = seen.get("unloadable", {}).get(name, "it is not there")
+                return f"{name}: loaded before packing, and not here: {why}"
         return ""
 
     def comparable(self, name: str, here: Machine) -> bool:
@@ -115,7 +119,7 @@ class BundleManifest(Record):
     architecture: str = Field(pattern=r"^[1-9][0-9]+$", description="compute capability without its dot, such as 90")
     least_driver: str = Field(description="the oldest driver that runs these wheels' CUDA")
     removed: dict[str, int] = Field(description="what was left out of the shared root file system, to its bytes")
-    packages: dict[str, str] = Field(description="what the harness itself runs with: package to version")
+    packages: dict[str, str] = Field(default={}, description="what the harness itself runs with: package to version")
     parts: list[Part]
     archives: dict[Name, Archive]
     environments: dict[Name, BundledEnvironment]

@@ -241,7 +241,7 @@ class DockerExecutor:
                     code, timed_out = cell.run(
                         [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"],
                         user=VERB,
-                        environment={**cell_variables("/in/inside", self.threads), **(handed_on() if self.gpus else {})},
+                        environment=cell_variables("/in/inside", self.threads) | (handed_on() if self.gpus else {}),
                         timeout_s=task.timeout_s,
                         output=log.write,
                     )

@@ -36,6 +36,10 @@ def prove_bundle(request):
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         compute(device, result)
     result["libraries"], result["unloadable"] = load_libraries()
+    from . import tensors
+
+    if tensors.lost("cuda"):  # a library may ask something of the GPU when it is loaded
+        result["failures"]["cuda"] = "lost after loading all libraries: " + tensors.lost("cuda")
     found = observe.gpus(torch)[:1]
     model, flags = observe.processor()
     result["machine"] = {
@@ -75,6 +79,9 @@ def compute(device, result):
         except references.Unsupported as error:
             kind = "failures" if device == "cuda" and must_run(target) else "unsupported"
             result[kind][name] = str(error)
+            continue
+        except RuntimeError as error:
+            result["failures"][name] = str(error).strip().partition("\n")[0]
             continue
         values = tensors.to_array(got)
         error = float(np.abs(values.astype(np.float64) - exact).max() / np.abs(exact).max())

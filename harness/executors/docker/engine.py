@@ -13,7 +13,7 @@ from typing import IO, Any
 import docker.errors
 
 from harness.errors import InfrastructureError
-from harness.executors.docker.connection import Connection, answering, said
+from harness.executors.docker.connection import GONE, Connection, answering, said
 
 LABEL = "org.kernel-matrix"
 OWNER = f"{LABEL}.owner"
@@ -163,6 +163,17 @@ class Engine(Connection):
             answer = client.api.import_image_from_file(tar, repository=repository, tag=name, changes=list(changes))
             if '"error"' in answer:
                 raise InfrastructureError(f"{tag}: the engine refused it: {answer[-300:]}", "docker system df")
+
+    @contextlib.contextmanager
+    def exported(self, image: str, owner: str) -> Iterator[Iterator[bytes]]:
+        """The root file system of an image, as the pieces of a tar. `owner`: as of a cell, should this process die."""
+        with answering(), self.client(timeout_s=600) as client:
+            container = client.api.create_container(image, command=["true"], labels={OWNER: owner})["Id"]
+            try:
+                yield client.api.export(container, chunk_size=1 << 20)
+            finally:
+                with contextlib.suppress(docker.errors.APIError, *GONE):
+                    client.api.remove_container(container, force=True, v=True)
 
     def leftovers(self) -> Iterator[tuple[str, str]]:
         """(container, owner) of every cell, whoever started it."""

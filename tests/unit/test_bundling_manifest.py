@@ -1,0 +1,156 @@
+"""The manifest: what is no bundle, and when two proofs agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.bundling.manifest import BundleManifest, Proof, load_bundle, parse_manifest, render_contents
+from harness.errors import InfrastructureError, InputError
+from harness.inside import protocol
+from tests.unit.bundles import ENVIRONMENTS, PROOF, manifest
+
+FIRST = ENVIRONMENTS[0]
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    """What unpack.sh leaves, without the files."""
+    for name in ("root", *(f"environments/{id}" for id in ENVIRONMENTS)):
+        (tmp_path / name).mkdir(parents=True)
+    save(tmp_path, manifest())
+    return tmp_path
+
+
+def save(folder: Path, value: dict[str, Any]) -> None:
+    protocol.write_json(str(folder / "manifest.json"), value)
+    complete = {
+        "manifest_sha256": protocol.sha256_file(str(folder / "manifest.json")),
+        "environments": list(ENVIRONMENTS),
+    }
+    protocol.write_json(str(folder / "complete.json"), complete)
+
+
+def problem(folder: Path, kind: type[Exception] = InputError) -> str:
+    with pytest.raises(kind) as caught:
+        load_bundle(folder)
+    assert getattr(caught.value, "remedy", "")
+    return str(caught.value)
+
+
+def test_an_unpacked_bundle_is_read(unpacked: Path) -> None:
+    bundle = load_bundle(unpacked)
+    assert bundle.environments == ENVIRONMENTS and bundle.manifest.architecture == "90"
+    assert bundle.environment(FIRST) == unpacked.resolve() / "environments" / FIRST
+    assert bundle.entry(FIRST).image.startswith("sha256:")
+    with pytest.raises(InputError, match=r"the bundle has no torch9; it has torch2\.1\.0"):
+        bundle.entry("torch9")
+
+
+def test_what_is_no_bundle_is_said(tmp_path: Path) -> None:
+    assert "not an unpacked bundle" in problem(tmp_path)
+    assert "not an unpacked bundle" in problem(tmp_path / "nowhere")
+
+
+def test_what_is_not_complete_is_said(unpacked: Path) -> None:
+    (unpacked / "complete.json").unlink()
+    assert "not unpacked to the end" in problem(unpacked, InfrastructureError)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"manifest_sha256": "x"}', '{"manifest_sha256": 1, "environments": 2}']
+)
+def test_a_damaged_mark_is_said(unpacked: Path, text: str) -> None:
+    (unpacked / "complete.json").write_text(text)
+    assert "damaged" in problem(unpacked)
+
+
+def test_a_changed_manifest_is_said(unpacked: Path) -> None:
+    (unpacked / "manifest.json").write_text(json.dumps(manifest(architecture="80")))
+    assert "not the manifest that was unpacked" in problem(unpacked)
+
+
+def test_another_schema_version_is_said_before_anything_else(unpacked: Path) -> None:
+    save(unpacked, {"schema_version": 2, "unheard": "of"})
+    assert "schema version 2; this harness reads 1" in problem(unpacked)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"architecture": "9.0"}, "architecture"),
+        ({"machine": "aarch64"}, "machine"),
+        ({"unheard": "of"}, "unheard"),
+        ({"parts": [{"name": "../../x", "sha256": "0" * 64, "bytes": 1, "archive": "shared"}]}, "parts.0.name"),
+        ({"environments": {"../x": {}}}, "environments"),
+        ({"schema_version": None}, "schema_version"),
+    ],
+)
+def test_a_wrong_manifest_is_named_by_place(unpacked: Path, change: dict[str, Any], place: str) -> None:
+    save(unpacked, manifest(**change))
+    said = problem(unpacked)
+    assert "the manifest is damaged" in said and place in said
+
+
+def test_a_manifest_that_is_no_json_is_said() -> None:
+    with pytest.raises(InputError, match="no JSON"):
+        parse_manifest(b"\xff{", "manifest.json")
+
+
+def test_a_folder_that_is_gone_is_said(unpacked: Path) -> None:
+    (unpacked / "environments" / FIRST).rmdir()
+    assert f"environments/{FIRST}: missing" in problem(unpacked)
+
+
+def test_the_contents_for_the_shell_say_what_the_manifest_says() -> None:
+    archive = {"packed_bytes": 2, "unpacked_bytes": 9, "files": 3, "tree_sha256": "5" * 64}
+    part = {"name": "shared.tar.zst.000", "sha256": "4" * 64, "bytes": 2, "archive": "shared"}
+    model = BundleManifest.model_validate(manifest(archives={"shared": archive}, parts=[part]))
+    assert render_contents(model, "6" * 64).splitlines() == [
+        "format 1",
+        "manifest " + "6" * 64,
+        "machine x86_64",
+        "architecture 90",
+        "driver 525.60.13",
+        "archive shared 9 3",
+        "part shared shared.tar.zst.000 2 " + "4" * 64,
+        "end 7",
+    ]
+
+
+def seen(**changes: Any) -> dict[str, Any]:
+    return {**PROOF, "failures": {}, **changes}
+
+
+def on(**changes: Any) -> dict[str, Any]:
+    return {**PROOF["machine"], **changes}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (seen(), ""),
+        (seen(digests={"cpu/matmul/fp32": "c" * 64}), "cpu/matmul/fp32: not the bits of before packing"),
+        (seen(digests={}), "computed before packing, and not here"),
+        (seen(digests={"cpu/matmul/fp32": "c" * 64}, machine=on(fma=False)), ""),
+        (seen(digests={"cpu/matmul/fp32": "a" * 64, "cuda/matmul/fp16": "d" * 64}, machine=on(gpu="H200")), ""),
+        (seen(libraries=[]), "torch/lib/libtorch.so: loaded before packing, and not here: it is not there"),
+        (seen(libraries=[], unloadable={"torch/lib/libtorch.so": "bad"}), "and not here: bad"),
+        (seen(failures={"cuda/flash/fp16": "no kernel image", "x": "y"}), "cuda/flash/fp16: no kernel image (2 such)"),
+    ],
+)
+def test_when_two_proofs_agree(result: dict[str, Any], said: str) -> None:
+    found = Proof.model_validate(PROOF).problem_with(result)
+    assert (said in found) if said else found == ""
+
+
+def test_results_of_a_gpu_are_compared_between_equal_gpus_with_equal_drivers() -> None:
+    machine = on(gpu="H200", driver="550.1")
+    proof = Proof.model_validate({**PROOF, "machine": machine})
+    digests = {"cpu/matmul/fp32": "a" * 64, "cuda/matmul/fp16": "d" * 64}
+    assert "cuda/matmul/fp16" in proof.problem_with(seen(digests=digests, machine=machine))
+    assert proof.problem_with(seen(digests=digests, machine=on(gpu="H200", driver="570.1"))) == ""
+    assert proof.problem_with(seen(digests={"cpu/matmul/fp32": "a" * 64})) == "", "and not where there is none"

@@ -1,0 +1,217 @@
+"""What is left out, what a tree's digest sees, and the programs that an unpacked bundle starts by."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from harness.bundling import archive as archiving
+from harness.bundling.archive import pack_archive
+from harness.bundling.launchers import RUN, render_python
+from harness.bundling.slim import ENVIRONMENT, SHARED, leave_out
+from harness.bundling.tools import find_program, libraries, pack_tools
+from harness.bundling.tree import entries, measure, resolve
+from harness.errors import InfrastructureError
+from tests.unit.bundles import tree
+
+SITE = "lib/python3.11/site-packages"
+
+
+def fill(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * 10)
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+
+
+def test_an_environment_keeps_what_building_and_attention_need(tmp_path: Path) -> None:
+    kept = {
+        "bin/python",
+        "bin/ninja",
+        f"{SITE}/triton-3.1.0.dist-info/METADATA",
+        f"{SITE}/torch/bin/torch_shm_manager",
+        f"{SITE}/torch/include/ATen/ATen.h",
+        f"{SITE}/torch/testing/__init__.py",
+        f"{SITE}/torch/lib/libtorch_cuda.so",
+        f"{SITE}/torchgen/api/cpp.py",
+        f"{SITE}/sympy/core/core.py",
+        f"{SITE}/networkx/classes/graph.py",
+        f"{SITE}/mpmath/__init__.py",
+        f"{SITE}/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+        f"{SITE}/nvidia/cudnn/lib/libcudnn_ops_infer.so.8",
+        f"{SITE}/nvidia/cusolver/lib/libcusolver.so.11",
+        f"{SITE}/nvidia/cuda_cupti/lib/libcupti.so.12",
+    }
+    dropped = {
+        f"{SITE}/triton/_C/libtriton.so",
+        f"{SITE}/triton/language/core.py",
+        f"{SITE}/numpy/core/lib/libnpymath.a",
+        f"{SITE}/sympy/core/tests/test_core.py",
+        f"{SITE}/nvidia/cudnn/lib/libcudnn_ops_train.so.8",
+        f"{SITE}/nvidia/cusolver/lib/libcusolverMg.so.11",
+    }
+    fill(tmp_path, *kept, *dropped)
+    removed = leave_out(tmp_path, ENVIRONMENT)
+    assert files(tmp_path) == kept
+    assert sum(removed.values()) == 10 * len(dropped) and set(removed) <= set(ENVIRONMENT)
+    assert not (tmp_path / SITE / "triton").exists(), "no empty folder that could be imported"
+
+
+def test_the_root_keeps_what_compilers_need(tmp_path: Path) -> None:
+    kept = {
+        "usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
+        "usr/lib/x86_64-linux-gnu/libc_nonshared.a",
+        "usr/local/cuda/targets/x86_64-linux/lib/libcudart_static.a",
+        "usr/local/cuda/bin/nvcc",
+    }
+    dropped = {
+        "usr/share/doc/g++/copyright",
+        "usr/local/cuda-12.1/targets/x86_64-linux/lib/libcublas_static.a",
+        "var/cache/apt/pkgcache.bin",
+        "opt/installer/uv",
+    }
+    fill(tmp_path, *kept, *dropped)
+    leave_out(tmp_path, SHARED)
+    assert files(tmp_path) == kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "noise").write_bytes(b"other"),
+        lambda root: (root / "bin" / "program").chmod(0o644),
+        lambda root: (root / "noise").rename(root / "noisy"),
+        lambda root: (root / "empty").rmdir(),
+        lambda root: ((root / "bin" / "python").unlink(), (root / "bin" / "python").symlink_to("elsewhere")),
+        lambda root: ((root / "bin" / "python").unlink(), (root / "bin" / "python").write_text("/usr/bin/python3.11")),
+    ],
+)
+def test_a_tree_s_digest_sees_every_change(tmp_path: Path, change) -> None:  # type: ignore[no-untyped-def]
+    root = tree(tmp_path / "tree", "x")
+    before = measure({"": root})
+    os.utime(root / "noise", (1, 1))
+    (root / "noise").chmod(0o600)
+    assert measure({"": root}).sha256 == before.sha256, "neither times nor who may read"
+    change(root)
+    assert measure({"": root}).sha256 != before.sha256
+
+
+def test_what_is_no_file_folder_or_link_is_not_packed(tmp_path: Path) -> None:
+    fill(tmp_path, "a/file")
+    os.mkfifo(tmp_path / "a" / "pipe")
+    assert [entry.name for entry in entries(tmp_path)] == ["", "a", "a/file"]
+
+
+def test_links_are_followed_inside_a_root(tmp_path: Path) -> None:
+    fill(tmp_path, "usr/lib/ld.so")
+    (tmp_path / "lib").symlink_to("usr/lib")
+    (tmp_path / "lib64").symlink_to("/lib/../lib")
+    (tmp_path / "up").symlink_to("../../../..")
+    (tmp_path / "round").symlink_to("round")
+    assert resolve(tmp_path, "/lib64/ld.so") == tmp_path / "usr" / "lib" / "ld.so"
+    assert resolve(tmp_path, "/up/lib") == tmp_path / "usr" / "lib"
+    with pytest.raises(OSError, match="links without end"):
+        resolve(tmp_path, "/round")
+
+
+def test_python_is_started_by_the_root_s_own_loader(tmp_path: Path) -> None:
+    fill(tmp_path, "usr/lib/x86_64-linux-gnu/ld-2.36.so", "usr/bin/python3.11")
+    (tmp_path / "usr" / "lib64").mkdir()
+    (tmp_path / "usr" / "lib64" / "ld-linux-x86-64.so.2").symlink_to("/usr/lib/x86_64-linux-gnu/ld-2.36.so")
+    (tmp_path / "lib64").symlink_to("usr/lib64")
+    (tmp_path / "usr" / "bin" / "python3").symlink_to("python3.11")
+    text = render_python(tmp_path, "/usr/bin/python3")
+    assert '"$here/root/usr/lib/x86_64-linux-gnu/ld-2.36.so" --library-path' in text
+    assert '"$here/root/usr/bin/python3.11" "$@"' in text and 'PYTHONHOME="$here/root/usr"' in text
+    with pytest.raises(InfrastructureError, match=r"the image has no /opt/python/bin/python3\.12"):
+        render_python(tmp_path, "/opt/python/bin/python3.12")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("given", "started"),
+    [
+        (["matrix", "--quick"], ["-m", "harness", "matrix", "--quick", "--executor", "bundle", "--bundle", "HERE"]),
+        (["matrix", "--executor=venv"], ["-m", "harness", "matrix", "--executor=venv"]),
+        (["matrix", "--executor", "venv"], ["-m", "harness", "matrix", "--executor", "venv"]),
+        (["reports", "a b"], ["-m", "reports", "a b"]),
+        (["doctor"], ["-m", "harness", "doctor"]),
+    ],
+)
+def test_run_names_the_bundle(tmp_path: Path, given: list[str], started: list[str]) -> None:
+    folder, checkout = tmp_path / "a bundle", tmp_path / "checkout"
+    folder.mkdir()
+    fill(checkout, "harness/__main__.py")
+    (folder / "run").write_text(RUN)
+    (folder / "python").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+    (folder / "python").chmod(0o755)
+    done = subprocess.run(["sh", folder / "run", *given], cwd=checkout, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [str(folder) if word == "HERE" else word for word in started]
+    outside = subprocess.run(["sh", folder / "run", *given], cwd=tmp_path, capture_output=True, text=True)
+    assert outside.returncode == 64 and "no checkout of the project" in outside.stderr
+
+
+@pytest.mark.process
+def test_tools_start_with_what_they_bring(tmp_path: Path) -> None:
+    if shutil.which("zstd") is None:
+        pytest.skip("no zstd here: apt-get install zstd")
+    pack_tools(tmp_path / "tools.tar")
+    with tarfile.open(tmp_path / "tools.tar") as tar:
+        tar.extractall(tmp_path / "there", filter="data")
+    there = tmp_path / "there"
+    assert {name for name in libraries(there / "bin" / "zstd")} <= {path.name for path in (there / "lib").iterdir()}
+    command = [there / "loader", "--library-path", there / "lib", there / "bin" / "sha256sum"]
+    done = subprocess.run(command, input=b"", capture_output=True, env={})
+    assert done.stdout.startswith(b"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+
+
+@pytest.mark.process
+def test_what_the_packing_machine_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "script").write_text("no program")
+    with pytest.raises(InfrastructureError, match="its libraries cannot be listed"):
+        libraries(tmp_path / "script")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InfrastructureError, match="zstd is not on this machine") as caught:
+        find_program("zstd")
+    assert caught.value.remedy == "apt-get install zstd"
+
+
+@pytest.mark.process
+def test_parts_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    root = tree(tmp_path / "tree", "x")
+    archive, parts = pack_archive("a", {"": root}, tmp_path / "out", part_bytes=100_000, level=1)
+    assert [part.bytes for part in parts[:-1]] == [100_000] * (len(parts) - 1) and 0 < parts[-1].bytes <= 100_000
+    assert archive.packed_bytes == sum((tmp_path / "out" / part.name).stat().st_size for part in parts)
+    again = tmp_path / "again"
+    again.mkdir()
+    assert pack_archive("a", {"": root}, again, part_bytes=100_000, level=1) == (archive, parts), "the same bytes"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("program", ["exec false", "head -c 1000 >/dev/null; kill -9 $$"])
+def test_a_compressor_that_dies_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    (tmp_path / "zstd").write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "zstd").chmod(0o755)
+    monkeypatch.setattr(archiving, "find_program", lambda name: tmp_path / name)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InfrastructureError, match="zstd exited with"):
+        pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", part_bytes=100, level=1)
+
+
+@pytest.mark.process
+def test_a_full_disk_ends_packing(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.tar.zst.000").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", part_bytes=10**9, level=1)

@@ -1,0 +1,287 @@
+"""Packing and unpacking by the real programs: a round trip, and every way in which it must not go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.bundling.manifest import SHARED, load_bundle
+from harness.bundling.tree import measure
+from harness.errors import InfrastructureError, InputError
+from tests.unit.bundles import ENVIRONMENTS, make_bundle, unpack
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(shutil.which("zstd") is None, reason="no zstd here: apt-get install zstd"),
+]
+FIRST, SECOND = ENVIRONMENTS
+SHELLS = [
+    pytest.param(shell, marks=pytest.mark.skipif(shutil.which(shell.split()[0]) is None, reason=f"no {shell} here"))
+    for shell in ("sh", "dash", "bash --posix", "busybox sh")
+]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    make_bundle(folder / "out", folder / "work")
+    return folder
+
+
+@pytest.fixture
+def out(packed: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(packed / "out", tmp_path / "carried over"))
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Programs of the machine that a test replaces."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    return folder
+
+
+def replace(programs: Path, name: str, script: str) -> None:
+    (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+    (programs / name).chmod(0o755)
+
+
+def refused(out: Path, target: Path, *arguments: str, programs: Path | None = None, code: int = 30) -> str:
+    """What unpack.sh said when it did not go on: with a remedy, and before it unpacked anything."""
+    done = unpack(out, *arguments, target, programs=programs)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "remedy: " in done.stderr
+    assert not (target / "root").exists() and not (target / "complete.json").exists()
+    return done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_was_packed_is_unpacked(packed: Path, out: Path, tmp_path: Path, shell: str) -> None:
+    target = tmp_path / "a target"
+    done = unpack(out, target, shell=shell)
+    assert done.returncode == 0, done.stderr
+    bundle = load_bundle(target)
+    assert bundle.environments == ENVIRONMENTS
+    assert len([part for part in bundle.manifest.parts if part.archive == FIRST]) > 1
+    for id in ENVIRONMENTS:
+        tally = measure({"": bundle.environment(id)})
+        archive = bundle.manifest.archives[id]
+        assert (tally.sha256, tally.bytes, tally.files) == (archive.tree_sha256, archive.unpacked_bytes, archive.files)
+        assert tally.sha256 == measure({"": packed / "work" / id}).sha256
+        program = bundle.environment(id) / "bin" / "program"
+        assert subprocess.run([program], capture_output=True, text=True).stdout.strip() == id
+        source = packed / "work" / id / "bin" / "program"
+        assert int(program.stat().st_mtime) == int(source.stat().st_mtime), "Python trusts bytecode by it"
+    shared = measure({name: target / name for name in ("root", "packages", "python", "run")})
+    assert shared.sha256 == bundle.manifest.archives[SHARED].tree_sha256
+    assert {path.name for path in target.iterdir()} == {
+        "complete.json", "environments", "manifest.json", "packages", "python", "root", "run"
+    }  # fmt: skip
+
+
+def test_a_second_call_finds_it_there(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert unpack(out, target).returncode == 0
+    before = (target / "complete.json").stat().st_mtime_ns
+    again = unpack(out, target)
+    assert again.returncode == 0 and "already there" in again.stdout
+    assert (target / "complete.json").stat().st_mtime_ns == before
+
+
+def test_environments_can_be_left_out_and_added(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    for part in out.glob(f"{SECOND}*"):
+        part.rename(out.parent / part.name)  # what is not wanted need not be carried
+    assert unpack(out, "--only", FIRST, target).returncode == 0
+    bundle = load_bundle(target)
+    assert bundle.environments == (FIRST,) and bundle.entry(FIRST).cuda == "12.4"
+    with pytest.raises(InputError, match="was not unpacked") as caught:
+        bundle.entry(SECOND)
+    assert f"--only {SECOND}" in caught.value.remedy
+    kept = (target / "root").stat().st_ino
+    for part in out.parent.glob(f"{SECOND}.*"):
+        part.rename(out / part.name)
+    assert unpack(out, f"--only={SECOND}", target).returncode == 0
+    assert load_bundle(target).environments == ENVIRONMENTS and (target / "root").stat().st_ino == kept
+
+
+def test_a_missing_part_is_named(out: Path, tmp_path: Path) -> None:
+    (out / f"{FIRST}.tar.zst.001").unlink()
+    (out / "shared.tar.zst.000").unlink()
+    said = refused(out, tmp_path / "target")
+    assert f"parts are missing: shared.tar.zst.000 {FIRST}.tar.zst.001" in said
+
+
+def test_a_truncated_part_is_named(out: Path, tmp_path: Path) -> None:
+    part = out / f"{FIRST}.tar.zst.000"
+    os.truncate(part, 99_999)
+    assert f"{part.name} has 99999 bytes instead of 100000" in refused(out, tmp_path / "target")
+
+
+def test_a_corrupted_part_is_named(out: Path, tmp_path: Path) -> None:
+    part = out / f"{SECOND}.tar.zst.001"
+    data = bytearray(part.read_bytes())
+    data[50_000] ^= 1
+    part.write_bytes(data)
+    assert f"{part.name} is damaged: its SHA-256" in refused(out, tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("manifest.json", b"{}", "manifest.json is damaged"),
+        ("contents.txt", b"format 1\n", "contents.txt is not whole"),
+        ("contents.txt", b"format 2\nend 1\n", "a bundle of format 2"),
+        ("contents.txt", None, "contents.txt is missing"),
+        ("tools.tar", None, "tools.tar is missing"),
+        ("tools.tar", b"no tar", "tools.tar cannot be unpacked"),
+    ],
+)
+def test_what_lies_beside_the_parts_is_checked(
+    out: Path, tmp_path: Path, name: str, damage: bytes | None, said: str
+) -> None:
+    (out / name).unlink()
+    if damage is not None:
+        (out / name).write_bytes(damage)
+    assert said in refused(out, tmp_path / "target")
+
+
+def test_a_contents_file_that_lost_its_end_is_refused(out: Path, tmp_path: Path) -> None:
+    lines = (out / "contents.txt").read_text().splitlines(keepends=True)
+    (out / "contents.txt").write_text("".join([*lines[:-3], lines[-1]]))
+    assert "contents.txt is not whole" in refused(out, tmp_path / "target")
+
+
+def test_another_machine_is_refused(out: Path, tmp_path: Path, programs: Path) -> None:
+    replace(programs, "uname", "echo aarch64")
+    assert "this machine is aarch64; the bundle is for x86_64" in refused(out, tmp_path / "t", programs=programs)
+
+
+def test_a_gpu_of_another_architecture_is_refused(out: Path, tmp_path: Path, programs: Path) -> None:
+    replace(programs, "nvidia-smi", "echo '8.0, 550.54.15'; echo '8.6, 550.54.15'")
+    said = refused(out, tmp_path / "target", programs=programs)
+    assert "compute capability 90; the GPUs here are of 8.0 8.6" in said and "--arch 86" in said
+    assert unpack(out, "--any-gpu", tmp_path / "target", programs=programs).returncode == 0
+
+
+@pytest.mark.parametrize("driver", ["470.57.02", "525.60", "525.60.12", "99.99.99"])
+def test_an_older_driver_is_refused(out: Path, tmp_path: Path, programs: Path, driver: str) -> None:
+    replace(programs, "nvidia-smi", f"echo '9.0, {driver}'")
+    said = refused(out, tmp_path / "target", programs=programs)
+    assert f"the NVIDIA driver here is {driver}; these wheels need 525.60.13 or newer" in said
+
+
+@pytest.mark.parametrize("driver", ["525.60.13", "525.105.17", "550.54", "1000.1"])
+def test_a_fitting_gpu_is_taken(out: Path, tmp_path: Path, programs: Path, driver: str) -> None:
+    replace(programs, "nvidia-smi", f"echo '8.0, {driver}'; echo '9.0, {driver}'")
+    done = unpack(out, tmp_path / "target", programs=programs)
+    assert done.returncode == 0 and "note" not in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  470.57.02  Release Build  (dvs-builder@U16)",
+    ],
+)
+def test_a_driver_that_nvidia_smi_does_not_tell_of_is_found(
+    out: Path, tmp_path: Path, programs: Path, line: str
+) -> None:
+    (tmp_path / "version").write_text(line + "\n")
+    script = out / "unpack.sh"
+    script.write_text(script.read_text().replace("/proc/driver/nvidia/version", str(tmp_path / "version")))
+    replace(programs, "nvidia-smi", "exit 9")
+    assert "the NVIDIA driver here is 470.57.02" in refused(out, tmp_path / "target", programs=programs)
+
+
+def test_a_host_without_a_gpu_is_told(out: Path, tmp_path: Path, programs: Path) -> None:
+    replace(programs, "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")
+    done = unpack(out, tmp_path / "target", programs=programs)
+    assert done.returncode == 0 and "note: no GPU is seen here" in done.stdout
+
+
+def test_too_small_a_disk_is_refused(out: Path, tmp_path: Path, programs: Path) -> None:
+    replace(programs, "df", "echo Filesystem 1024-blocks Used Available Capacity Mounted; echo /dev/x 9 8 1024 9% /")
+    said = refused(out, tmp_path / "target", programs=programs)
+    assert "1 MiB are free there, and" in said and "--only" in said
+
+
+def test_a_folder_in_use_is_refused(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / ".something").write_text("mine")
+    assert "is not empty" in refused(out, target, code=64)
+    assert (target / ".something").read_text() == "mine"
+    assert "is a file" in refused(out, target / ".something", code=64)
+
+
+def test_another_bundle_is_not_mixed_in(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert unpack(out, target).returncode == 0
+    make_bundle(tmp_path / "other", tmp_path / "work")
+    done = unpack(tmp_path / "other", target)
+    assert done.returncode == 64 and "holds another bundle" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--wrong", "x"], ["x", "y"], ["--only"], ["--only", "torch9", "x"], ["--only", "shared", "x"]]
+)
+def test_wrong_arguments_are_refused(out: Path, tmp_path: Path, arguments: list[str]) -> None:
+    done = unpack(out, *arguments, cwd=tmp_path)
+    assert done.returncode == 64 and "remedy: " in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_was_interrupted_is_unpacked_anew(out: Path, tmp_path: Path, programs: Path) -> None:
+    """tar is held up at the second environment; the whole group of processes is killed there."""
+    tar, target = shutil.which("tar"), tmp_path / "target"
+    replace(programs, "tar", f'[ ! -d "{target}/environments/{FIRST}" ] || exec sleep 60\nexec {tar} "$@"')
+    child = subprocess.Popen(
+        ["sh", str(out / "unpack.sh"), str(target)], env={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        start_new_session=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not (target / ".part" / "tree").exists() or not (target / "environments" / FIRST).exists():
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    with pytest.raises(InfrastructureError, match="was not unpacked to the end") as caught:
+        load_bundle(target)
+    assert "once more" in caught.value.remedy
+    (target / ".part" / "tree").mkdir(exist_ok=True)
+    (target / ".part" / "tree" / "rubbish").write_text("of the interrupted one")
+    kept = (target / "environments" / FIRST).stat().st_ino
+    assert unpack(out, target).returncode == 0
+    bundle = load_bundle(target)
+    assert measure({"": bundle.environment(SECOND)}).sha256 == bundle.manifest.archives[SECOND].tree_sha256
+    assert (target / "environments" / FIRST).stat().st_ino == kept, "what was whole is not unpacked again"
+
+
+def test_a_disk_that_fills_up_is_said(out: Path, tmp_path: Path, programs: Path) -> None:
+    tar = shutil.which("tar")
+    replace(programs, "tar", f'case " $* " in *tools.tar*) exec {tar} "$@" ;; esac\nhead -c 1000 >/dev/null; exit 2')
+    done = unpack(out, tmp_path / "target", programs=programs)
+    assert done.returncode == 30 and "shared could not be unpacked" in done.stderr
+    assert not (tmp_path / "target" / "root").exists()
+    assert unpack(out, tmp_path / "target").returncode == 0, "the same command goes on"
+
+
+def test_a_manifest_changed_after_unpacking_is_seen(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert unpack(out, target).returncode == 0
+    (target / "manifest.json").write_text((target / "manifest.json").read_text() + " ")
+    with pytest.raises(InputError, match="not the manifest that was unpacked"):
+        load_bundle(target)
+    shutil.rmtree(target / "environments" / FIRST)
+    unpack(out, target)
+    with pytest.raises(InputError):
+        load_bundle(target)
