@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -97,6 +98,8 @@ def install_packages(project: Path, python: str, target: Path) -> dict[str, str]
                 path = Path(os.path.normpath(target / file))
                 if path.is_relative_to(target):
                     path.unlink(missing_ok=True)
+            for left in target.glob(f"{name}-*.dist-info"):
+                shutil.rmtree(left)
         else:
             versions[name] = distribution.version
     return dict(sorted(versions.items()))
