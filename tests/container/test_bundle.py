@@ -15,8 +15,10 @@ import pytest
 from harness.bundling.manifest import Bundle, load_bundle
 from harness.bundling.trying import run_in, run_verb
 from harness.executors.proving import stage_inside
+from harness.storage import Run
 from tests.conftest import ROOT
 from tests.container.conftest import BASE
+from tests.environments.test_run import SHIPPED, head, make_project
 
 ID = "torch2.5.0-pypi-py311"
 pytestmark = [
@@ -140,3 +142,18 @@ def test_the_harness_runs_by_what_it_brings(bundle: Bundle) -> None:
     )
     done = subprocess.run([bundle.folder / "run", "reports", "--help"], env=bare, cwd=ROOT, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_matrix_runs_from_it(bundle: Bundle, tmp_path: Path) -> None:
+    """By the interpreter and the packages that the bundle brings; what was zeroed and left out is not missed."""
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    done = subprocess.run(
+        [bundle.folder / "run", "matrix", "--quick", "--launches=1", f"--matrix={project / 'matrix.yaml'}"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")},
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = Run((project / "reports" / "latest").resolve())
+    assert run.load().executor == "bundle" and len(run.load().bundle) > 1
+    assert {validation.status for validation in run.validations()} == {"ok"}
+    assert [launch.status for launch in run.launches()] == ["ok"]
