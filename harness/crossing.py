@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from harness.inside import protocol
 from harness.records import Crossing, CrossingRecord, Device, ValidationRecord, WorkloadInfo
 
 Arrays = Mapping[str, np.ndarray]
+BLOCK_ELEMENTS = 1 << 16
 
 
 def as_float64(array: np.ndarray) -> np.ndarray:
@@ -38,17 +41,25 @@ def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, fl
     """
     identical, largest, total, count, other, elements = 0, None, 0.0, 0, 0, 0
     for a, b in zip(left, right, strict=True):
-        identical += a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        other += differing(a, b)
+        before = other
+        for one, two in zip(blocks(a), blocks(b), strict=True):
+            other += differing(one, two)
+            difference = np.abs(as_float64(one) - as_float64(two))
+            finite = difference[np.isfinite(difference)]
+            if finite.size:
+                top = float(finite.max())
+                largest = top if largest is None else max(largest, top)
+                total += float(finite.sum())
+                count += finite.size
+        identical += a.dtype == b.dtype and other == before
         elements += a.size
-        difference = np.abs(as_float64(a) - as_float64(b))
-        finite = difference[np.isfinite(difference)]
-        if finite.size:
-            top = float(finite.max())
-            largest = top if largest is None else max(largest, top)
-            total += float(finite.sum())
-            count += finite.size
     return identical, largest, total / count if count else None, other / elements if elements else None
+
+
+def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The elements in pieces that stay in a processor's cache while they are compared."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return (flat[start : start + BLOCK_ELEMENTS] for start in range(0, flat.size, BLOCK_ELEMENTS))
 
 
 def cross(
@@ -67,28 +78,31 @@ def cross(
                 recipe_name, trial, target = name.split("/")
                 owner = protocol.TRUTH if target == protocol.TRUTH else f"{validation.environment}:{target}"
                 outputs.setdefault(recipe_name, {}).setdefault(owner, {})[trial] = arrays[name]
-    pairs = []
-    for recipe_name, by_owner in outputs.items():
-        for left, right in itertools.combinations(by_owner, 2):
-            trials = sorted(by_owner[left].keys() & by_owner[right].keys())
-            same = [t for t in trials if by_owner[left][t].shape == by_owner[right][t].shape]
-            if not same:
-                continue
-            identical, largest, mean, share = cross_pair(
-                [by_owner[left][t] for t in same], [by_owner[right][t] for t in same]
-            )
-            pairs.append(
-                Crossing(
-                    left=left,
-                    right=right,
-                    recipe=recipe_name,
-                    trials=len(same),
-                    identical_trials=identical,
-                    max_abs=largest,
-                    mean_abs=mean,
-                    differing_share=share,
-                )
-            )
+
+    def compare(recipe_name: str, left: str, right: str) -> Crossing | None:
+        one, two = outputs[recipe_name][left], outputs[recipe_name][right]
+        same = [trial for trial in sorted(one.keys() & two.keys()) if one[trial].shape == two[trial].shape]
+        if not same:
+            return None
+        identical, largest, mean, share = cross_pair([one[trial] for trial in same], [two[trial] for trial in same])
+        return Crossing(
+            left=left,
+            right=right,
+            recipe=recipe_name,
+            trials=len(same),
+            identical_trials=identical,
+            max_abs=largest,
+            mean_abs=mean,
+            differing_share=share,
+        )
+
+    wanted = [
+        (recipe_name, left, right)
+        for recipe_name, by_owner in outputs.items()
+        for left, right in itertools.combinations(by_owner, 2)
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
+        pairs = [pair for pair in pool.map(lambda names: compare(*names), wanted) if pair is not None]
     if not pairs:
         return None
     return CrossingRecord(

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from harness.records import BuildRecord, EnvironmentRecord, Fallback
+from harness.records import BuildRecord, EnvironmentRecord, Fallback, Observation
 from reports.evidence import Evidence
 from reports.gpus import gpu_confounders
 
@@ -222,6 +222,18 @@ def confounders(evidence: Evidence) -> list[Confounder]:
     return found
 
 
+def _same_gpus(one: Observation, two: Observation) -> bool:
+    """PyTorch 2.1 does not tell a GPU's UUID, and a cell may not see the driver's version."""
+    if [(gpu.name, gpu.memory_bytes) for gpu in one.gpus] != [(gpu.name, gpu.memory_bytes) for gpu in two.gpus]:
+        return False
+    told = [
+        (getattr(a, key), getattr(b, key))
+        for a, b in zip(one.gpus, two.gpus, strict=True)
+        for key in ("uuid", "driver")
+    ]
+    return all(left == right for left, right in told if left and right)
+
+
 def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[str]:
     """Sentences about what differs besides PyTorch's version."""
     found = []
@@ -236,8 +248,7 @@ def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[str]:
         left, right = _text(getattr(one, name)), _text(getattr(two, name))
         if left != right:
             found.append(sentence.format(left, right, this.id))
-    gpus = [[(gpu.name, gpu.uuid, gpu.driver) for gpu in seen.gpus] for seen in (one, two)]
-    if gpus[0] != gpus[1]:
+    if not _same_gpus(one, two):
         found.append(f"the GPU or its driver differs between the baseline and {this.id}")
     for name in sorted(one.settings.keys() & two.settings.keys()):
         if one.settings[name] != two.settings[name]:

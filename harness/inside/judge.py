@@ -1,7 +1,7 @@
 """`judge`: outputs against the truth and the references. Never loads the candidate; reads its bytes.
 
-The main thread runs the references trial by trial; a few threads compare (numpy releases the interpreter's
-lock), each a whole trial, so that memory stays bounded and all processors work.
+The main thread runs the references trial by trial; a few threads judge (numpy releases the interpreter's lock), each
+a whole trial, whose heads and comparisons others share, so that memory stays bounded and all processors work.
 """
 
 import collections
@@ -167,12 +167,13 @@ def judge(request):
     arrays = {}
     threads = max(1, request["threads"])
     # Few large trials leave threads idle: heads of a truth are computed side by side, whichever trials they are of.
+    # Trials, and what is done within one: a few large ones alone would leave processors idle.
     with concurrent.futures.ThreadPoolExecutor(threads) as pool, concurrent.futures.ThreadPoolExecutor(
         threads
-    ) as heads:
-        cache = truth.Cache(request["truth_dir"], heads.map)
+    ) as within:
+        cache = truth.Cache(request["truth_dir"], within.map)
         recipes = [
-            _judge_recipe(request, workload, recipe, trials, targets, cache, pool, arrays)
+            _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, arrays)
             for recipe, trials in workload.recipes.items()
         ]
     if request["arrays"]:
@@ -183,7 +184,7 @@ def judge(request):
     return {"status": status, "message": message, "recipes": recipes}
 
 
-def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, kept):
+def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, kept):
     failures, rows, pending = {}, [], collections.deque()
     for trial in range(trials):
         arrays = workload.arrays(recipe, trial, request["seed"])
@@ -205,7 +206,7 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, kept)
         while len(pending) > request["threads"]:
             rows.append(pending.popleft().result())
         pending.append(
-            pool.submit(_judge_trial, workload, arrays, outputs, cache, request["limits"], recipe, trial, keep)
+            pool.submit(_judge_trial, workload, arrays, outputs, cache, within, request["limits"], recipe, trial, keep)
         )
     rows.extend(job.result() for job in pending)
     return {
@@ -218,19 +219,20 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, kept)
     }
 
 
-def _judge_trial(workload, arrays, outputs, cache, limits, recipe, trial, keep):
+def _judge_trial(workload, arrays, outputs, cache, within, limits, recipe, trial, keep):
     """Everything about one trial that needs its arrays; only numbers and digests are returned."""
     sha256 = inputs.digest(arrays)
     exact, truth_sha256, cost = workload.truth(arrays, sha256, cache, trial)
     values = {name: dtypes.decode(output.array, output.dtype) for name, output in outputs.items()}
-    pairs = {}
+    jobs = {}
     for name, value in values.items():
         if exact is not None and exact.shape == value.shape:
-            pairs[name, protocol.TRUTH] = agreement.compare(value, exact, limits, cost)
+            jobs[name, protocol.TRUTH] = within.submit(agreement.compare, value, exact, limits, cost)
     if protocol.KERNEL in values:
         for name, value in values.items():
             if name != protocol.KERNEL and value.shape == values[protocol.KERNEL].shape:
-                pairs[protocol.KERNEL, name] = agreement.compare(values[protocol.KERNEL], value, limits)
+                jobs[protocol.KERNEL, name] = within.submit(agreement.compare, values[protocol.KERNEL], value, limits)
+    pairs = {names: job.result() for names, job in jobs.items()}
     if keep is not None:
         for name, output in outputs.items():
             keep[f"{recipe}/{trial}/{name}"] = output.array

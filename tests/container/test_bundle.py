@@ -97,7 +97,7 @@ def test_a_library_that_lost_its_code_is_found(bundle: Bundle, tmp_path: Path) -
     kept = library.with_suffix(".kept")
     library.rename(kept)
     try:
-        library.write_bytes(kept.read_bytes()[:1_000_000])
+        library.write_bytes(bytes(4096) + kept.read_bytes()[4096:])
         command = [
             "/opt/environment/bin/python", "-c",
             "import json; from inside import prove_bundle as p; "
@@ -110,7 +110,7 @@ def test_a_library_that_lost_its_code_is_found(bundle: Bundle, tmp_path: Path) -
         kept.replace(library)
     proof = bundle.entry(ID).proof
     name = "nvidia/cufft/lib/libcufft.so.11"
-    assert name in proof.libraries and "file too short" in seen["unloadable"][name]
+    assert name in proof.libraries and "invalid ELF header" in seen["unloadable"][name]
     others = [library for library in proof.libraries if library != name]
     whole = {"digests": proof.digests, "machine": proof.machine.model_dump(), "unsupported": {}, **seen}
     assert f"{name}: loaded before packing, and not here" in proof.problem_with({**whole, "libraries": others})
