@@ -86,7 +86,7 @@ def _run(arguments: argparse.Namespace) -> int:
         quick=arguments.quick,
     )
     command = ["nox", "-s", f"eval(torch='{arguments.torch}')" if arguments.verb == "eval" else "matrix"]
-    given = [word for word in arguments.given if word]
+    given = [_unnamed(word, arguments.bundle) for word in arguments.given if word]
     options = Options(
         matrix_path=arguments.matrix,
         command=(*command, *(["--", *given] if given else [])),
@@ -243,6 +243,13 @@ def _explained(error: OSError, arguments: argparse.Namespace) -> HarnessError | 
             "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
         )
     return None
+
+
+def _unnamed(word: str, bundle: Path | None) -> str:
+    """A word of the command without this machine's folder of the bundle: records and pages are sent on."""
+    return (
+        word.replace(str(bundle), "DIR") if bundle is not None and word in (str(bundle), f"--bundle={bundle}") else word
+    )
 
 
 def _without_plumbing(words: list[str]) -> list[str]:

@@ -203,6 +203,10 @@ def confounders(evidence: Evidence) -> list[Confounder]:
     for item in run.fallbacks:
         fallbacks.setdefault(fallback_text(item), []).append(item.subject)
     found = [Confounder(subject=", ".join(names), statement=text) for text, names in fallbacks.items()]
+    recorded = [len(records) for records in evidence.launch_records.values()]
+    if sum(recorded) < run.launches * len(recorded):
+        text = f"the run is not finished: {sum(recorded)} of {run.launches * len(recorded)} launches are recorded"
+        found.insert(0, Confounder(subject="launches", statement=text))
     if busy := busy_text(evidence):
         found.append(Confounder(subject="load", statement=busy))
     found += [Confounder(subject=subject, statement=statement) for subject, statement in gpu_confounders(evidence)]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness import gathering, indexes
-from harness.__main__ import _without_plumbing, main
+from harness.__main__ import _unnamed, _without_plumbing, main
 from harness.errors import exit_code
 from harness.interpreters import Interpreter
 
@@ -92,3 +92,11 @@ def test_the_first_code_of_the_order_wins() -> None:
 def test_the_recorded_command_is_what_the_user_typed() -> None:
     words = ["--quick", "--run-path=/tmp/x", "--torch", "2.5.0", "--kernel", "a", "--run-path", "/tmp/y"]
     assert _without_plumbing(words) == ["--quick", "--kernel", "a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("--bundle /a/b", "--bundle DIR"), ("--bundle=/a/b", "--bundle=DIR"), ("/a/bc", "/a/bc")]
+)
+def test_a_bundles_folder_is_not_recorded(given: str, kept: str) -> None:
+    assert " ".join(_unnamed(word, Path("/a/b")) for word in given.split()) == kept
+    assert " ".join(_unnamed(word, None) for word in given.split()) == given

@@ -171,6 +171,13 @@ def test_a_busy_machine_is_a_confounder(tmp_path: Path) -> None:
     ]
 
 
+def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Spec())
+    next((run.folder / "launches").rglob("009.json")).unlink()
+    statements = [item.statement for item in build_report(load_evidence(tmp_path)).confounders]
+    assert statements == ["the run is not finished: 19 of 20 launches are recorded"]
+
+
 def test_an_index_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
     fallback = Fallback(
         subject=NEXT,
