@@ -150,7 +150,7 @@ def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None
         _prepare_and_build(context, display)
         _store(context)
         _validate(context, display, fresh=options.fresh)
-        _cross(context)
+        _cross(context, display)
         _ceilings(context, display)
         _launch(context, display)
     return _codes(run)
@@ -302,7 +302,8 @@ def _recall(context: Context, cell: Cell, key: str) -> bool:
     return False
 
 
-def _cross(context: Context) -> None:
+def _cross(context: Context, display: Display) -> None:
+    """From stored outputs, without running anything: of large workloads that takes a while."""
     plan, run = context.plan, context.run
     for kernel, device, workload in dict.fromkeys((c.kernel, c.device, c.workload) for c in plan.cells):
         path = run.crossing_path(kernel, device, workload)
@@ -313,6 +314,7 @@ def _cross(context: Context) -> None:
         record = cross(kernel, plan.workload(workload), device, validations, run.folder)
         if record is not None:
             save_record(path, record)
+            display.note(f"crossed {len(record.pairs)} pairs of outputs: {kernel}/{workload}/{device}")
 
 
 def _ceilings(context: Context, display: Display) -> None:

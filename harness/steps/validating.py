@@ -16,7 +16,7 @@ from harness.steps.probing import check_device
 from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, workload_request
 from harness.tools import cache_lock
 
-ARRAY_TRIALS = 2
+ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
 
 
 def store_problem(
@@ -64,6 +64,16 @@ def store_problem(
             return None, str(answer.result.get("message", "it does not say how it ended"))
         protocol.write_json(str(done), answer.result)
         return out, ""
+
+
+def array_trials(workload: WorkloadInfo, targets: int) -> int:
+    """Of each recipe, the trials whose outputs are kept: of all targets, and the truth in float64. At least one."""
+    if workload.bytes is None or workload.flops is None:  # a problem file's outputs are not known before they are there
+        return ARRAY_TRIALS
+    output_bytes = workload.bytes / 4
+    truth_bytes = output_bytes * (2 if workload.dtype == "float32" else 4)
+    fit = ARRAY_BYTES / len(workload.trials) // (targets * output_bytes + truth_bytes)
+    return max(1, min(ARRAY_TRIALS, int(fit)))
 
 
 def validation_key(context: Context, build_key: str, cell: Cell) -> str:
@@ -168,6 +178,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     truth = run.folder / "scratch" / "truth" / cell.workload
     truth_known = sum(1 for _ in truth.glob("*/*.truth")) >= sum(workload.trials.values())
+    references = plan.kernel(cell.kernel).references_on(cell.device)
     answer = context.executor.run(
         Task(
             environment=cell.environment,
@@ -175,12 +186,12 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             request={
                 **common,
                 "device": cell.device,
-                "references": plan.kernel(cell.kernel).references_on(cell.device),
+                "references": references,
                 "candidate": candidate,
                 "candidate_out": str(out),
                 "truth_dir": str(truth),
                 "arrays": str(run.folder / arrays),
-                "array_trials": ARRAY_TRIALS,
+                "array_trials": array_trials(workload, 1 + len(references)),
                 "decides": identity["decides"],
                 "limits": identity["limits"],
                 "problem": request["problem"],
