@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.executors.choosing import BUNDLE_VARIABLE, choose_bundle, choose_here
+from harness.executors.choosing import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
 from harness.executors.host import find_host_python
 from harness.executors.proving import stage_inside
 from harness.indexes import probe_index
@@ -48,13 +48,13 @@ def check_pythons(matrix: Matrix) -> list[Check]:
     return checks
 
 
-def check_compiler() -> Check:
-    """For virtual environments: an image brings its own."""
+def check_compiler(*, needed: bool) -> Check:
+    """`needed` for virtual environments: an image brings its own."""
     compiler = host_compiler()
     return Check(
         name="C++ compiler",
         ok=compiler is not None,
-        needed=True,
+        needed=needed,
         found=f"{compiler[1]} ({compiler[0]})" if compiler else "none",
         remedy="apt-get install g++",
     )
@@ -102,10 +102,8 @@ def check_host(matrix: Matrix) -> list[Check]:
     return [Check(name="the host's PyTorch", ok=not remedy, needed=True, found=found, remedy=remedy)]
 
 
-def check_executor(matrix: Matrix) -> list[Check]:
-    """What `--executor auto` would choose, and why."""
-    bases = list(dict.fromkeys(environment.base_image for environment in matrix.pinned_environments))
-    choice = choose_here("auto", bases, len(gpus()))
+def check_executor(choice: Choice) -> list[Check]:
+    """What `--executor auto` chooses, and why."""
     checks = [
         Check(
             name="containers",
@@ -128,17 +126,18 @@ def check_executor(matrix: Matrix) -> list[Check]:
     return checks
 
 
-def check_disk(matrix: Matrix) -> Check:
+def check_disk(matrix: Matrix, *, needed: bool) -> Check:
+    """Of this machine, for virtual environments: images lie on the engine's disk."""
     folder = cache_folder()
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     free = shutil.disk_usage(existing).free / GIB
-    needed = NEEDED_GIB * len(matrix.pinned_environments)
+    first_gib = NEEDED_GIB * len(matrix.pinned_environments)
     made = len(list((folder / "environments").glob("*/complete.json")))
     return Check(
         name="disk",
-        ok=free >= needed or made >= len(matrix.pinned_environments),
-        needed=True,
-        found=f"{free:.0f} GiB free under {folder}, {made} environments there; {needed} GiB for a first run",
+        ok=free >= first_gib or made >= len(matrix.pinned_environments),
+        needed=needed,
+        found=f"{free:.0f} GiB free under {folder}, {made} environments there; {first_gib} GiB for a first run",
         remedy="free some, or move it: export KERNEL_MATRIX_CACHE=/a/larger/disk",
     )
 
@@ -179,15 +178,18 @@ def examine(matrix: Matrix, root: Path) -> list[Check]:
     bundle = os.environ.get(BUNDLE_VARIABLE)
     if bundle:  # it brings compilers, Pythons and wheels
         return [cpu, check_gpu(), check_bundle(Path(bundle)), *check_host(matrix), check_pins(matrix, root)]
+    bases = list(dict.fromkeys(environment.base_image for environment in matrix.pinned_environments))
+    choice = choose_here("auto", bases, len(gpus()))
+    here = choice.executor == "venv"
     return [
         cpu,
         *check_pythons(matrix),
-        check_compiler(),
+        check_compiler(needed=here),
         check_nvcc(),
         check_gpu(),
         *check_host(matrix),
-        *check_executor(matrix),
-        check_disk(matrix),
+        *check_executor(choice),
+        check_disk(matrix, needed=here),
         *check_indexes(matrix),
         check_pins(matrix, root),
     ]

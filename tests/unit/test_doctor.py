@@ -36,6 +36,15 @@ def test_every_missing_piece_names_what_to_do(bare: None, root: Path) -> None:
     assert all(check.remedy for check in checks.values() if not check.ok)
 
 
+def test_containers_need_neither_this_machines_compiler_nor_its_disk(
+    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Choice(executor="docker", reason="containers of an engine")
+    monkeypatch.setattr(doctor, "choose_here", lambda wanted, bases, gpus: found)
+    checks = {check.name: check for check in doctor.examine(load_matrix(root / "matrix.yaml")[0], root)}
+    assert not checks["C++ compiler"].needed and not checks["disk"].needed and checks["containers"].ok
+
+
 def test_a_bundle_that_is_named_is_looked_at_instead(
     bare: None, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
