@@ -14,9 +14,8 @@ from harness.executors.proving import stage_inside
 from harness.indexes import probe_index
 from harness.interpreters import installed
 from harness.matrix import PYPI, Matrix
-from harness.tools import cache_folder, cpu_model, cuda_compiler, gpus, host_compiler, physical_cores
+from harness.tools import GIB, cache_folder, cpu_model, cuda_compiler, gpus, host_compiler, physical_cores
 
-GIB = 2**30
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
 
 

@@ -15,6 +15,7 @@ import platformdirs
 import psutil
 
 CACHE_VARIABLE = "KERNEL_MATRIX_CACHE"
+GIB = 1 << 30
 
 
 def uv_command() -> list[str]:
@@ -97,7 +98,7 @@ def host_facts() -> dict[str, str]:
         "architecture": platform.machine(),
         "cpu": cpu_model(),
         "cores": str(physical_cores()),
-        "memory_gib": str(round(psutil.virtual_memory().total / 2**30)),
+        "memory_gib": str(round(psutil.virtual_memory().total / GIB)),
         "kernel": platform.release(),
         "system": _system_name(),
         "compiler": compiler[1] if compiler else "none",

@@ -175,6 +175,11 @@ def parse_manifest(data: bytes, where: str) -> BundleManifest:
         raise InputError(f"{where}: the manifest is damaged: {place}: {first['msg']}", AGAIN) from None
 
 
+def version_numbers(text: str) -> tuple[int, ...]:
+    """A driver's version, to be compared by its numbers."""
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
 def load_bundle(folder: Path) -> Bundle:
     """An unpacked bundle, its manifest checked against what unpack.sh verified.
 

@@ -24,6 +24,7 @@ from harness.bundling.manifest import (
     Proof,
     load_bundle,
     render_contents,
+    version_numbers,
 )
 from harness.bundling.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.bundling.slim import SHARED as SHARED_PATTERNS
@@ -128,7 +129,7 @@ class Packer:
             created_utc=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             machine="x86_64",
             architecture=self.options.architecture,
-            least_driver=max((least_driver(entry.cuda) for entry in environments.values()), key=_numbers),
+            least_driver=max((least_driver(entry.cuda) for entry in environments.values()), key=version_numbers),
             removed=removed,
             packages=packages,
             parts=self.parts,
@@ -295,7 +296,3 @@ def least_driver(cuda: str | None) -> str:
     if major not in LEAST_DRIVERS:
         raise InputError(f"the oldest driver for CUDA {cuda} is not known", f"known: {', '.join(LEAST_DRIVERS)}")
     return LEAST_DRIVERS[major]
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in version.split(".")]

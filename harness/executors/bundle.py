@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from harness.bundling.manifest import COMPLETE, Bundle, BundledEnvironment
+from harness.bundling.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.errors import InfrastructureError, InputError, Interrupted
 from harness.executors import Answer, Task, read_result
 from harness.executors.cells import ENVIRONMENT, PYTHON, VERB, bring_back, cell_places, cell_variables, signalled
@@ -48,10 +48,6 @@ def gpu_lines() -> list[tuple[str, str, str]]:
     return [(field[0], field[1].replace(".", ""), field[2]) for field in fields if len(field) == 3]
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal())
-
-
 def unsuitable(bundle: Bundle, found: list[tuple[str, str, str]]) -> tuple[str, str]:
     """(why this machine's GPUs, as `gpu_lines` gives them, cannot run the bundle, what to do); '' where they can.
 
@@ -68,7 +64,7 @@ def unsuitable(bundle: Bundle, found: list[tuple[str, str, str]]) -> tuple[str, 
             f"pack one for it: nox -s bundle -- --arch {capability}",
         )
     driver = found[0][2]
-    if _version(driver) < _version(manifest.least_driver):
+    if version_numbers(driver) < version_numbers(manifest.least_driver):
         return (
             f"this machine's driver is {driver}; the bundle's CUDA needs {manifest.least_driver} or newer",
             "update the driver, or measure on another machine",

@@ -19,12 +19,12 @@ from harness.executors.images import base_problem
 from harness.executors.namespaces import Namespaces, probe_namespaces
 from harness.matrix import Limits
 from harness.plan import Plan
+from harness.tools import GIB
 
 Name = Literal["docker", "venv", "bundle"]
 Wanted = Literal["auto", Name]
 BUNDLE_VARIABLE = "KERNEL_MATRIX_BUNDLE"
 ENGINE_REMEDY = "start one, or use virtual environments: --executor venv"
-GIB = 1 << 30
 MEMORY_SHARE = 0.45  # of the engine's, for a cell: two run at once
 MOST_FILES = 65536
 

@@ -44,8 +44,8 @@ from harness.logs import CappedLog
 from harness.plan import PlannedEnvironment
 from harness.process import Ended, birth, tail
 from harness.records import Confinement, EnvironmentRecord, Observation
+from harness.tools import GIB
 
-GIB = 1 << 30
 AWAY_S = 90.0  # how long the engine may be away
 TRIES = 3
 FULL = "No space left on device"
