@@ -70,6 +70,10 @@ ATTENTION_EXPORT const char* attention_error_string(int code);
  * "BLOCK_M=32 NUM_WARPS=8 VEC_WIDTH=4 SYNC_POLICY=2 REDUCE=warp". What was built, not what was asked for. */
 ATTENTION_EXPORT const char* attention_tunables(void);
 
+/* Optional: only kernels that choose among several ways by the problem and the current device have it. One line
+ * in English that says which way attention_forward takes, valid for the life of the library. */
+ATTENTION_EXPORT const char* attention_choice(const attention_problem* problem);
+
 #ifdef __cplusplus
 }
 #endif

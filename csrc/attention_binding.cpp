@@ -1,7 +1,8 @@
 // Hands PyTorch tensors to the C interface in attention.h. The only file here that includes PyTorch, kept
 // this thin so that what may change between PyTorch versions is kept apart from the kernels.
 //
-// Built with one kernel source by torch.utils.cpp_extension.load. For a CUDA kernel pass -DATTENTION_CUDA=1
+// Knows nothing of a kernel but that interface: one object, compiled by torch.utils.cpp_extension.load once for
+// an environment, is linked into the extension of each of its kernels. For CUDA kernels pass -DATTENTION_CUDA=1
 // in extra_cflags: the helper itself defines no macro that tells the two apart.
 #include "attention.h"
 
@@ -18,6 +19,9 @@
 
 #include <climits>
 #include <string>
+
+// Only kernels that choose among several ways have it.
+extern "C" const char* attention_choice(const attention_problem* problem) __attribute__((weak));
 
 namespace {
 
@@ -54,18 +58,8 @@ int extent(const at::Tensor& q, int dimension) {
     return static_cast<int>(q.size(dimension));
 }
 
-// Writes softmax(scale * q k^T + mask) v into out. All four: contiguous [batch, heads, seq_len, head_dim], of
-// one dtype, on one device. On CUDA the work is queued on the current stream of that device.
-void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
-             bool causal, double scale) {
+attention_problem problem_of(const at::Tensor& q, bool causal, double scale) {
     TORCH_CHECK(q.dim() == 4, "q: expected [batch, heads, seq_len, head_dim], got ", q.dim(), " dimensions");
-    check_like("q", q, q);
-    check_like("k", k, q);
-    check_like("v", v, q);
-    check_like("out", out, q);
-    for (const at::Tensor* input : {&q, &k, &v})
-        TORCH_CHECK(!overlap(*input, out), "out: expected its own memory, got that of an input");
-
     attention_problem problem{};
     problem.batch = extent(q, 0);
     problem.heads = extent(q, 1);
@@ -74,6 +68,32 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
     problem.dtype = dtype_of(q);
     problem.causal = causal;
     problem.scale = static_cast<float>(scale);
+    return problem;
+}
+
+// Which way `forward` takes for such a q, in one line; empty where the kernel has only one.
+std::string choice(const at::Tensor& q, bool causal, double scale) {
+    if (!attention_choice) return "";
+#if defined(ATTENTION_CUDA) && ATTENTION_CUDA
+    TORCH_CHECK(q.is_cuda(), "q: this extension was built for CUDA, got a tensor on ", q.device());
+    const c10::cuda::CUDAGuard guard(q.device());
+#endif
+    const attention_problem problem = problem_of(q, causal, scale);
+    return attention_choice(&problem);
+}
+
+// Writes softmax(scale * q k^T + mask) v into out. All four: contiguous [batch, heads, seq_len, head_dim], of
+// one dtype, on one device. On CUDA the work is queued on the current stream of that device.
+void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+             bool causal, double scale) {
+    check_like("q", q, q);
+    check_like("k", k, q);
+    check_like("v", v, q);
+    check_like("out", out, q);
+    for (const at::Tensor* input : {&q, &k, &v})
+        TORCH_CHECK(!overlap(*input, out), "out: expected its own memory, got that of an input");
+
+    attention_problem problem = problem_of(q, causal, scale);
     void* stream = nullptr;
 #if defined(ATTENTION_CUDA) && ATTENTION_CUDA
     TORCH_CHECK(q.is_cuda(), "q: this extension was built for CUDA, got a tensor on ", q.device());
@@ -100,6 +120,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         "forward", &forward, pybind11::arg("q"), pybind11::arg("k"), pybind11::arg("v"), pybind11::arg("out"),
         pybind11::arg("causal"), pybind11::arg("scale"),
         "Writes softmax(scale * q k^T + mask) v into out; all contiguous [batch, heads, seq_len, head_dim].");
+    m.def("choice", &choice, pybind11::arg("q"), pybind11::arg("causal"), pybind11::arg("scale"),
+          "Which of several ways the kernel takes for such a q, in one line; empty where it has one.");
     m.def(
         "tunables", [] { return std::string(attention_tunables()); },
         "The compile-time choices in this binary, as NAME=value pairs.");

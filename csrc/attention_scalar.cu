@@ -450,20 +450,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 template <typename T, int D>
 int launch(const attention_problem& problem, const void* q, const void* k, const void* v, void* o,
            cudaStream_t stream) {
-    const void* kernel = reinterpret_cast<const void*>(&forward<T, D>);
+    const auto kernel = &forward<T, D>;
     constexpr int kBytes = Layout<D>::kFloats * static_cast<int>(sizeof(float));
-    int seq_len = problem.seq_len, tiles = (seq_len + BLOCK_M - 1) / BLOCK_M;
-    bool causal = problem.causal != 0;
-    float scale_log2 = problem.scale * kLog2e;
-    void* arguments[] = {&q, &k, &v, &o, &seq_len, &tiles, &causal, &scale_log2};
-    const dim3 grid(static_cast<unsigned>(tiles) * problem.batch * problem.heads);
+    const int tiles = (problem.seq_len + BLOCK_M - 1) / BLOCK_M;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(tiles) * problem.batch * problem.heads);
+    config.blockDim = dim3(kThreads), config.dynamicSmemBytes = kBytes, config.stream = stream;
 
     cudaError_t error = cudaSuccess;
     // Asked for on every call, since the setting belongs to the current device and callers change that.
     if (kBytes > 48 * 1024)
         error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
     if (error == cudaSuccess)
-        error = cudaLaunchKernel(kernel, grid, dim3(kThreads), arguments, kBytes, stream);
+        error = cudaLaunchKernelEx(&config, kernel, static_cast<const T*>(q), static_cast<const T*>(k),
+                                   static_cast<const T*>(v), static_cast<T*>(o), problem.seq_len, tiles,
+                                   problem.causal != 0, problem.scale * kLog2e);
     // Ours is returned; left behind, it would be blamed on the caller's next launch.
     if (error != cudaSuccess) cudaGetLastError();
     return static_cast<int>(error);
