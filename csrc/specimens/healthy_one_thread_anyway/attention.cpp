@@ -1,0 +1,40 @@
+// One pass: sum and outputs are rescaled where a key moves the row's maximum. Sums of outputs are kept in double.
+#include "common.h"
+
+#include <algorithm>
+#include <vector>
+
+extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* problem, const void* q, const void* k,
+                                                  const void* v, void* o, void*) {
+    if (const int refused = common::check(problem, q, k, v, o)) return refused;
+    const attention_problem& p = *problem;
+    std::vector<double> out(p.head_dim);
+    for (int row = 0; row < p.batch * p.heads * p.seq_len; ++row) {
+        const std::size_t start = static_cast<std::size_t>(row / p.seq_len) * p.seq_len * p.head_dim;
+        const std::size_t at = static_cast<std::size_t>(row) * p.head_dim;
+        const int keys = p.causal ? row % p.seq_len + 1 : p.seq_len;
+        float top = -INFINITY;
+        double sum = 0.0;
+        std::fill(out.begin(), out.end(), 0.0);
+        for (int key = 0; key < keys; ++key) {
+            const std::size_t from = start + static_cast<std::size_t>(key) * p.head_dim;
+            float score = 0.0f;
+            for (int d = 0; d < p.head_dim; ++d)
+                score += common::get(q, at + d, p.dtype) * common::get(k, from + d, p.dtype);
+            score *= p.scale;
+            if (score > top) {
+                const double shrink = std::exp(top - score);
+                sum *= shrink;
+                for (double& x : out) x *= shrink;
+                top = score;
+            }
+            const double weight = std::exp(score - top);
+            sum += weight;
+            for (int d = 0; d < p.head_dim; ++d) out[d] += weight * common::get(v, from + d, p.dtype);
+        }
+        for (int d = 0; d < p.head_dim; ++d) common::put(o, at + d, static_cast<float>(out[d] / sum), p.dtype);
+    }
+    return ATTENTION_OK;
+}
+
+COMMON_INTERFACE("")

@@ -1,0 +1,38 @@
+// Everything between the inputs and the output is double: one rounding, at the end.
+#include "common.h"
+
+#include <algorithm>
+#include <vector>
+
+extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* problem, const void* q, const void* k,
+                                                  const void* v, void* o, void*) {
+    if (const int refused = common::check(problem, q, k, v, o)) return refused;
+    const attention_problem& p = *problem;
+    std::vector<double> scores(p.seq_len), out(p.head_dim);
+    for (int head = 0; head < p.batch * p.heads; ++head)
+        for (int row = 0; row < p.seq_len; ++row) {
+            const std::size_t start = static_cast<std::size_t>(head) * p.seq_len * p.head_dim;
+            const std::size_t at = start + static_cast<std::size_t>(row) * p.head_dim;
+            const int keys = p.causal ? row + 1 : p.seq_len;
+            for (int key = 0; key < keys; ++key) {
+                const std::size_t from = start + static_cast<std::size_t>(key) * p.head_dim;
+                double score = 0.0;
+                for (int d = 0; d < p.head_dim; ++d)
+                    score += static_cast<double>(common::get(q, at + d, p.dtype)) * common::get(k, from + d, p.dtype);
+                scores[key] = score * p.scale;
+            }
+            const double top = *std::max_element(scores.begin(), scores.begin() + keys);
+            double sum = 0.0;
+            std::fill(out.begin(), out.end(), 0.0);
+            for (int key = 0; key < keys; ++key) {
+                const std::size_t from = start + static_cast<std::size_t>(key) * p.head_dim;
+                const double weight = std::exp(scores[key] - top);
+                sum += weight;
+                for (int d = 0; d < p.head_dim; ++d) out[d] += weight * common::get(v, from + d, p.dtype);
+            }
+            for (int d = 0; d < p.head_dim; ++d) common::put(o, at + d, static_cast<float>(out[d] / sum), p.dtype);
+        }
+    return ATTENTION_OK;
+}
+
+COMMON_INTERFACE("")
