@@ -4,6 +4,7 @@
 """Sessions only: each starts a `python -m harness` or `python -m reports` command, and decides nothing."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -31,9 +32,9 @@ def install(session: nox.Session, *groups: str) -> None:
     session.install(*PROJECT["project"]["dependencies"], *nox.project.dependency_groups(PROJECT, *groups))
 
 
-def harness(session: nox.Session, verb: str, *arguments: str) -> None:
+def harness(session: nox.Session, verb: str, *arguments: str, options: Sequence[str] | None = None) -> None:
     """Run a verb, then report what it recorded. A failed build or environment is a row of the report."""
-    options = session.posargs
+    options = session.posargs if options is None else options
     with tempfile.TemporaryDirectory() as folder:
         run_path = Path(folder, "run")
         session.run(
@@ -77,6 +78,84 @@ def evaluate(session: nox.Session, torch: str) -> None:
 
 
 @nox.session
+def kernelbench(session: nox.Session) -> None:
+    """Problems in KernelBench's form, and their solutions: `nox -s kernelbench -- PROBLEMS SOLUTIONS [OPTIONS]`."""
+    folders, options = session.posargs[:2], session.posargs[2:]
+    if len(folders) < 2 or any(folder.startswith("-") for folder in folders):
+        session.error("give two folders first: nox -s kernelbench -- PROBLEMS SOLUTIONS")
+    install(session)
+    harness(session, "matrix", options=[f"--problems={folders[0]}", f"--solutions={folders[1]}", *options])
+
+
+@nox.session
+def bisect(session: nox.Session) -> None:
+    """The first release between two that differs: `nox -s bisect -- --good 2.1.0 --bad 2.5.0 --target math`."""
+    install(session)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bisection")
+        session.run("python", "-m", "harness", "bisect", *session.posargs, f"--run-path={path}")
+        if path.exists():  # not with --list
+            session.run("python", "-m", "reports", "bisection", path.read_text())
+
+
+@nox.session
+def sweep(session: nox.Session) -> None:
+    """The fastest setting of a kernel that is right everywhere: `nox -s sweep -- --kernel K --workload W`."""
+    install(session)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "sweep")
+        session.run("python", "-m", "harness", "sweep", *session.posargs, f"--run-path={path}")
+        if path.exists():  # not with --list
+            session.run("python", "-m", "reports", "sweep", path.read_text())
+
+
+@nox.session
+def gate(session: nox.Session) -> None:
+    """Is a kernel fast enough, and correct everywhere? `nox -s gate -- [RUN] [--reference flash]`; what stands after
+    --make are options of `matrix`, whose run is then made and judged."""
+    install(session)
+    options, made = session.posargs, None
+    if "--make" in options:
+        options, made = options[: options.index("--make")], options[options.index("--make") + 1 :]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run")
+        if made is not None:
+            session.run(
+                "python",
+                "-m",
+                "harness",
+                "matrix",
+                *made,
+                f"--run-path={path}",
+                success_codes=[DONE, BUILD_FAILED, INFRASTRUCTURE],
+            )
+            if not path.exists():
+                session.error("the run did not complete, so there is nothing to judge")
+            options = [path.read_text(), *options]
+        session.run("python", "-m", "reports", "gate", *options)
+
+
+@nox.session
+def explain(session: nox.Session) -> None:
+    """The experiments that a finished run calls for, of reports/latest or of the folder given; then its report."""
+    install(session)
+    with tempfile.TemporaryDirectory() as folder:
+        run_path = Path(folder, "run")
+        session.run(
+            "python",
+            "-m",
+            "harness",
+            "explain",
+            *session.posargs,
+            f"--run-path={run_path}",
+            success_codes=[DONE, BUILD_FAILED, INFRASTRUCTURE],
+        )
+        if not run_path.exists():
+            session.error("the run could not be explained")
+        session.run("python", "-m", "reports", run_path.read_text(), success_codes=[DONE, BUILD_FAILED])
+
+
+@nox.session
 def report(session: nox.Session) -> None:
     """Render again from records: of reports/latest, or of the folder given."""
     install(session)
@@ -112,10 +191,24 @@ def doctor(session: nox.Session) -> None:
 
 
 @nox.session
+def specimens(session: nox.Session) -> None:
+    """Kernels whose true cause is known, run and explained: how often is the attribution right?"""
+    install(session)
+    session.run("python", "-m", "harness", "specimens", *session.posargs)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
-    """The tests; those that need an engine, a GPU or a browser are skipped, with the reason, where there is none."""
+    """The tests; those that need an engine, a GPU or a browser are skipped, with the reason, where there is none.
+
+    Two at once, but for those that something beside them would disturb: they come last.
+    """
     install(session, "tests")
-    session.run("python", "-m", "pytest", *session.posargs)
+    if session.posargs:
+        session.run("python", "-m", "pytest", *session.posargs)
+        return
+    session.run("python", "-m", "pytest", "-m", "not alone", "-n2", "--dist=loadfile")
+    session.run("python", "-m", "pytest", "-m", "alone")
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""`python -m harness`: plan, pins, doctor, and the run itself. `python -m reports` renders what it records."""
+"""`python -m harness VERB`: a run, and what serves it. `python -m reports` renders what it records."""
 
 from __future__ import annotations
 
@@ -11,42 +11,19 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from harness.arguments import make_parser
 from harness.errors import INFRASTRUCTURE, DiskFull, HarnessError, InfrastructureError, InputError, exit_code
-from harness.options import Parser, positive, run_options
+from harness.interrupts import keep_interrupts
 from harness.plan import Plan, Selection
 
+if TYPE_CHECKING:
+    from harness.gathering import Options
+    from harness.kernelbench import Folders
 
-def _parser() -> Parser:
-    parser = Parser(prog="python -m harness", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    shared = Parser(add_help=False)
-    shared.add_argument("--matrix", type=Path, default=Path("matrix.yaml"), help="default: matrix.yaml")
-    running = run_options()
-    verbs.add_parser("matrix", parents=[shared, running], help="every environment, in blocks")
-    only = verbs.add_parser("eval", parents=[shared, running], help="one environment, timed alone")
-    only.add_argument("--torch", required=True, help="a PyTorch version of matrix.yaml")
-    pins = verbs.add_parser("pins", parents=[shared], help="resolve docker/pins/ again")
-    pins.add_argument("--missing", action="store_true", help="only the files that do not exist")
-    verbs.add_parser("doctor", parents=[shared], help="what this machine has and lacks")
-    images = verbs.add_parser("images", parents=[shared], help="the container images: list, build, check, remove, base")
-    images.add_argument("action", choices=["list", "build", "check", "remove", "base"], nargs="?", default="list")
-    images.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
-    images.add_argument("--all", action="store_true", help="remove: also those that this matrix uses, and bases")
-    images.add_argument("--strict", action="store_true", help="refuse every fallback")
-    bundle = verbs.add_parser("bundle", parents=[shared], help="the images, for a host without engine or registry")
-    bundle.add_argument(
-        "--arch", type=_architecture, required=True, help="the GPUs' compute capability without its dot, such as 90"
-    )
-    bundle.add_argument("--part-mb", type=positive, default=60, metavar="N", help="most megabytes a part, default 60")
-    bundle.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
-    bundle.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
-    bundle.add_argument("--torch", action="append", default=[], metavar="V", help="that version; may be repeated")
-    bundle.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="zstd's, default 12")
-    bundle.add_argument("--strict", action="store_true", help="refuse every fallback")
-    schema = verbs.add_parser("schema", help="the JSON Schema of matrix.yaml")
-    schema.add_argument("--write", type=Path, metavar="FILE")
-    return parser
+
+UNNAMED = Path("DIR")  # what a recorded command says instead of a bundle's folder
 
 
 def _print_plan(plan: Plan) -> None:
@@ -71,11 +48,8 @@ def _print_plan(plan: Plan) -> None:
         )
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    from harness.gathering import Options, make_plan
-    from harness.runner import run_matrix
-
-    selection = Selection(
+def _selection(arguments: argparse.Namespace) -> Selection:
+    return Selection(
         mode=arguments.verb,
         torch=getattr(arguments, "torch", None),
         kernels=tuple(arguments.kernel),
@@ -85,17 +59,45 @@ def _run(arguments: argparse.Namespace) -> int:
         trials=arguments.trials,
         quick=arguments.quick,
     )
-    command = ["nox", "-s", f"eval(torch='{arguments.torch}')" if arguments.verb == "eval" else "matrix"]
-    given = [_unnamed(word, arguments.bundle) for word in arguments.given if word]
-    options = Options(
+
+
+def _options(arguments: argparse.Namespace, command: tuple[str, ...]) -> Options:
+    from harness.gathering import Options
+
+    return Options(
         matrix_path=arguments.matrix,
-        command=(*command, *(["--", *given] if given else [])),
+        command=command,
         strict=arguments.strict,
         fresh=arguments.fresh,
         executor=arguments.executor,
         base_image=arguments.base_image,
         bundle=arguments.bundle,
+        explain=arguments.explain == "auto" and arguments.problems is None,  # a hundred solutions may be wrong
+        profile=arguments.profile,
+        kernelbench=_kernelbench(arguments),
     )
+
+
+def _kernelbench(arguments: argparse.Namespace) -> Folders | None:
+    from harness.kernelbench import Folders
+
+    if (arguments.problems is None) != (arguments.solutions is None):
+        raise InputError("--problems and --solutions belong together", "give both folders")
+    if arguments.problems is None:
+        return None
+    return Folders(
+        problems=arguments.problems, solutions=arguments.solutions, sample=arguments.sample, dtype=arguments.dtype
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from harness.gathering import make_plan
+    from harness.runner import run_matrix
+
+    selection = _selection(arguments)
+    command = ["nox", "-s", f"eval(torch='{arguments.torch}')" if arguments.verb == "eval" else "matrix"]
+    given = [_unnamed(word, arguments.bundle) for word in arguments.given if word]
+    options = _options(arguments, (*command, *(["--", *given] if given else [])))
     if arguments.list:
         _print_plan(make_plan(options, selection, write_pins=False).plan)
         return 0
@@ -104,6 +106,48 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.run_path.write_text(str(run.folder))
     print(f"records: {run.folder}")
     return exit_code(codes)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from harness.experiments.planning import Focus
+    from harness.runner import run_explain
+    from harness.storage import Run
+
+    root = arguments.matrix.resolve().parent
+    run = Run((arguments.run_folder or root / "reports" / "latest").resolve())
+    if not run.run_path().exists():
+        raise InputError(f"{run.run_path()}: no such file", "start `nox -s matrix` first, or name the folder of a run")
+    record = run.load()
+    made = make_parser().parse_args(_words_of(record.command))
+    made.matrix = arguments.matrix
+    if arguments.bundle or made.bundle == UNNAMED:
+        made.bundle = _bundle_of(arguments.bundle, run.folder)
+    focus = Focus(
+        kernels=tuple(arguments.kernel),
+        workloads=tuple(arguments.workload),
+        torches=tuple(arguments.torch),
+        everything=arguments.all,
+    )
+    codes = run_explain(_options(made, tuple(record.command)), _selection(made), run, focus)
+    if arguments.run_path:
+        arguments.run_path.write_text(str(run.folder))
+    print(f"records: {run.folder}")
+    return exit_code(codes)
+
+
+def _bundle_of(given: Path | None, run: Path) -> Path:
+    """Where the bundle that a run used lies now: its record does not say."""
+    named = given or os.environ.get("KERNEL_MATRIX_BUNDLE")
+    if not named:
+        raise InputError(f"{run}: it used a bundle", "say where that is unpacked: --bundle DIR")
+    return Path(named)
+
+
+def _words_of(command: list[str]) -> list[str]:
+    """The arguments of `python -m harness` that a run's recorded command stands for."""
+    session, given = command[2], command[command.index("--") + 1 :] if "--" in command else []
+    found = re.fullmatch(r"eval\(torch='(.*)'\)", session)
+    return ["eval", f"--torch={found[1]}", *given] if found else ["matrix", *given]
 
 
 def _pins(arguments: argparse.Namespace) -> int:
@@ -124,9 +168,9 @@ def _pins(arguments: argparse.Namespace) -> int:
                     print(f"no pins from {index}: {problems[index]}")
             if not problems[index]:
                 environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
-                path, new = ensure_pins(root, environment, matrix, again=not arguments.missing)
+                path, _ = ensure_pins(root, environment, matrix, again=True)
                 written += 1
-                print(f"{path.relative_to(root)}: {'resolved' if new else 'kept'}")
+                print(f"{path.relative_to(root)}: resolved")
     if not written:
         raise HarnessError("no index answers, so nothing was resolved", "check the network with: nox -s doctor")
     return 0
@@ -137,6 +181,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from harness.matrix import load_matrix
 
     matrix, _ = load_matrix(arguments.matrix)
+    if arguments.base_image:
+        matrix = matrix.with_base(arguments.base_image)
     checks = examine(matrix, arguments.matrix.resolve().parent)
     print(render(checks))
     return INFRASTRUCTURE if any(check.needed and not check.ok for check in checks) else 0
@@ -152,12 +198,6 @@ def _images(arguments: argparse.Namespace) -> int:
         every=arguments.all,
         strict=arguments.strict,
     )
-
-
-def _architecture(text: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no compute capability without its dot, such as 80 or 90")
-    return text
 
 
 def _bundle(arguments: argparse.Namespace) -> int:
@@ -177,6 +217,51 @@ def _bundle(arguments: argparse.Namespace) -> int:
     )
 
 
+def _bisect(arguments: argparse.Namespace) -> int:
+    from harness.bisecting.command import run_command
+
+    return run_command(arguments)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from harness.sweeping.command import run_command
+
+    given = [_unnamed(word, arguments.bundle) for word in arguments.given if word]
+    return run_command(arguments, ["nox", "-s", "sweep", "--", *given])
+
+
+def _specimens(arguments: argparse.Namespace) -> int:
+    from harness.gpu import gpus
+    from harness.specimens.format import load_specimens
+    from harness.specimens.running import SPECIMENS, Options, chosen, coverage, run_specimens
+
+    devices = arguments.device
+    if not devices and not arguments.list and not gpus():
+        print("no GPU here: those for CUDA are left out")
+        devices = ["cpu"]
+    where = [f"--executor={arguments.executor}"]
+    where += [f"--bundle={arguments.bundle.absolute()}"] if arguments.bundle else []
+    where += [f"--base-image={arguments.base_image}"] if arguments.base_image else []
+    options = Options(
+        matrix_path=arguments.matrix,
+        half=arguments.half,
+        devices=tuple(devices),
+        only=tuple(arguments.only),
+        out=arguments.out.absolute() if arguments.out else None,
+        executor=tuple(where),
+        causes=not arguments.no_causes,
+    )
+    if arguments.list:
+        specimens = chosen(load_specimens(options.root / SPECIMENS), options)
+        for name, specimen in specimens.items():
+            print(f"{name} ({specimen.device}, {specimen.half}): {', '.join(specimen.causes)}\n    {specimen.story}")
+        print(coverage(specimens))
+        return 0
+    code, path = run_specimens(options)
+    print(f"results: {path}")
+    return code
+
+
 def _schema(arguments: argparse.Namespace) -> int:
     from harness.inside import protocol
     from harness.matrix import json_schema
@@ -194,15 +279,19 @@ def main(argv: list[str]) -> int:
     verbs = {
         "matrix": _run,
         "eval": _run,
+        "explain": _explain,
         "pins": _pins,
         "doctor": _doctor,
         "images": _images,
         "bundle": _bundle,
+        "bisect": _bisect,
+        "sweep": _sweep,
         "schema": _schema,
+        "specimens": _specimens,
     }
     arguments = argparse.Namespace()
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = make_parser().parse_args(argv)
         arguments.given = _without_plumbing(argv[1:])
         return verbs[arguments.verb](arguments)
     except HarnessError as error:
@@ -248,7 +337,9 @@ def _explained(error: OSError, arguments: argparse.Namespace) -> HarnessError | 
 def _unnamed(word: str, bundle: Path | None) -> str:
     """A word of the command without this machine's folder of the bundle: records and pages are sent on."""
     return (
-        word.replace(str(bundle), "DIR") if bundle is not None and word in (str(bundle), f"--bundle={bundle}") else word
+        word.replace(str(bundle), str(UNNAMED))
+        if bundle is not None and word in (str(bundle), f"--bundle={bundle}")
+        else word
     )
 
 
@@ -267,4 +358,5 @@ def _without_plumbing(words: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
+    keep_interrupts()
     sys.exit(main(sys.argv[1:]))

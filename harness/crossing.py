@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from harness.inside import protocol
 from harness.records import Crossing, CrossingRecord, Device, ValidationRecord, WorkloadInfo
 
 Arrays = Mapping[str, np.ndarray]
-BLOCK_ELEMENTS = 1 << 16
+Pair = tuple[str, str]
+BLOCK_ELEMENTS = 1 << 15
 
 
 def as_float64(array: np.ndarray) -> np.ndarray:
@@ -33,40 +35,77 @@ def differing(a: np.ndarray, b: np.ndarray) -> int:
     return int(np.count_nonzero((one != two) & ~(np.isnan(one) & np.isnan(two))))
 
 
-def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None, float | None]:
-    """(trials with identical bits, largest and mean absolute difference over finite elements, share of elements that
-    differ).
+@dataclass
+class Sums:
+    """What a pair of outputs comes to, over trials: elements whose bits differ, and differences of finite elements."""
 
-    Differences are None where no element is finite on both sides, the share where there is no element.
-    """
-    identical, largest, total, count, other, elements = 0, None, 0.0, 0, 0, 0
-    for a, b in zip(left, right, strict=True):
-        before = other
-        for one, two in zip(blocks(a), blocks(b), strict=True):
-            other += differing(one, two)
-            difference = np.abs(as_float64(one) - as_float64(two))
+    trials: int = 0
+    identical: int = 0
+    elements: int = 0
+    differing: int = 0
+    finite: int = 0
+    total: float = 0.0
+    largest: float | None = None
+
+    def add(self, other: Sums) -> None:
+        for name in ("trials", "identical", "elements", "differing", "finite", "total"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.largest is not None:
+            self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
+
+
+def cross_block(outputs: Arrays) -> dict[Pair, Sums]:
+    """Every pair of the same elements of all outputs. Values are made float64 once, and not once a pair."""
+    values = {name: as_float64(block) for name, block in outputs.items()}
+    found = {}
+    for one, two in itertools.combinations(outputs, 2):
+        sums = Sums(elements=outputs[one].size, differing=differing(outputs[one], outputs[two]))
+        if sums.differing:
+            difference = np.abs(values[one] - values[two])
             finite = difference[np.isfinite(difference)]
-            if finite.size:
-                top = float(finite.max())
-                largest = top if largest is None else max(largest, top)
-                total += float(finite.sum())
-                count += finite.size
-        identical += a.dtype == b.dtype and other == before
-        elements += a.size
-    return identical, largest, total / count if count else None, other / elements if elements else None
+            sums.finite, sums.total = finite.size, float(finite.sum())
+            sums.largest = float(finite.max()) if finite.size else None
+        else:
+            sums.finite = int(np.count_nonzero(np.isfinite(values[one])))
+            sums.largest = 0.0 if sums.finite else None
+        found[one, two] = sums
+    return found
 
 
-def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The elements in pieces that stay in a processor's cache while they are compared."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return (flat[start : start + BLOCK_ELEMENTS] for start in range(0, flat.size, BLOCK_ELEMENTS))
+def cross_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
+    """Every pair of one trial's outputs, which are of one shape, in blocks that stay in a processor's cache."""
+    flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in outputs.items()}
+    size = next(iter(flat.values())).size
+
+    def block(start: int) -> dict[Pair, Sums]:
+        return cross_block({name: array[start : start + BLOCK_ELEMENTS] for name, array in flat.items()})
+
+    found = {pair: Sums(trials=1) for pair in itertools.combinations(outputs, 2)}
+    for part in pool.map(block, range(0, size, BLOCK_ELEMENTS)):
+        for pair, sums in part.items():
+            found[pair].add(sums)
+    for (one, two), sums in found.items():
+        sums.identical = int(not sums.differing and outputs[one].dtype == outputs[two].dtype)
+    return found
+
+
+def cross_recipe(trials: Iterable[Arrays]) -> dict[Pair, Sums]:
+    """Every pair of outputs over all trials in which both are there, in one shape."""
+    found: dict[Pair, Sums] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
+        for outputs in trials:
+            for shape in dict.fromkeys(array.shape for array in outputs.values()):
+                alike = {name: array for name, array in outputs.items() if array.shape == shape}
+                for pair, sums in cross_trial(alike, pool).items():
+                    found.setdefault(pair, Sums()).add(sums)
+    return found
 
 
 def cross(
     kernel: str, workload: WorkloadInfo, device: Device, validations: list[ValidationRecord], folder: Path
 ) -> CrossingRecord | None:
     """Every stored target of every environment against every other, and against the truth. None without arrays."""
-    outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}  # recipe -> "environment:target" -> trial -> array
+    outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}  # recipe -> trial -> "environment:target" -> array
     inputs: dict[str, set[str]] = {}
     for validation in validations:
         for recipe in validation.recipes:
@@ -77,32 +116,21 @@ def cross(
             for name in arrays.files:
                 recipe_name, trial, target = name.split("/")
                 owner = protocol.TRUTH if target == protocol.TRUTH else f"{validation.environment}:{target}"
-                outputs.setdefault(recipe_name, {}).setdefault(owner, {})[trial] = arrays[name]
-
-    def compare(recipe_name: str, left: str, right: str) -> Crossing | None:
-        one, two = outputs[recipe_name][left], outputs[recipe_name][right]
-        same = [trial for trial in sorted(one.keys() & two.keys()) if one[trial].shape == two[trial].shape]
-        if not same:
-            return None
-        identical, largest, mean, share = cross_pair([one[trial] for trial in same], [two[trial] for trial in same])
-        return Crossing(
+                outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = arrays[name]
+    pairs = [
+        Crossing(
             left=left,
             right=right,
             recipe=recipe_name,
-            trials=len(same),
-            identical_trials=identical,
-            max_abs=largest,
-            mean_abs=mean,
-            differing_share=share,
+            trials=sums.trials,
+            identical_trials=sums.identical,
+            max_abs=sums.largest,
+            mean_abs=sums.total / sums.finite if sums.finite else None,
+            differing_share=sums.differing / sums.elements if sums.elements else None,
         )
-
-    wanted = [
-        (recipe_name, left, right)
-        for recipe_name, by_owner in outputs.items()
-        for left, right in itertools.combinations(by_owner, 2)
+        for recipe_name, by_trial in outputs.items()
+        for (left, right), sums in cross_recipe(by_trial.values()).items()
     ]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
-        pairs = [pair for pair in pool.map(lambda names: compare(*names), wanted) if pair is not None]
     if not pairs:
         return None
     return CrossingRecord(

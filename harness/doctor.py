@@ -7,14 +7,16 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.environments import PYPI
 from harness.errors import HarnessError
 from harness.executors.choosing import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
 from harness.executors.host import find_host_python
 from harness.executors.proving import stage_inside
+from harness.gpu import described, gpus
 from harness.indexes import probe_index
 from harness.interpreters import installed
-from harness.matrix import PYPI, Matrix
-from harness.tools import GIB, cache_folder, cpu_model, cuda_compiler, gpus, host_compiler, physical_cores
+from harness.matrix import Matrix
+from harness.tools import GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
 
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
 
@@ -47,13 +49,12 @@ def check_pythons(matrix: Matrix) -> list[Check]:
     return checks
 
 
-def check_compiler(*, needed: bool) -> Check:
-    """`needed` for virtual environments: an image brings its own."""
+def check_compiler() -> Check:
     compiler = host_compiler()
     return Check(
         name="C++ compiler",
         ok=compiler is not None,
-        needed=needed,
+        needed=True,
         found=f"{compiler[1]} ({compiler[0]})" if compiler else "none",
         remedy="apt-get install g++",
     )
@@ -76,7 +77,7 @@ def check_gpu() -> Check:
         name="GPU",
         ok=bool(found),
         needed=False,
-        found="; ".join(found) or "none that nvidia-smi lists",
+        found="; ".join(map(described, found)) or "none that NVIDIA's driver tells of",
         remedy="without one, kernels are measured through their CPU twins",
     )
 
@@ -125,8 +126,7 @@ def check_executor(choice: Choice) -> list[Check]:
     return checks
 
 
-def check_disk(matrix: Matrix, *, needed: bool) -> Check:
-    """Of this machine, for virtual environments: images lie on the engine's disk."""
+def check_disk(matrix: Matrix) -> Check:
     folder = cache_folder()
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     free = shutil.disk_usage(existing).free / GIB
@@ -135,7 +135,7 @@ def check_disk(matrix: Matrix, *, needed: bool) -> Check:
     return Check(
         name="disk",
         ok=free >= first_gib or made >= len(matrix.pinned_environments),
-        needed=needed,
+        needed=True,
         found=f"{free:.0f} GiB free under {folder}, {made} environments there; {first_gib} GiB for a first run",
         remedy="free some, or move it: export KERNEL_MATRIX_CACHE=/a/larger/disk",
     )
@@ -173,22 +173,23 @@ def check_pins(matrix: Matrix, root: Path) -> Check:
 
 
 def examine(matrix: Matrix, root: Path) -> list[Check]:
+    """What a run by the executor that it would choose needs of this machine."""
     cpu = Check(name="processor", ok=True, needed=True, found=f"{cpu_model()}, {physical_cores()} physical cores")
+    host = [check_compiler(), check_nvcc(), *check_host(matrix)] if matrix.has_host else []
     bundle = os.environ.get(BUNDLE_VARIABLE)
     if bundle:  # it brings compilers, Pythons and wheels
-        return [cpu, check_gpu(), check_bundle(Path(bundle)), *check_host(matrix), check_pins(matrix, root)]
+        return [cpu, check_gpu(), check_bundle(Path(bundle)), *host, check_pins(matrix, root)]
     bases = list(dict.fromkeys(environment.base_image for environment in matrix.pinned_environments))
     choice = choose_here("auto", bases, len(gpus()))
-    here = choice.executor == "venv"
+    if choice.executor == "venv":
+        own = [*check_pythons(matrix), *(host or [check_compiler(), check_nvcc()]), check_disk(matrix)]
+    else:  # images bring compilers and Pythons, and lie on the engine's disk
+        own = host
     return [
         cpu,
-        *check_pythons(matrix),
-        check_compiler(needed=here),
-        check_nvcc(),
         check_gpu(),
-        *check_host(matrix),
+        *own,
         *check_executor(choice),
-        check_disk(matrix, needed=here),
         *check_indexes(matrix),
         check_pins(matrix, root),
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bundling.manifest import Bundle
+from harness.environments import HOST
 from harness.errors import InfrastructureError
 from harness.executors.bundle import bundle_facts, choose_bundled_index
 from harness.executors.choosing import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
@@ -16,15 +17,17 @@ from harness.executors.docker.engine import EngineFacts
 from harness.executors.host import host_identity
 from harness.executors.images import base_identity
 from harness.executors.proving import inside_digest
+from harness.gpu import gpus
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.interpreters import find_interpreter
-from harness.matrix import HOST, Matrix, load_matrix
+from harness.kernelbench import Folders, with_pairs
+from harness.matrix import Matrix, load_matrix, matrix_text
 from harness.pins import ensure_pins
 from harness.plan import Facts, Plan, Selection, kernel_sources, plan_run
 from harness.records import Device
 from harness.steps.building import kernel_files, missing_source
-from harness.tools import cache_folder, gpus, host_facts, physical_cores
+from harness.tools import cache_folder, host_facts, physical_cores
 
 BESIDE = "; the host's PyTorch as plain processes, which nothing confines"
 
@@ -40,6 +43,12 @@ class Options:
     executor: Wanted = "auto"
     base_image: str | None = None
     bundle: Path | None = None
+    derived: Matrix | None = None  # instead of what matrix_path holds; such a run does not become reports/latest
+    blocks: int | None = None  # only the first so many of the plan's; a later call goes on from there
+    admit: bool = False  # whether only kernels are timed that `harness.experiments.admitting` finds no fault with
+    explain: bool = True  # whether experiments follow where something moved
+    profile: bool = False  # whether hardware counters of CUDA kernels are collected
+    kernelbench: Folders | None = None  # pairs of files in place of the matrix's kernels
 
     @property
     def root(self) -> Path:
@@ -70,9 +79,14 @@ def folder_files(matrix: Matrix, root: Path) -> dict[str, list[str]]:
 def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Prepared:
     """The plan for this machine. With `write_pins`, missing pin files are resolved and written."""
     matrix, text = load_matrix(options.matrix_path)
+    if options.derived is not None:
+        matrix, text = options.derived, matrix_text(options.derived)
     if options.base_image:
         matrix = matrix.with_base(options.base_image)
     root = options.root
+    found = None
+    if options.kernelbench is not None:
+        matrix, found = with_pairs(matrix, root, options.kernelbench)
     choice = _choose(options, matrix)
     files = folder_files(matrix, root)
     if choice.bundle is not None:
@@ -87,7 +101,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         **_place(matrix, choice),
         inside_sha256=inside_digest(),
     )
-    draft = plan_run(matrix, selection, facts, files)
+    draft = plan_run(matrix, selection, facts, files, found)
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
     pins = {}
     for environment in draft.environments:
@@ -110,7 +124,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     facts = replace(
         facts, pins_sha256=pins, sources_sha256={name: protocol.sha256_file(str(root / name)) for name in sorted(named)}
     )
-    plan = plan_run(matrix, selection, facts, files)
+    plan = plan_run(matrix, selection, facts, files, found)
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
 
 

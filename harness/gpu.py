@@ -87,6 +87,25 @@ def _facts(nvml: ModuleType, handle: Any) -> GpuFacts:
     )
 
 
+def described(gpu: GpuFacts) -> str:
+    """Name, UUID and driver, for people."""
+    return f"{gpu.name}, {gpu.uuid}, {gpu.driver}"
+
+
+def models() -> list[tuple[str, str, str]]:
+    """(name, compute capability without its dot, driver's version) of each GPU that tells its capability."""
+    nvml = library()
+    if nvml is None:
+        return []
+    found = []
+    for gpu in gpus():
+        handle = _ask(nvml.nvmlDeviceGetHandleByUUID, gpu.uuid)
+        capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle) if handle is not None else None
+        if capability is not None:
+            found.append((gpu.name, "".join(map(str, capability)), gpu.driver))
+    return found
+
+
 def choose(found: Sequence[GpuFacts], visible: str | None) -> GpuFacts | None:
     """The one GPU that a run uses: the first that CUDA_VISIBLE_DEVICES names, by number or UUID, else the first.
 

@@ -11,13 +11,14 @@ from harness.executors.choosing import cell_limits
 from harness.executors.containers import DockerExecutor
 from harness.executors.docker.engine import LABEL, Engine, Image
 from harness.executors.images import BASE, ENVIRONMENT, base_identity, image_key, image_tag, make_base
+from harness.gpu import gpus
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.matrix import Matrix, load_matrix
 from harness.pins import ensure_pins, pins_path
 from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord
-from harness.tools import cache_folder, gpus, physical_cores
+from harness.tools import cache_folder, physical_cores
 
 
 @dataclass(frozen=True, kw_only=True)

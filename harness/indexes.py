@@ -8,9 +8,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from harness.environments import Environment
 from harness.errors import InfrastructureError
 from harness.inside import protocol
-from harness.matrix import Environment, Matrix
+from harness.matrix import Matrix
 
 PROBE_TIMEOUT_S = 4.0
 PROBE_REMEMBERED_S = 600.0

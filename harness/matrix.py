@@ -6,27 +6,23 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
-import re
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from harness.environments import Environment
 from harness.errors import InputError
 from harness.inside import protocol
+from harness.records import Device
+from harness.yaml_files import Model, parse_yaml
 
-MAX_BYTES = 1 << 20
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.]{0,63}$")]
 Dtype = Literal["float16", "bfloat16", "float32"]
-Device = Literal["cpu", "cuda"]
 Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
-HOST = "host"  # the environment that this machine brings
-PYPI = "https://pypi.org/simple"
-CUDA_BASE = (
-    # 12.1.1-devel-ubuntu22.04
-    "nvidia/cuda@sha256:7012e535a47883527d402da998384c30b936140c05e2537158c80b8143ee7425"
-)
 
 
 def _relative(path: str) -> str:
@@ -36,69 +32,6 @@ def _relative(path: str) -> str:
 
 
 SourcePath = Annotated[str, AfterValidator(_relative)]
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Environment(Model):
-    """One pinned stack, or, with ``torch: host``, the PyTorch that this machine has. Its id is derived, never typed."""
-
-    torch: str = Field(
-        pattern=r"^(\d+\.\d+\.\d+|host)$",
-        description="PyTorch release, quoted: '2.5.0'; or host: what this machine has, observed and not installed",
-    )
-    cuda: str = Field(
-        default="", pattern=r"^\d+\.\d+$", description="CUDA version of the wheels, quoted: '12.1'; not of host"
-    )
-    python: str = Field(default="", pattern=r"^3\.\d+$", description="Python version, quoted: '3.11'; not of host")
-    index: str | None = Field(
-        default=None, pattern=r"^https?://", description="wheel index; default: PyTorch's own for this CUDA"
-    )
-    fallback_index: str | None = Field(
-        default=PYPI, pattern=r"^https?://", description="used, and reported, where the index cannot be reached"
-    )
-    base_image: str = Field(default=CUDA_BASE, description="container base, by digest")
-    replica: int = Field(default=0, ge=0, le=99, description="distinguishes equal environments: the A/A control")
-
-    @model_validator(mode="after")
-    def _pinned_or_host(self) -> Environment:
-        if not self.is_host:
-            missing = [name for name in ("cuda", "python") if not getattr(self, name)]
-            if missing:
-                raise ValueError(f"needs {' and '.join(missing)} beside torch {self.torch}")
-        elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
-            raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
-        return self
-
-    @property
-    def is_host(self) -> bool:
-        return self.torch == HOST
-
-    @property
-    def wheel_index(self) -> str:
-        """Where its wheels are asked for; '' for the host's, which nobody installs."""
-        if self.is_host:
-            return ""
-        return self.index or f"https://download.pytorch.org/whl/{self.cuda_tag}"
-
-    @property
-    def cuda_tag(self) -> str:
-        return "cu" + self.cuda.replace(".", "")
-
-    def id(self, index: str | None = None) -> str:
-        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``.
-
-        The host's PyTorch is ``host``, whatever its version.
-        """
-        replica = f"-r{self.replica}" if self.replica else ""
-        if self.is_host:
-            return HOST + replica
-        variant = self.cuda_tag
-        if index is not None and index != self.wheel_index:
-            variant = "pypi" if index == PYPI else "fallback"
-        return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{replica}"
 
 
 class Sources(Model):
@@ -113,6 +46,11 @@ class Flags(Model):
     nvcc: list[str] = ["-O3", "-lineinfo"]
 
 
+TunableName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+Setting = dict[str, int | str]  # a value for every tunable
+MOST_SETTINGS = 100_000
+
+
 class Kernel(Model):
     """Code under test: `sources` that export the C entry point of csrc/attention.h (or bind themselves, with
     ``binding: own``), a `folder` of such sources, or a `model_new` file beside a `problem` file (KernelBench's form).
@@ -122,13 +60,19 @@ class Kernel(Model):
     folder: SourcePath | None = Field(default=None, description="take every .cpp (CPU) and .cu (CUDA) file in it")
     sources: Sources | None = None
     binding: Literal["shipped", "own"] = "shipped"
-    tunables: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], int | str] = {}
+    tunables: dict[TunableName, int | str] = {}
+    search: dict[TunableName, list[int | str]] = Field(
+        default={}, description="values that `nox -s sweep` may give to each of these tunables"
+    )
     architectures: list[Annotated[str, Field(pattern=r"^sm_\d{2,3}a?$")]] = ["sm_80", "sm_89", "sm_90"]
+    libraries: list[Literal["cublas"]] = Field(default=[], description="CUDA libraries that its CUDA sources call")
     flags: Flags = Flags()
     problem: SourcePath | None = None
     model_new: SourcePath | None = None
     devices: list[Device] = Field(default=["cpu", "cuda"], description="of a model_new kernel")
-    dtype: Dtype = Field(default="float32", description="of a model_new kernel: chooses its tolerance")
+    dtype: Dtype = Field(
+        default="float32", description="of a model_new kernel: what its weights and floating-point inputs are cast to"
+    )
     trials: int = Field(default=5, ge=1, le=1000, description="of a model_new kernel: stored input sets")
     workloads: list[str] | None = Field(default=None, description="names; default: all")
     control_of: str | None = Field(
@@ -145,6 +89,33 @@ class Kernel(Model):
         if self.sources is not None and not (self.sources.cpu or self.sources.cuda):
             raise ValueError("sources names no file")
         return self
+
+    @model_validator(mode="after")
+    def _searchable(self) -> Kernel:
+        for name, values in self.search.items():
+            if name not in self.tunables:
+                known = ", ".join(self.tunables) or "there are none"
+                raise ValueError(f"search.{name}: is none of the kernel's tunables ({known})")
+            twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
+            if twice is not None:
+                raise ValueError(f"search.{name}: {twice!r} stands twice; remove one")
+            if self.tunables[name] not in values:
+                raise ValueError(f"search.{name}: lacks {self.tunables[name]!r}, its value in tunables; add it")
+        if self.settings > MOST_SETTINGS:
+            raise ValueError(f"search: {self.settings} settings, at most {MOST_SETTINGS}; give fewer values")
+        return self
+
+    @property
+    def settings(self) -> int:
+        """How many settings `search` spans."""
+        return math.prod(map(len, self.search.values()))
+
+    def on_devices(self, devices: Sequence[Device]) -> Kernel:
+        """Without the sources of other devices, which would be compiled for nothing."""
+        if self.sources is None:
+            return self
+        other: dict[str, object] = {device: [] for device in ("cpu", "cuda") if device not in devices}
+        return self.model_copy(update={"sources": self.sources.model_copy(update=other)})
 
 
 class Shape(Model):
@@ -171,6 +142,15 @@ class Workload(Model):
     scale: float | None = Field(default=None, gt=0, description="of the logits; default: 1 / sqrt(head_dim)")
     trials: int = Field(default=20, ge=1, le=10_000, description="of independent Q, K, V")
     extra_trials: int = Field(default=5, ge=0, le=1000, description="of each other recipe: Q = K = V, large logits")
+
+    def id(self, dtype: Dtype) -> str:
+        """Such as ``seed-fp16``."""
+        return f"{self.name}-{protocol.DTYPES[dtype]}"
+
+    @property
+    def names(self) -> set[str]:
+        """What a user may call it: its name, and its id at each dtype."""
+        return {self.name, *(self.id(dtype) for dtype in (*self.dtypes.cpu, *self.dtypes.cuda))}
 
 
 class Tolerances(Model):
@@ -305,79 +285,9 @@ def _unique(where: str, ids: list[str], remedy: str) -> None:
             raise ValueError(f"{where}[{index}]: {value!r} stands twice; {remedy}")
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe, and refuses what YAML allows and a configuration never needs: duplicate keys, anchors, tags."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _Refused(f"line {line}: anchors and aliases are not accepted", "write the value out")
-        if getattr(event, "tag", None):
-            raise _Refused(f"line {line}: the tag {event.tag!r} is not accepted", "remove it; quote text that needs it")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        for key_node, _ in node.value:
-            if keys.count(key_node.value) > 1:
-                line = key_node.start_mark.line + 1
-                raise _Refused(f"line {line}: the key {key_node.value!r} stands twice", "remove one")
-        return super().construct_mapping(node, deep)
-
-
-class _Refused(Exception):
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(problem)
-        self.problem, self.remedy = problem, remedy
-
-
-_REMEDIES = {
-    "extra_forbidden": "remove it, or correct its spelling; harness/matrix.schema.json lists the keys",
-    "missing": "add it",
-    "string_type": "put it in quotes: YAML reads 2.10 as the number 2.1",
-    "too_short": "add at least one entry",
-}
-
-
-def _message(error: ValidationError) -> tuple[str, str]:
-    first = error.errors()[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    problem = re.sub(r"^Value error, ", "", first["msg"])
-    kind = first["type"]
-    if kind == "extra_forbidden":
-        problem = "unknown key"
-    elif kind != "missing" and not isinstance(first["input"], (dict, list)):
-        problem += f", got {first['input']!r} ({type(first['input']).__name__})"
-    more = error.error_count() - 1
-    if more:
-        problem += f" (and {more} more)"
-    return f"{path}: {problem}" if path else problem, _REMEDIES.get(kind, "correct the value")
-
-
 def parse_matrix(text: str, path: str = "matrix.yaml") -> Matrix:
     """A matrix from the text of matrix.yaml. InputError names `path`, the place in it, the value and the remedy."""
-    if len(text.encode()) > MAX_BYTES:
-        raise InputError(f"{path}: larger than {MAX_BYTES} bytes", "a matrix is a page of text")
-    try:
-        value = yaml.load(text, Loader=_Loader)  # a SafeLoader
-    except _Refused as error:
-        raise InputError(f"{path}: {error.problem}", error.remedy) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        raise InputError(f"{path}:{where} {getattr(error, 'problem', None) or error}", "correct the YAML") from None
-    except RecursionError:
-        raise InputError(f"{path}: nested too deeply", "a matrix needs four levels") from None
-    except ValueError as error:
-        raise InputError(f"{path}: {error}", "quote the value") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a mapping, got {type(value).__name__}", "see the shipped matrix.yaml")
-    try:
-        return Matrix.model_validate(value)
-    except ValidationError as error:
-        problem, remedy = _message(error)
-        raise InputError(f"{path}: {problem}", remedy) from None
+    return parse_yaml(text, path, Matrix, like="the shipped matrix.yaml")
 
 
 def load_matrix(path: Path) -> tuple[Matrix, str]:
@@ -391,12 +301,13 @@ def load_matrix(path: Path) -> tuple[Matrix, str]:
     return parse_matrix(text, str(path)), text
 
 
+def matrix_text(matrix: Matrix) -> str:
+    """A matrix as the text of a matrix.yaml."""
+    return yaml.safe_dump(matrix.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema of matrix.yaml, for editors."""
     schema = Matrix.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
-
-
-def workload_id(name: str, dtype: str) -> str:
-    return f"{name}-{protocol.DTYPES[dtype]}"

@@ -29,7 +29,7 @@ def positive(text: str) -> int:
     return value
 
 
-def _devices(text: str) -> tuple[Device, ...]:
+def devices(text: str) -> tuple[Device, ...]:
     chosen: list[Device] = []
     for name in text.split(","):
         if name == "auto":
@@ -59,14 +59,32 @@ def run_options() -> Parser:
     )
     options.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle: its executor is bundle")
     options.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
-    options.add_argument("--device", type=_devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
+    options.add_argument("--device", type=devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
     options.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
     options.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")
     options.add_argument("--launches", type=positive, metavar="N")
     options.add_argument("--trials", type=positive, metavar="N")
-    options.add_argument("--quick", action="store_true", help="few trials and launches: under two minutes")
+    options.add_argument("--quick", action="store_true", help="few trials and launches")
     options.add_argument("--strict", action="store_true", help="refuse every fallback")
     options.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
+    options.add_argument(
+        "--explain",
+        choices=["auto", "never"],
+        default="auto",
+        help="auto: experiments where correctness moved or something is wrong",
+    )
+    options.add_argument(
+        "--profile", action="store_true", help="hardware counters of CUDA kernels too, by Nsight Compute where it is"
+    )
+    options.add_argument("--problems", type=Path, metavar="DIR", help="of KernelBench's form, instead of the kernels")
+    options.add_argument("--solutions", type=Path, metavar="DIR", help="ModelNew files of the same names")
+    options.add_argument("--sample", type=int, default=0, metavar="N", help="of KernelBench's own runs, default 0")
+    options.add_argument(
+        "--dtype", choices=["float16", "bfloat16", "float32"], default="float32", help="of --problems, default float32"
+    )
+    options.add_argument(
+        "--count-missing", action="store_true", help="fast_p: a problem without a solution counts as not solved"
+    )
     options.add_argument("--run-path", type=Path, help="write the path of the run's folder to this file")
     options.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
     options.add_argument(

@@ -11,9 +11,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from harness.environments import PYPI
 from harness.errors import InfrastructureError, InputError
 from harness.inside import protocol
-from harness.matrix import PYPI, Matrix
+from harness.matrix import Matrix
 from harness.plan import PlannedEnvironment
 from harness.tools import uv_command
 

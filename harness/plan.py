@@ -14,14 +14,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from harness.environments import Environment, threads_in
 from harness.errors import InputError
 from harness.inside import protocol
-from harness.matrix import Environment, Kernel, Matrix, Workload, workload_id
-from harness.records import Cell, Device, Fallback, KernelInfo, WorkloadInfo
+from harness.matrix import Kernel, Matrix, Workload
+from harness.records import Cell, Device, Fallback, KernelBench, KernelInfo, WorkloadInfo
 
 QUICK_LAUNCHES = 5
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
+QUICK_PROBLEM_TRIALS = 4  # one that is timed, and three that are new to the kernel: `inside.audit`
 QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.04, "min_samples": 3}
 
 
@@ -105,10 +107,19 @@ class Plan:
     limits: Mapping[str, float]
     fallbacks: tuple[Fallback, ...]
     facts: Facts
+    kernelbench: KernelBench | None = None
     digest: str = ""
 
     def environment(self, id: str) -> PlannedEnvironment:
         return next(environment for environment in self.environments if environment.id == id)
+
+    def threads_in(self, environment: str) -> int:
+        return threads_in(self.environment(environment).spec.variables, self.threads)
+
+    @property
+    def variables(self) -> dict[str, dict[str, str]]:
+        """Of every environment, by its id."""
+        return {environment.id: environment.spec.variables for environment in self.environments}
 
     def workload(self, id: str) -> WorkloadInfo:
         return next(workload for workload in self.workloads if workload.id == id)
@@ -143,7 +154,7 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
     shape = workload.shape
     return [
         WorkloadInfo(
-            id=workload_id(workload.name, dtype),
+            id=workload.id(dtype),
             name=workload.name,
             dtype=dtype,
             devices=devices[dtype],
@@ -162,7 +173,7 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
 
 
 def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
-    trials = selection.trials or (min(kernel.trials, QUICK_TRIALS) if selection.quick else kernel.trials)
+    trials = selection.trials or (min(kernel.trials, QUICK_PROBLEM_TRIALS) if selection.quick else kernel.trials)
     assert kernel.problem is not None
     name = PurePosixPath(kernel.problem).stem
     return WorkloadInfo(
@@ -207,7 +218,11 @@ def kernel_sources(kernel: Kernel, folder_files: Mapping[str, Sequence[str]]) ->
 
 
 def plan_run(
-    matrix: Matrix, selection: Selection, facts: Facts, folder_files: Mapping[str, Sequence[str]] | None = None
+    matrix: Matrix,
+    selection: Selection,
+    facts: Facts,
+    folder_files: Mapping[str, Sequence[str]] | None = None,
+    kernelbench: KernelBench | None = None,
 ) -> Plan:
     """The plan. InputError where the selection names what the matrix lacks, or leaves nothing to measure."""
     environments, fallbacks = [], []
@@ -265,7 +280,8 @@ def plan_run(
         for environment in measured:
             for device in sources:
                 runnable = device in devices and (device == "cpu" or facts.gpus > 0)
-                if runnable or device in devices or (device == "cuda" and kernel.problem is None):
+                compiles = device == "cuda" and kernel.problem is None and not selection.quick
+                if runnable or device in devices or compiles:
                     builds.append(
                         PlannedBuild(environment=environment, kernel=kernel.name, device=device, runnable=runnable)
                     )
@@ -311,6 +327,7 @@ def plan_run(
         limits=matrix.limits.model_dump(),
         fallbacks=tuple(fallbacks),
         facts=facts,
+        kernelbench=kernelbench,
     )
     return replace(plan, digest=plan_digest(plan, matrix))
 
@@ -343,7 +360,7 @@ def plan_digest(plan: Plan, matrix: Matrix) -> str:
             "environments": [[e.id, e.index, e.spec.model_dump()] for e in plan.environments],
             "packages": matrix.packages,
             "kernels": [
-                matrix_kernel.model_dump()
+                matrix_kernel.model_dump(exclude={"search"})
                 for matrix_kernel in matrix.kernels
                 if matrix_kernel.name in {k.name for k in plan.kernels}
             ],
@@ -365,5 +382,6 @@ def plan_digest(plan: Plan, matrix: Matrix) -> str:
             "sources": dict(facts.sources_sha256),
             "inside": facts.inside_sha256,
             "host": dict(facts.host),
+            **({"kernelbench": plan.kernelbench.model_dump()} if plan.kernelbench else {}),
         }
     )

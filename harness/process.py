@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -77,6 +77,28 @@ class Ended:
         return f"exited with {self.returncode}"
 
 
+class Gate:
+    """Holds a child back that makes itself ready and then reads its standard input, which ends when the gate opens.
+
+    The time in front of it counts neither against the child's limit nor as its duration.
+    """
+
+    def __init__(self) -> None:
+        self.entrance, self._exit = os.pipe()  # no other child inherits either
+        self.opened_s: float | None = None  # by time.monotonic
+
+    def open(self) -> None:
+        if self.opened_s is None:
+            self.opened_s = time.monotonic()
+            os.close(self._exit)
+
+    def close_entrance(self) -> None:
+        """Once the child has it, or has ended."""
+        if self.entrance >= 0:
+            os.close(self.entrance)
+            self.entrance = -1
+
+
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A short environment: what the user's shell holds must not be what differs."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -119,14 +141,18 @@ def _take(pipe: IO[bytes], log: CappedLog) -> bool:
     return data != b""
 
 
-def _wait(child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, timeout_s: float) -> bool:
-    """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time."""
-    deadline = time.monotonic() + timeout_s
+def _wait(
+    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, timeout_s: float, began: Callable[[], float]
+) -> bool:
+    """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time.
+
+    `began` tells when its time began, as far as is known now.
+    """
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     is_open = True
     while child.poll() is None:
-        left_s = deadline - time.monotonic()
+        left_s = began() + timeout_s - time.monotonic()
         if left_s <= 0:
             return False
         pause_s = min(left_s, LOOK_S)
@@ -206,19 +232,31 @@ def _session(pid: int) -> int:
 
 
 def run_child(
-    command: Sequence[str], *, cwd: Path, log: Path, timeout_s: float, environment: Mapping[str, str]
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    log: Path,
+    timeout_s: float,
+    environment: Mapping[str, str],
+    gate: Gate | None = None,
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind."""
     mark = _marking(uuid.uuid4().hex)
     started = time.monotonic()
     timed_out = False
+
+    def began() -> float:
+        if gate is None:
+            return started
+        return time.monotonic() if gate.opened_s is None else max(started, gate.opened_s)
+
     with CappedLog(log) as kept:
         with _starting:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             child = subprocess.Popen(
                 list(command),
                 cwd=cwd,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if gate is None else gate.entrance,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 bufsize=0,
@@ -227,10 +265,12 @@ def run_child(
                 preexec_fn=_prepare,
             )
             _running.add(child.pid)
+        if gate is not None:
+            gate.close_entrance()
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
         try:
-            timed_out = not _wait(child, child.stdout, kept, timeout_s)
+            timed_out = not _wait(child, child.stdout, kept, timeout_s, began)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -240,7 +280,8 @@ def run_child(
             _kill_orphans()
             with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
                 _take(child.stdout, kept)
-    return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=time.monotonic() - started, log=tail(log))
+    duration_s = time.monotonic() - began()
+    return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=duration_s, log=tail(log))
 
 
 def end_descendants() -> None:

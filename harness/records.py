@@ -102,6 +102,7 @@ class EnvironmentRecord(Outcome):
     pins_sha256: str
     prepared_s: float | None
     reused: bool
+    variables: dict[str, str] = Field(default={}, description="of its processes, as asked for; `observed` has them too")
     observed: Observation | None
 
 
@@ -128,13 +129,21 @@ class BuildRecord(Outcome):
     compiler: str = Field(default="", description="first line of the compiler's --version")
     flags: list[str] = []
     build_ninja: str = ""
-    build_s: float | None = None
+    build_s: float | None = Field(default=None, description="seconds of compiling the kernel and linking")
+    binding_s: float | None = Field(
+        default=None, description="seconds of compiling the shipped binding, once for an environment"
+    )
     reused: bool = False
     artifact: str = Field(default="", description="the extension's file name")
     artifact_sha256: str = ""
     artifact_bytes: int | None = None
     objects: dict[str, str] = Field(default={}, description="object file to the hash of its normalised disassembly")
     functions: list[DeviceFunction] = []
+
+    @property
+    def binds_itself(self) -> bool:
+        """Whether its sources bring a binding of their own: they hold PyTorch's headers, and may call its operators."""
+        return bool(self.objects) and BINDING_OBJECT not in self.objects
 
 
 # -- validation -------------------------------------------------------------------------------------------
@@ -205,6 +214,7 @@ class ValidationRecord(Outcome):
     decides: str = Field(description="the rule that decides: rounding, kernelbench or strict")
     limits: dict[str, float] = Field(description="each rule's tolerance here")
     recipes: list[RecipeResult] = []
+    choice: str = Field(default="", description="of several ways the one that the kernel says it takes here")
     arrays: str | None = Field(default=None, description="file under arrays/, absent from published records")
     started_utc: str
     duration_s: float
@@ -249,6 +259,19 @@ class Timing(Outcome):
     )
     sampled_s: list[float] = Field(
         default=[], description="on a GPU: when each sample ended, in seconds since the launch's first one"
+    )
+    busy_processors: float | None = Field(
+        default=None, description="on the CPU: how many its process kept busy, with all of its threads, while sampled"
+    )
+    switches_per_ms: float | None = Field(
+        default=None,
+        description="on the CPU: how often its process's threads gave up a processor, or were taken off it, while "
+        "sampled, in each millisecond",
+    )
+    threads_started: float | None = Field(
+        default=None,
+        description="on the CPU: threads and processes that were started meanwhile, for each call: the machine's, in a "
+        "container its own",
     )
     hot_us: list[float] = Field(
         default=[],
@@ -300,6 +323,9 @@ class LaunchRecord(Outcome):
     overhead_s: float | None = Field(default=None, description="making and removing its container, moving files")
     threads: int | None = None
     load: Load | None = None
+    idle_processors: float | None = Field(
+        default=None, description="on the CPU: how many its own process kept busy at its end, while nothing was called"
+    )
     gpu: GpuWatch | None = None
     sampling_s: float | None = Field(default=None, description="time in which calls were warmed up or sampled")
     timings: list[Timing] = []
@@ -392,6 +418,16 @@ class Cell(Record):
         return f"{self.environment}/{self.kernel}/{self.workload}/{self.device}"
 
 
+class KernelBench(Record):
+    """Folders in KernelBench's form that a run was made of; paths are below them."""
+
+    problems: str = Field(description="folder, as it was given")
+    solutions: str
+    pairs: dict[str, str] = Field(description="kernel to its problem")
+    missing: list[str] = Field(default=[], description="problems without a solution")
+    unused: list[str] = Field(default=[], description="files among the solutions that are no problem's")
+
+
 class RunRecord(Record):
     run_id: str
     created_utc: str
@@ -421,3 +457,9 @@ class RunRecord(Record):
     order_seed: int
     matrix_text: str = Field(description="matrix.yaml as it was")
     sources_sha256: dict[str, str]
+    kernelbench: KernelBench | None = None
+
+    @property
+    def problems(self) -> set[str]:
+        """Ids of the workloads that are problem files: what solves one is a kernel in Python."""
+        return {workload.id for workload in self.workloads if workload.problem}

@@ -8,6 +8,7 @@
         launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates
         crossings/<kernel>-<device>/<workload>.json           outputs of all environments against each other
         ceilings/<GPU's UUID>.json                            what each GPU reached in this run at most
+        experiments/...                                       see harness/experiments/records.py
         arrays/...                                            outputs of the first trials, beside the records
         logs/...                                              complete output of every process
 
@@ -26,7 +27,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from harness.bisecting.records import BisectionRecord, Question, VersionRecord
 from harness.errors import DiskFull, RecordError
+from harness.experiments.records import (
+    CheckersRecord,
+    ConditionsRecord,
+    CountersRecord,
+    ProfileRecord,
+    SwapRecord,
+)
 from harness.inside import protocol
 from harness.records import (
     BuildRecord,
@@ -39,6 +48,7 @@ from harness.records import (
     RunRecord,
     ValidationRecord,
 )
+from harness.sweeping.records import BatchRecord, SweepQuestion, SweepRecord
 
 KINDS: dict[str, type[Record]] = {
     "run": RunRecord,
@@ -48,6 +58,17 @@ KINDS: dict[str, type[Record]] = {
     "launch": LaunchRecord,
     "crossing": CrossingRecord,
     "ceiling": CeilingRecord,
+    "conditions": ConditionsRecord,
+    "checkers": CheckersRecord,
+    "profile": ProfileRecord,
+    "counters": CountersRecord,
+    "swap": SwapRecord,
+    "bisection_question": Question,
+    "bisection_version": VersionRecord,
+    "bisection": BisectionRecord,
+    "sweep_question": SweepQuestion,
+    "sweep_batch": BatchRecord,
+    "sweep": SweepRecord,
 }
 KIND_OF = {model: kind for kind, model in KINDS.items()}
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -118,13 +139,25 @@ def save_record(path: Path, record: Record) -> None:
 
 def load_record(path: Path, model: type[AnyRecord]) -> AnyRecord:
     """RecordError where the file is truncated, edited, of another version or kind."""
+    return parse_record(_load_json(path), model, str(path))
+
+
+def kind_of(path: Path) -> str:
+    """What kind of record a file says it is; RecordError where it is none."""
+    value = _load_json(path)
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind not in KINDS:
+        raise RecordError(str(path), f"is not a record: its kind is {kind!r}")
+    return str(kind)
+
+
+def _load_json(path: Path) -> Any:
     try:
-        value = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise RecordError(str(path), f"cannot be read: {error.strerror}") from None
     except ValueError:
         raise RecordError(str(path), "is truncated or not JSON") from None
-    return parse_record(value, model, str(path))
 
 
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
@@ -184,6 +217,13 @@ class Run:
     def ceiling_path(self, device_uuid: str) -> Path:
         return self.folder / "ceilings" / f"{device_uuid}.json"
 
+    def experiment_path(self, environment: str, kernel: str, device: str, workload: str, experiment: str) -> Path:
+        """`experiment`: a name, or profile-<target>."""
+        return self.folder / "experiments" / environment / f"{kernel}-{device}" / workload / f"{experiment}.json"
+
+    def swap_path(self, kernel: str, device: str, workload: str) -> Path:
+        return self.folder / "experiments" / "swap" / f"{kernel}-{device}" / f"{workload}.json"
+
     def has_launches(self, environment: str) -> bool:
         """Whether launches of an environment went well."""
         paths = (self.folder / "launches" / environment).rglob("*.json")
@@ -194,6 +234,9 @@ class Run:
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         for part in self.folder.glob("*/**/.*.part"):  # not of the folder itself: a report may be written there now
             part.unlink(missing_ok=True)
+        for name in ("*.request.json", "*.result.json"):
+            for passed in (self.folder / "logs").rglob(name):
+                passed.unlink(missing_ok=True)
 
     def load(self) -> RunRecord:
         return load_record(self.run_path(), RunRecord)
@@ -216,6 +259,27 @@ class Run:
 
     def crossings(self) -> list[CrossingRecord]:
         return list(self._all("crossings", CrossingRecord))
+
+    def conditions(self) -> list[ConditionsRecord]:
+        return list(self._of_kind("experiments", ConditionsRecord))
+
+    def checkers(self) -> list[CheckersRecord]:
+        return list(self._of_kind("experiments", CheckersRecord))
+
+    def profiles(self) -> list[ProfileRecord]:
+        return list(self._of_kind("experiments", ProfileRecord))
+
+    def counters(self) -> list[CountersRecord]:
+        return list(self._of_kind("experiments", CountersRecord))
+
+    def swaps(self) -> list[SwapRecord]:
+        return list(self._of_kind("experiments", SwapRecord))
+
+    def _of_kind(self, folder: str, model: type[AnyRecord]) -> Iterator[AnyRecord]:
+        """Of a folder that holds several kinds."""
+        for path in sorted((self.folder / folder).rglob("*.json")):
+            if kind_of(path) == KIND_OF[model]:
+                yield load_record(path, model)
 
     def ceilings(self) -> list[CeilingRecord]:
         return list(self._all("ceilings", CeilingRecord))

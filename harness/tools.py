@@ -1,4 +1,4 @@
-"""Where this machine keeps what the harness uses: uv, its cache folder, compilers, GPUs."""
+"""Where this machine keeps what the harness uses: uv, its cache folder, compilers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 import filelock
 import platformdirs
 import psutil
+
+from harness.gpu import described, gpus
 
 CACHE_VARIABLE = "KERNEL_MATRIX_CACHE"
 GIB = 1 << 30
@@ -65,13 +67,6 @@ def cuda_compiler() -> tuple[str, str] | None:
     return (path, version.strip().splitlines()[-1]) if path and version else None
 
 
-@functools.cache
-def gpus() -> tuple[str, ...]:
-    """One line a GPU: name, UUID, driver. Empty where nvidia-smi is missing or finds none."""
-    printed = output_of(["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"])
-    return tuple(line.strip() for line in (printed or "").splitlines() if line.strip())
-
-
 def physical_cores() -> int:
     """Physical cores that this process may use."""
     allowed = len(os.sched_getaffinity(0))
@@ -103,7 +98,7 @@ def host_facts() -> dict[str, str]:
         "system": _system_name(),
         "compiler": compiler[1] if compiler else "none",
         "nvcc": nvcc[1] if nvcc else "none",
-        "gpus": "; ".join(gpus()) or "none",
+        "gpus": "; ".join(map(described, gpus())) or "none",
     }
 
 

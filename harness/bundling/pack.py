@@ -30,19 +30,21 @@ from harness.bundling.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.bundling.slim import SHARED as SHARED_PATTERNS
 from harness.bundling.tools import pack_tools
 from harness.bundling.tree import measure
-from harness.bundling.trying import run_verb
 from harness.errors import InfrastructureError, InputError
 from harness.executors import Task
+from harness.executors.bundle import BundleExecutor
 from harness.executors.choosing import cell_limits
 from harness.executors.containers import DockerExecutor, owner
 from harness.executors.docker.engine import Engine
+from harness.executors.namespaces import probe_namespaces
+from harness.gpu import gpus
 from harness.imaging import wanted_images
 from harness.inside import protocol
 from harness.matrix import load_matrix
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord, Observation
-from harness.tools import cache_folder, gpus, physical_cores
+from harness.tools import cache_folder, physical_cores
 
 LEVEL = 12
 PROVE_TIMEOUT_S = 900
@@ -280,8 +282,10 @@ class Packer:
                 if measure(trees).sha256 != self.archives[name].tree_sha256:
                     problem = f"{name}: what was unpacked is not what was packed"
             if not problem:
-                seen = run_verb(bundle, id, "prove", {}, inside=self.executor.inside, scratch=self.work / "scratch")
-                problem = entry.proof.problem_with(seen)
+                # Not on a GPU of this machine, which need not be one that the bundle holds code for.
+                problem = BundleExecutor(
+                    bundle, probe_namespaces(bundle), self.root, self.work / "cache", 1, hands_over_gpus=False
+                ).unproven(id)
             if problem:
                 raise InfrastructureError(f"{id}: the bundle does not prove itself: {problem}", "pack it again")
         finally:

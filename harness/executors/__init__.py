@@ -7,17 +7,19 @@ the report know nothing else of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness.inside import protocol
 from harness.plan import PlannedEnvironment
-from harness.process import Ended
+from harness.process import Ended, Gate
 from harness.records import EnvironmentRecord
 
 MOST_RESULT_BYTES = 32 << 20
 MOST_LEVELS = 64  # lists within lists
+Variables = Mapping[str, Mapping[str, str]]  # environment id to what its processes have in theirs (`matrix.variables`)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,13 @@ class Task:
     timeout_s: float
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    gate: Gate | None = None  # only for an executor that `holds_back`
     compiles: bool = False  # whether the verb, or the code under test, runs what it has just written
+    variables: Mapping[str, str] | None = None  # in place of the environment's own
+
+    def variables_in(self, known: Variables) -> Mapping[str, str]:
+        """What its process has in its environment, of what environments have."""
+        return known.get(self.environment, {}) if self.variables is None else self.variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +78,7 @@ def _is_sound(value: Any, levels: int) -> bool:
 
 class Executor(Protocol):
     name: str
+    holds_back: bool  # whether a verb can be started early and wait for its `Task.gate`
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         """Where a prepared environment lies."""

@@ -18,19 +18,28 @@ from pathlib import Path
 
 from harness.bundling.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.errors import InfrastructureError, InputError, Interrupted
-from harness.executors import Answer, Task, read_result
+from harness.executors import Answer, Task, Variables, read_result
 from harness.executors.cells import ENVIRONMENT, PYTHON, VERB, bring_back, cell_places, cell_variables, signalled
 from harness.executors.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_cell
 from harness.executors.parcels import relocate
-from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
+from harness.executors.proving import (
+    OBSERVE_TIMEOUT_S,
+    changed_wheel,
+    observation,
+    observe_request,
+    prepared,
+    stage_inside,
+)
+from harness.gpu import gpus
 from harness.inside import protocol
 from harness.plan import PlannedEnvironment
 from harness.process import end_descendants, run_child
 from harness.records import Confinement, EnvironmentRecord, Observation
-from harness.tools import cache_lock, gpus, output_of
+from harness.tools import cache_lock
 
 PROVE_TIMEOUT_S = 600
 MIB = 1 << 20
+UNPACK_AGAIN = "unpack the bundle again, into an empty folder; if it stays so, pack it again: nox -s bundle"
 PATH = "/opt/environment/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -40,16 +49,9 @@ def plain_id(id: str) -> str:
     return name if replica.isdecimal() else id
 
 
-def gpu_lines() -> list[tuple[str, str, str]]:
-    """(name, compute capability without its dot, driver's version) of each GPU here."""
-    asked = "--query-gpu=name,compute_cap,driver_version"
-    lines = (output_of(["nvidia-smi", asked, "--format=csv,noheader"]) or "").splitlines()
-    fields = [tuple(field.strip() for field in line.split(",")) for line in lines]
-    return [(field[0], field[1].replace(".", ""), field[2]) for field in fields if len(field) == 3]
-
-
 def unsuitable(bundle: Bundle, found: list[tuple[str, str, str]]) -> tuple[str, str]:
-    """(why this machine's GPUs, as `gpu_lines` gives them, cannot run the bundle, what to do); '' where they can.
+    """(why this machine's GPUs, as `models` of `harness.gpu` gives them, cannot run the bundle, what to do); '' where
+    they can.
 
     A machine without a GPU runs what needs none.
     """
@@ -127,12 +129,16 @@ def unconfined(seen: Confinement | None, namespaces: Namespaces) -> str:
 
 class BundleExecutor:
     name = "bundle"
+    holds_back = True
 
-    def __init__(self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int) -> None:
+    def __init__(
+        self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int,
+        variables: Variables | None = None, *, hands_over_gpus: bool = True,
+    ) -> None:  # fmt: skip
         self.bundle, self.namespaces = bundle, namespaces
-        self.root, self.cache, self.threads = root, cache, threads
+        self.root, self.cache, self.threads, self.variables = root, cache, threads, variables or {}
         self.inside = stage_inside(cache)
-        self.devices: list[Mount] = [*device_mounts(), *driver_mounts()] if gpus() else []
+        self.devices: list[Mount] = [*device_mounts(), *driver_mounts()] if hands_over_gpus and gpus() else []
         self._stopped = threading.Event()
 
     def folder(self, environment: EnvironmentRecord) -> Path:
@@ -157,7 +163,8 @@ class BundleExecutor:
                 f"{pins.name}: not the pins that the bundle's {id} was made from",
                 "take the pin file of the commit that packed it, or pack it again: nox -s bundle",
             )
-        observed = observation(self._ask("observe", environment.id, {"threads": self.threads, "verify": False}), "")
+        asked = observe_request(self.variables.get(environment.id, {}), self.threads, verify=False)
+        observed = observation(self._ask("observe", environment.id, asked), "")
         problem = unconfined(observed.confinement, self.namespaces)
         if problem:
             raise InfrastructureError(
@@ -180,7 +187,6 @@ class BundleExecutor:
 
         InfrastructureError with the name of what differs.
         """
-        remedy = "unpack the bundle again, into an empty folder; if it stays so, pack it again: nox -s bundle"
         unpacked = (self.bundle.folder / COMPLETE).stat()
         known = protocol.digest(
             [self.bundle.manifest_sha256, plain_id(id), str(self.bundle.folder), unpacked.st_ino, unpacked.st_mtime_ns,
@@ -192,17 +198,24 @@ class BundleExecutor:
             if marker.exists():
                 changed = changed_wheel(protocol.read_json(str(marker))["wheels"], observed)
                 if changed:
-                    raise InfrastructureError(changed, remedy)
+                    raise InfrastructureError(changed, UNPACK_AGAIN)
                 return True
-            answer = self._ask("prove", id, {})
-            if answer.result is None:
-                raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
-            problem = entry.proof.problem_with(answer.result)
+            problem = self.unproven(id)
             if problem:
-                raise InfrastructureError(f"the bundle does not prove itself: {problem}", remedy)
+                raise InfrastructureError(f"the bundle does not prove itself: {problem}", UNPACK_AGAIN)
             wheels = {name: wheel.record_sha256 for name, wheel in observed.wheels.items()}
             protocol.write_json(str(marker), {"wheels": wheels})
         return False
+
+    def unproven(self, id: str) -> str:
+        """'' where an environment computes and loads what its image did, else the first thing that it does not.
+
+        InfrastructureError where it cannot be asked.
+        """
+        answer = self._ask("prove", id, {})
+        if answer.result is None:
+            raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", UNPACK_AGAIN)
+        return self.bundle.entry(plain_id(id)).proof.problem_with(answer.result)
 
     def _ask(self, verb: str, id: str, request: dict[str, object]) -> Answer:
         folder = self.cache / "bundles" / f"{verb}-{id}-{os.getpid()}"
@@ -217,6 +230,8 @@ class BundleExecutor:
             log.unlink(missing_ok=True)
 
     def run(self, task: Task) -> Answer:
+        if self._stopped.is_set():  # it waited, for a lock, while what held that was ended
+            raise Interrupted()
         shutil.rmtree(task.scratch, ignore_errors=True)
         out, new = task.scratch / "out", task.scratch / "root"
         for folder in (out, new):
@@ -238,13 +253,14 @@ class BundleExecutor:
                 shutil.move(path, out / name)
         self._hand_over(out, seen)
         command = [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"]
-        variables = self._variables(task.environment)
+        variables = self._variables(task)
         ended = run_child(
             write_cell(task.scratch / "cell.json", self.bundle, self.namespaces, new, mounts, variables, command),
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,
             environment={},
+            gate=task.gate,
         )
         if self._stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
             raise Interrupted()
@@ -272,8 +288,8 @@ class BundleExecutor:
                     f"{closed}: the bundle's cells run as another user, who cannot read it", f"chmod -R o+rX {path}"
                 )
 
-    def _variables(self, id: str) -> dict[str, str]:
-        folder = self.bundle.environment(plain_id(id))
+    def _variables(self, task: Task) -> dict[str, str]:
+        folder = self.bundle.environment(plain_id(task.environment))
         # PyTorch's own libraries find these by themselves; cuDNN asks for NVRTC by its name alone.
         wheels = sorted(folder.glob("lib/python3*/site-packages/nvidia/*/lib"))
         libraries = [DRIVER, *(str(ENVIRONMENT / path.relative_to(folder)) for path in wheels)]
@@ -285,6 +301,7 @@ class BundleExecutor:
             "VIRTUAL_ENV": str(ENVIRONMENT),
             "LD_LIBRARY_PATH": ":".join(libraries),
             **({"CUDA_VISIBLE_DEVICES": chosen} if chosen is not None else {}),
+            **task.variables_in(self.variables),
         }
 
     def stop(self) -> None:

@@ -11,12 +11,13 @@ from typing import Literal
 from harness.bundling.manifest import Bundle, load_bundle
 from harness.errors import InfrastructureError, InputError
 from harness.executors import Executor
-from harness.executors.bundle import describe, gpu_lines, unsuitable
+from harness.executors.bundle import describe, unsuitable
 from harness.executors.docker.cell import CellLimits
 from harness.executors.docker.connection import EngineGone
 from harness.executors.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
 from harness.executors.images import base_problem
 from harness.executors.namespaces import Namespaces, probe_namespaces
+from harness.gpu import models
 from harness.matrix import Limits
 from harness.plan import Plan
 from harness.tools import GIB
@@ -68,7 +69,7 @@ def choose_bundle(folder: Path) -> Choice:
             f"{folder}: a bundle for {bundle.manifest.machine}, and this machine is {platform.machine()}",
             "measure on such a machine",
         )
-    problem, remedy = unsuitable(bundle, gpu_lines())
+    problem, remedy = unsuitable(bundle, models())
     if problem:
         raise InfrastructureError(problem, remedy)
     namespaces = probe_namespaces(bundle)
@@ -154,21 +155,22 @@ def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache:
         return pinned
     from harness.executors.host import HostExecutor, WithHost
 
-    return WithHost(pinned, HostExecutor(cache, plan.threads), hosts)
+    return WithHost(pinned, HostExecutor(cache, plan.threads, plan.variables), hosts)
 
 
 def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
     if choice.bundle is not None and choice.namespaces is not None:
         from harness.executors.bundle import BundleExecutor
 
-        return BundleExecutor(choice.bundle, choice.namespaces, root, cache, plan.threads)
+        return BundleExecutor(choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables)
     if choice.engine is None or choice.facts is None:
         from harness.executors.venv import VenvExecutor
 
-        return VenvExecutor(cache, plan.threads)
+        return VenvExecutor(cache, plan.threads, plan.variables)
     from harness.executors.containers import DockerExecutor
 
     limit = cell_limits(limits, choice.facts)
     return DockerExecutor(
-        choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else ""
-    )
+        choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else "",
+        variables=plan.variables,
+    )  # fmt: skip

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
-from harness.executors import MOST_RESULT_BYTES, Answer, Task, read_result
+from harness.executors import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
 from harness.executors.cells import (
     ENVIRONMENT,
     KEEPER,
@@ -37,7 +37,14 @@ from harness.executors.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGo
 from harness.executors.docker.engine import Engine
 from harness.executors.images import RECIPE, base_identity, build_image, image_key
 from harness.executors.parcels import Refused, pack, relocate, unpack
-from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, observation, prepared, stage_inside
+from harness.executors.proving import (
+    OBSERVE_TIMEOUT_S,
+    changed_wheel,
+    observation,
+    observe_request,
+    prepared,
+    stage_inside,
+)
 from harness.gpu import handed_on
 from harness.inside import protocol
 from harness.logs import CappedLog
@@ -104,14 +111,15 @@ def unconfined(seen: Confinement | None, limits: CellLimits) -> str:
 
 class DockerExecutor:
     name = "docker"
+    holds_back = False  # its standard input is a stream over the engine's socket
 
     def __init__(
         self, engine: Engine, root: Path, cache: Path, threads: int, *, limits: CellLimits, gpus: str = "",
-        verify: bool = False,
+        verify: bool = False, variables: Variables | None = None,
     ) -> None:  # fmt: skip
         """`verify`: check every file of every wheel, also of an image that was checked before."""
         self.engine, self.root, self.cache, self.threads = engine, root, cache, threads
-        self.limits, self.gpus, self.verify = limits, gpus, verify
+        self.limits, self.gpus, self.verify, self.variables = limits, gpus, verify, variables or {}
         self.inside = stage_inside(cache)
         self.keeper = (RECIPE / "keeper.sh").read_text()
         self.owner = owner()
@@ -151,7 +159,9 @@ class DockerExecutor:
             Task(
                 environment=environment.id,
                 verb="observe",
-                request={"threads": self.threads, "verify": self.verify or not proven},
+                request=observe_request(
+                    self.variables.get(environment.id, {}), self.threads, verify=self.verify or not proven
+                ),
                 scratch=self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}",
                 log=log,
                 timeout_s=OBSERVE_TIMEOUT_S,
@@ -241,7 +251,7 @@ class DockerExecutor:
                     code, timed_out = cell.run(
                         [PYTHON, "-m", "inside", task.verb, "/in/request.json", "/out/result.json"],
                         user=VERB,
-                        environment=cell_variables("/in/inside", self.threads) | (handed_on() if self.gpus else {}),
+                        environment=self._variables(task),
                         timeout_s=task.timeout_s,
                         output=log.write,
                     )
@@ -263,6 +273,10 @@ class DockerExecutor:
             overhead_s=time.monotonic() - started - duration_s,
         )
         return Answer(result=result if not killed_by else None, ended=ended)
+
+    def _variables(self, task: Task) -> dict[str, str]:
+        given = cell_variables("/in/inside", self.threads) | (handed_on() if self.gpus else {})
+        return {**given, **task.variables_in(self.variables)}
 
     def _autopsy(self, cell: Cell, error: Exception) -> str:
         """The limit that ended a cell early, with its keeper. EngineGone where it was its engine, or the way to it."""

@@ -48,6 +48,7 @@ KINDS = {
 }
 OWN = ("proc", "sys", "dev", "tmp", "in", "out")  # of the new root, whatever the bundle's has
 DEVICES = ("null", "zero", "full", "random", "urandom")
+AF_INET, SOCK_DGRAM, SIOCSIFFLAGS, IFF_UP = 2, 2, 0x8914, 1
 MARK = "KERNEL_MATRIX_CHILD"  # by which the harness knows its own processes
 CANNOT = 125  # exit code: the cell could not be made
 
@@ -84,6 +85,15 @@ def bind(source: str, target: str, flags: int) -> None:
         # Without root a mount must not lose what its file system was mounted with.
         held = os.statvfs(target).f_flag & (os.ST_NOEXEC | os.ST_RDONLY)  # the same bits as those of mount(2)
         mount("", target, "", MS_REMOUNT | MS_BIND | flags | held)
+
+
+def raise_loopback() -> None:
+    """The one interface of a new network namespace, which is down at first: compute-sanitizer and ncu talk to the
+    program that they look at through it (netdevice(7))."""
+    sock = libc.socket(AF_INET, SOCK_DGRAM, 0)
+    check(sock, "socket")
+    check(libc.ioctl(sock, ctypes.c_ulong(SIOCSIFFLAGS), struct.pack("16sH22x", b"lo", IFF_UP)), "raising lo")
+    os.close(sock)
 
 
 def build_root(cell: dict[str, Any]) -> None:
@@ -203,6 +213,8 @@ def main(path: str) -> int:
     if select.select([ours], [], [], 0)[0]:  # whoever started this died before it was asked for
         os._exit(CANNOT)
     os.close(ours)
+    if "net" in cell["namespaces"]:
+        raise_loopback()
     if "uts" in cell["namespaces"]:
         check(libc.sethostname(b"cell", 4), "sethostname")
     build_root(cell)

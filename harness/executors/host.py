@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.executors import Answer, Executor, Task
-from harness.executors.proving import OBSERVE_TIMEOUT_S, observation, prepared, stage_inside
+from harness.executors import Answer, Executor, Task, Variables
+from harness.executors.proving import OBSERVE_TIMEOUT_S, observation, observe_request, prepared, stage_inside
 from harness.executors.venv import run_process
 from harness.inside import protocol
 from harness.plan import PlannedEnvironment
@@ -117,9 +117,10 @@ def host_identity(cache: Path) -> str:
 
 class HostExecutor:
     name = "host"
+    holds_back = True
 
-    def __init__(self, cache: Path, threads: int) -> None:
-        self.cache, self.threads = cache, threads
+    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
+        self.cache, self.threads, self.variables = cache, threads, variables or {}
         self.inside = stage_inside(cache)
         self._stopped = threading.Event()
 
@@ -140,7 +141,8 @@ class HostExecutor:
             Task(
                 environment=environment.id,
                 verb="observe",
-                request={"threads": self.threads, "verify": False},  # what was edited here is the machine's own
+                # What was edited here is the machine's own.
+                request=observe_request(self.variables.get(environment.id, {}), self.threads, verify=False),
                 scratch=folder / "scratch",
                 log=folder / "observe.log",
                 timeout_s=OBSERVE_TIMEOUT_S,
@@ -156,7 +158,7 @@ class HostExecutor:
     def run(self, task: Task) -> Answer:
         python = find_host_python(self.inside)
         # Its packages may be the user's own, below a home that the process does not see.
-        own = {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": python.user_base}
+        own = {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": python.user_base, **task.variables_in(self.variables)}
         return run_process(task, Path(python.path), self.inside, self.threads, self._stopped, own)
 
     def stop(self) -> None:
@@ -169,7 +171,7 @@ class WithHost:
 
     def __init__(self, pinned: Executor, host: HostExecutor, hosts: Sequence[str]) -> None:
         """`hosts` are the ids of the host's environments: one, and replicas of it."""
-        self.name = pinned.name
+        self.name, self.holds_back = pinned.name, pinned.holds_back
         self.pinned, self.host, self.hosts = pinned, host, frozenset(hosts)
 
     def _of(self, id: str) -> Executor:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from harness.environments import threads_in
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
 from harness.executors import Answer
 from harness.inside import protocol
@@ -73,6 +74,7 @@ def environment_record(
         pins_sha256=protocol.sha256_file(str(pins)) if pins else "",
         prepared_s=prepared_s,
         reused=reused,
+        variables=spec.variables,
         observed=observed,
         status=status,
         message=message,
@@ -99,6 +101,7 @@ def prepared(
         digest = key()
         observed, reused, image = make(digest)
         problem = mismatch(environment, pins, observed, removed) if pins else ""
+        problem = problem or missing_variable(environment.spec.variables, observed)
     except Unrecorded:
         raise
     except HarnessError as error:
@@ -115,6 +118,20 @@ def prepared(
         reused=reused,
         image=image,
     )
+
+
+def observe_request(variables: Mapping[str, str], threads: int, *, verify: bool) -> dict[str, object]:
+    """What `observe` is asked, of an environment whose processes have these variables."""
+    return {"threads": threads_in(variables, threads), "verify": verify, "variables": sorted(variables)}
+
+
+def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
+    """'' where a process inside has the variables that were asked for, else which it has not."""
+    for name, value in variables.items():
+        found = seen.settings.get(f"env.{name}")
+        if found != value:
+            return f"asked for {name}={value}, found {'nothing' if found is None else found} inside"
+    return ""
 
 
 def observation(answer: Answer, remedy: str) -> Observation:

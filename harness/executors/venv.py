@@ -15,8 +15,16 @@ from functools import partial
 from pathlib import Path
 
 from harness.errors import InfrastructureError, Interrupted
-from harness.executors import Answer, Task, read_result
-from harness.executors.proving import OBSERVE_TIMEOUT_S, changed_wheel, mismatch, observation, prepared, stage_inside
+from harness.executors import Answer, Task, Variables, read_result
+from harness.executors.proving import (
+    OBSERVE_TIMEOUT_S,
+    changed_wheel,
+    mismatch,
+    observation,
+    observe_request,
+    prepared,
+    stage_inside,
+)
 from harness.inside import protocol
 from harness.interpreters import need_interpreter
 from harness.pins import index_options
@@ -31,9 +39,10 @@ STORES_BYTECODE = ("observe", "build", "judge")
 
 class VenvExecutor:
     name = "venv"
+    holds_back = True
 
-    def __init__(self, cache: Path, threads: int) -> None:
-        self.cache, self.threads = cache, threads
+    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
+        self.cache, self.threads, self.variables = cache, threads, variables or {}
         self.inside = stage_inside(cache)
         self._pythons: dict[str, Path] = {}
         self._stopped = threading.Event()
@@ -110,7 +119,7 @@ class VenvExecutor:
             Task(
                 environment=environment,
                 verb="observe",
-                request={"threads": self.threads, "verify": verify},
+                request=observe_request(self.variables.get(environment, {}), self.threads, verify=verify),
                 scratch=folder / "scratch",
                 log=folder / "observe.log",
                 timeout_s=OBSERVE_TIMEOUT_S,
@@ -122,6 +131,7 @@ class VenvExecutor:
         variables = {
             "VIRTUAL_ENV": str(python.parent.parent),
             **({} if task.verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
+            **task.variables_in(self.variables),
         }
         return run_process(task, python, self.inside, self.threads, self._stopped, variables)
 
@@ -134,6 +144,8 @@ def run_process(
     task: Task, python: Path, inside: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
 ) -> Answer:
     """A verb as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
+    if stopped.is_set():  # it waited, for a lock, while what held that was ended
+        raise Interrupted()
     shutil.rmtree(task.scratch, ignore_errors=True)
     home = task.scratch / "home"
     home.mkdir(parents=True)
@@ -152,6 +164,7 @@ def run_process(
             **thread_variables(threads),
             **variables,
         },
+        gate=task.gate,
     )
     if stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
         raise Interrupted()

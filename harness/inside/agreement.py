@@ -55,6 +55,17 @@ def compare(got, want, limits, cost=None):
     }
 
 
+def is_scaled(full, small, limits, cost):
+    """Whether `small` is `full` times one power of two, within what the rule of rounding lets pass. Arithmetic that
+    neither overflows nor underflows gives the same digits to two questions whose answers are."""
+    if not (np.isfinite(full).all() and np.any(full)):
+        return False
+    ratio = np.abs(small).max() / np.abs(full).max()
+    if not 0 < ratio < np.inf:
+        return False
+    return compare(full * 2.0 ** round(np.log2(ratio)), small, limits, cost)["passed"]["rounding"]
+
+
 def histogram(difference, beyond=0):
     """Elements by decade: zero, below 1e-8, 1e-7, ..., 1e0, then 1e0 and more, with `beyond` added to the last."""
     # Counting below each edge costs nine fast passes; sorting elements into bins costs ten times that.

@@ -4,13 +4,14 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 import traceback
 import warnings
 
-from . import machine_code, protocol
+from . import cuda_libraries, machine_code, protocol
 
 EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -21,7 +22,11 @@ class NotRun(Exception):
 
 
 def build(request):
-    """`BuildRecord`'s own fields. The caller holds the only lock on the build folder."""
+    """`BuildRecord`'s own fields. The caller holds the only lock on the build folder.
+
+    request["objects"] were compiled before, and are linked; request["artifact"] is the file to describe, where that is
+    not the extension: an object that others will link.
+    """
     flags = compiler_flags(request)
     result = {
         "status": protocol.OK,
@@ -79,8 +84,13 @@ def gencode(architecture):
     return f"-gencode=arch=compute_{number},code=sm_{number}"
 
 
-def uses_cuda(request):
+def has_device_code(request):
     return any(source.endswith(CUDA_SUFFIXES) for source in request["sources"])
+
+
+def uses_cuda(request):
+    """Whether CUDA's compiler is needed, or its headers, which PyTorch's own include."""
+    return has_device_code(request) or bool(request.get("cuda_headers"))
 
 
 def _build(request, flags, result):
@@ -99,6 +109,14 @@ def _build(request, flags, result):
         result["compiler"] = "{}; {}".format(compiler_line(nvcc, last=True), result["compiler"])
         # Without a GPU and without this the helper fails, whatever -gencode says; it must be one it knows.
         os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request["architectures"])
+    request = {**request, "include_dirs": list(request["include_dirs"])}
+    if request.get("libraries"):
+        includes, links = _libraries(request["libraries"], extension)
+        request["include_dirs"] += includes
+        flags["ld"] += links
+    for path in request.get("objects") or []:  # by their names alone: where they lay is nothing to compare
+        shutil.copyfile(path, os.path.join(folder, os.path.basename(path)))
+        flags["ld"].insert(0, os.path.basename(path))
     name = identifier(request["name"])
     started = time.perf_counter()
     output, error = _compile(extension, name, request, flags, cuda, folder)
@@ -112,14 +130,17 @@ def _build(request, flags, result):
             result["message"] = message or "ninja failed; see the log"
         result.update(status=protocol.BUILD_FAILED, log_excerpt=relevant(output))
         return
-    artifact = os.path.join(folder, name + ".so")
+    artifact = os.path.join(folder, request.get("artifact") or name + ".so")
     result["artifact"] = artifact
     result["artifact_sha256"] = protocol.sha256_file(artifact)
     result["artifact_bytes"] = os.path.getsize(artifact)
     tools = os.path.join(extension.CUDA_HOME, "bin") if cuda else ""
     result["objects"] = machine_code.hash_objects(folder, request["sources"], tools)
-    if cuda:
-        result["functions"], result["message"] = machine_code.device_functions(artifact, tools)
+    notes = [machine_code.runtime_note(artifact)]
+    if has_device_code(request):
+        result["functions"], note = machine_code.device_functions(artifact, tools)
+        notes.append(note)
+    result["message"] = "; ".join(filter(None, notes))
     if request["load"]:
         _load(artifact, result)
 
@@ -179,6 +200,16 @@ def _load(artifact, result):
         result["status"] = protocol.BUILD_FAILED
         result["message"] = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
         result["log_excerpt"] = traceback.format_exc()[-EXCERPT_CHARACTERS:]
+
+
+def _libraries(names, extension):
+    import torch
+
+    try:
+        packages = os.path.dirname(os.path.dirname(torch.__file__))
+        return cuda_libraries.find(names, packages, extension.CUDA_HOME or "")
+    except LookupError as error:
+        raise NotRun(f"{error}; install it with the CUDA toolkit") from None
 
 
 def check_nvcc(extension):

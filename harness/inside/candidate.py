@@ -5,6 +5,7 @@ No reference runs here either: no right answer lies in this process's memory for
 Every output is computed twice from the same inputs, each time into poisoned memory.
 """
 
+import concurrent.futures
 import os
 
 import numpy as np
@@ -17,18 +18,22 @@ from . import workload as workloads
 def candidate(request):
     torch.set_num_threads(request["threads"])
     workload = workloads.parse_workload(request["workload"])
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "recipes": {}}
+    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "choice": "", "recipes": {}}
     replaced = integrity.Snapshot().replaced
     try:
         kernel = kernels.load(request["kernel"], workload)
         note = getattr(kernel, "note", "")
-        for recipe, trials in workload.recipes.items():
-            folder = os.path.join(request["out"], recipe)
-            os.makedirs(folder, exist_ok=True)
-            rows = result["recipes"][recipe] = []
-            for trial in range(trials):
-                arrays = workload.arrays(recipe, trial, request["seed"])
-                rows.append(_trial(kernel, workload, arrays, request["kernel"]["device"], folder, trial))
+        choice = getattr(kernel, "choice", None)
+        with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
+            for recipe, trials in workload.recipes.items():
+                folder = os.path.join(request["out"], recipe)
+                os.makedirs(folder, exist_ok=True)
+                rows = result["recipes"][recipe] = []
+                for trial in range(trials):
+                    arrays = workload.arrays(recipe, trial, request["seed"], pool.map)
+                    if choice and not trial:
+                        result["choice"] = choice(workload.arguments(arrays, request["kernel"]["device"]))
+                    rows.append(_trial(kernel, workload, arrays, request["kernel"]["device"], folder, trial))
         tampering = replaced()
         result.update(status=protocol.WRONG if tampering else protocol.OK, message=tampering or note)
     except kernels.KernelFailure as error:
@@ -41,6 +46,7 @@ def _trial(kernel, workload, arrays, device, folder, trial):
     row = {"mutated": False, "unwritten": False}
     for suffix in ("", ".repeat"):
         call = kernel.bind(arguments)
+        workload.reseed()
         with kernels.blamed(f"trial {trial}"):
             with torch.no_grad():
                 output = call()

@@ -6,6 +6,8 @@ STORAGE = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, 
 # A problem file's inputs may also be indices and masks.
 STORAGE.update((name, np.dtype(name)) for name in ("bool", "uint8", "int8", "int16", "int32", "int64"))
 
+C_INTERFACE = {"float16": 0, "bfloat16": 1, "float32": 2}  # the enumeration of csrc/attention.h
+
 # Half the distance between 1 and the next number: the largest relative error of one correct rounding.
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 

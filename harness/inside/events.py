@@ -24,16 +24,20 @@ MOST_AT_ONCE = 10  # calls enqueued before the host waits: far fewer than the th
 SPAN_S = 0.01  # of warm-up calls that have one median; a clock that rises does so within several
 STABLE_SPANS, STABLE = 3, 0.01  # spans in a row whose medians differ by no more than this share
 _clock, _seconds, _moment = time.perf_counter_ns, time.perf_counter, time.monotonic
+# Written in C: unlike those of torch.cuda.Event, its methods cannot be replaced from Python.
+_Event, _current_stream = torch._C._CudaEventBase, torch.cuda.current_stream
 # us: time of one call; at_s: when it ended, by CLOCK_MONOTONIC; enqueue_us: the host's time to enqueue it.
 Sample = collections.namedtuple("Sample", "us at_s enqueue_us")
 
 
 class Sampler:
-    """Samples of `call`, which stands for `calls` calls of the code under test."""
+    """Samples of `call`, which stands for `calls` calls of the code under test, on the stream that is current now."""
 
-    def __init__(self, call, calls=1):
+    def __init__(self, call, calls=1, audit=None):
         self.call = call
         self.calls = calls
+        self.audit = audit
+        self.stream = _current_stream()
         self.leads = 1
 
     def open(self):
@@ -52,13 +56,18 @@ class Sampler:
         self.open()
         for _ in range(count):
             self.lead()
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
+            if self.audit is not None:
+                self.audit.write()
+            start, stop = (_Event(enable_timing=True) for _ in range(2))
+            start.record(self.stream)
             began = _clock()
-            self.call()
+            output = self.call()
             enqueue_ns = _clock() - began
-            stop.record()
+            stop.record(self.stream)
             enqueued.append((start, stop, enqueue_ns, start.query()))
+            if self.audit is not None:
+                self.audit.keep(output)
+            del output
         stop.synchronize()
         now_s = _moment()
         kept = [entry for entry in enqueued if not entry[3]]
@@ -78,8 +87,8 @@ class Sampler:
 
 
 class ColdSampler(Sampler):
-    def __init__(self, call):
-        super().__init__(call)
+    def __init__(self, call, audit=None):
+        super().__init__(call, audit=audit)
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         cache_bytes = getattr(properties, "L2_cache_size", 0) or UNTOLD_CACHE_BYTES
         self.flush = torch.empty(FLUSH_TIMES * cache_bytes, dtype=torch.uint8, device="cuda")
@@ -125,17 +134,32 @@ def is_stable(medians):
 
 def collect(sampler, call_us, timing):
     """(samples by the stop rule, the nanoseconds that they took in all by the second clock)."""
-    rule = sampling.StopRule(timing)
-    samples, began = [], sampling._witness()
-    while not rule.is_met([sample.us for sample in samples]):
-        samples += sampler.take(at_once(call_us * sampler.calls))
+    rule, audit = sampling.StopRule(timing), sampler.audit
+    samples, wanting, began = [], True, sampling._witness()
+    while True:
+        wanting = wanting and not rule.is_met([sample.us for sample in samples])
+        audited = audit is not None and audit.begins(wanting)
+        if not wanting and not audited:
+            break
+        taken = sampler.take(1 if audited else at_once(call_us * sampler.calls))
+        if audited:
+            audit.ended(taken[0].us if taken else None)
+            continue
+        samples += taken
+        if audit is not None:
+            audit.look()
+    if audit is not None and _current_stream() != sampler.stream:
+        audit.fault = audit.fault or "it left another stream the current one"
     return samples, sampling._witness() - began
 
 
-def sample(call, timing):
-    """Warm up, then sample cold. Returns fields of `Timing`, the moments by CLOCK_MONOTONIC; and sampling_s."""
+def sample(call, timing, audit=None):
+    """Warm up, then sample cold. Returns fields of `Timing`, the moments by CLOCK_MONOTONIC; and sampling_s.
+
+    `audit`: see `audit.Audit`.
+    """
     began = _seconds()
-    sampler = ColdSampler(call)
+    sampler = ColdSampler(call, audit)
     warmup_calls, call_us = warm_up(sampler, timing)
     samples, witnessed_ns = collect(sampler, call_us, timing)
     fields = {

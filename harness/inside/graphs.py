@@ -99,13 +99,16 @@ def capture(call, count):
 
 def _clean_up(pool, stream):
     """After a capture that failed. PyTorch leaves its stream the current one, and from 2.5 on its allocator capturing:
-    no later capture, and no allocation that must free others first, would succeed."""
+    no later capture, and no allocation that must free others first, would succeed. And its generator believes that it
+    is captured, and refuses to draw, until a capture ends well."""
     torch.cuda.set_stream(stream)
     for name in ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"):
         end = getattr(torch._C, name, None)
         if end is not None:
             with contextlib.suppress(RuntimeError, TypeError):  # it has ended; PyTorch 2.1 ends it first of all
                 end(torch.cuda.current_device(), pool)
+    with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device="cuda")
 
 
 def _check(graph, outputs, expected):

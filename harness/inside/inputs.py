@@ -15,22 +15,37 @@ import hashlib
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, protocol
 
-TENSORS = ("q", "k", "v")
 UNIFORMS = 12
 LARGE = 8.0  # factor on Q in `large_logits`: logits spread by 8, so that few keys carry each row
+STEEP = 64.0  # the same in `steep_logits`: exp overflows float32 where the maximum is not taken off first
+TAIL_KEYS, TAIL = 16, 16.0  # `dominant_tail`: the last keys' products with every query are larger by TAIL * TAIL
+OFFSET = 256.0  # `offset_logits`: every product is larger by OFFSET * OFFSET, which is beyond float16's range
 LANES = np.uint64(0x0000FFFF0000FFFF)
 AT_ONCE = 1 << 15  # deviates made at a time: their words stay in a processor's cache
+PART = 1 << 20  # deviates that a thread makes
 
 
-def deviates(seed, trial, tensor, count):
-    """`count` approximately normal float32 deviates of the stream (seed, trial, tensor); exact, portable."""
-    # Deviate i has the words i, count + i and 2 count + i: three places in one stream, read side by side.
-    streams = [_stream(seed, trial, tensor, part * count) for part in range(3)]
+def deviates(seed, trial, tensor, count, each=map):
+    """`count` approximately normal float32 deviates of the stream (seed, trial, tensor); exact, portable.
+
+    `each` runs a function on every part: as `map` does, or a pool's.
+    """
     result = np.empty(count, np.float32)
-    for start in range(0, count, AT_ONCE):
-        size = min(AT_ONCE, count - start)
+
+    def make(first):
+        # Deviate i has the words i, count + i and 2 count + i: three places in one stream, read side by side.
+        streams = [_stream(seed, trial, tensor, third * count + first) for third in range(3)]
+        _fill(result[first : first + PART], streams)
+
+    list(each(make, range(0, count, PART)))
+    return result
+
+
+def _fill(result, streams):
+    for start in range(0, len(result), AT_ONCE):
+        size = min(AT_ONCE, len(result) - start)
         # Four uniforms in each 64-bit word, added pairwise in two 32-bit lanes.
         lanes = np.zeros(size, np.uint64)
         for stream in streams:
@@ -42,7 +57,6 @@ def deviates(seed, trial, tensor, count):
         total = (lanes & np.uint64(0xFFFFFFFF)) + (lanes >> np.uint64(32))
         centred = total.astype(np.int32) - np.int32(UNIFORMS * 65535 // 2)
         np.multiply(centred, np.float32(2.0**-16), out=result[start : start + size], dtype=np.float32)
-    return result
 
 
 def _stream(seed, trial, tensor, word):
@@ -55,24 +69,87 @@ def _stream(seed, trial, tensor, word):
     return generator
 
 
-def generate(recipe, dtype, shape, seed, trial):
+def generate(recipe, dtype, shape, seed, trial, each=map):
     """Q, K and V of one trial, each [batch, head, row, column] in `dtype`'s storage (see `dtypes`).
 
     independent: three independent tensors. shared_qkv: the three are equal, so every row's largest logit
     is its own: a fault in the softmax's rescaling hides. large_logits: Q is eight times larger, so that
     the softmax is peaked and a wrong maximum overflows.
+
+    Of experiments alone, each made from `independent`: steep_logits: Q is 64 times larger. dominant_tail: the last 16
+    keys carry almost all weight, for every row. offset_logits: all logits are larger by one number, which changes no
+    weight; unscaled, they do not fit into float16. constant_v: all rows of V are its first, and so is every output.
+    zero_q: Q is zero, all weights are equal, and every output is a mean of V.
+    halved_4 and halved_8: the three are halved so many times.
+    `each` as for `deviates`.
     """
     count = int(np.prod(shape))
-    q = deviates(seed, trial, 0, count)
+    q = deviates(seed, trial, 0, count, each)
     if recipe == "shared_qkv":
-        first = dtypes.encode(q, dtype).reshape(shape)
+        first = _encoded(q.reshape(shape), dtype, each)
         return first, first.copy(), first.copy()
     if recipe == "large_logits":
         q = q * np.float32(LARGE)
-    elif recipe != "independent":
+    elif recipe != "independent" and recipe not in CHANGES:
         raise ValueError(f"unknown input recipe: {recipe!r}")
-    rest = (deviates(seed, trial, index, count) for index in (1, 2))
-    return tuple(dtypes.encode(values, dtype).reshape(shape) for values in (q, *tuple(rest)))
+    rest = (deviates(seed, trial, index, count, each) for index in (1, 2))
+    values = [values.reshape(shape) for values in (q, *rest)]
+    CHANGES.get(recipe, lambda *_: None)(*values)
+    return tuple(_encoded(tensor, dtype, each) for tensor in values)
+
+
+def _encoded(values, dtype, each):
+    """`dtypes.encode` of a whole array, by parts as `deviates` makes them."""
+    result = np.empty(values.shape, dtypes.STORAGE[dtype])
+    source, target = values.reshape(-1), result.reshape(-1)
+
+    def encode(first):
+        target[first : first + PART] = dtypes.encode(source[first : first + PART], dtype)
+
+    list(each(encode, range(0, len(source), PART)))
+    return result
+
+
+def _steep_logits(q, _k, _v):
+    q *= np.float32(STEEP)
+
+
+def _dominant_tail(q, k, _v):
+    q[..., 0] = TAIL
+    k[..., 0] = 0
+    k[..., -TAIL_KEYS:, 0] = TAIL
+
+
+def _offset_logits(q, k, _v):
+    q[..., 0] = OFFSET
+    k[..., 0] = OFFSET
+
+
+def _constant_v(_q, _k, v):
+    v[...] = v[..., :1, :].copy()
+
+
+def _zero_q(q, _k, _v):
+    q[...] = 0
+
+
+def _halved(times):
+    def change(*tensors):
+        for tensor in tensors:
+            tensor *= np.float32(2.0**-times)
+
+    return change
+
+
+# In place, on float32, and exact: by powers of two, and by what every dtype holds.
+CHANGES = {
+    "steep_logits": _steep_logits,
+    "dominant_tail": _dominant_tail,
+    "offset_logits": _offset_logits,
+    "constant_v": _constant_v,
+    "zero_q": _zero_q,
+    **{recipe: _halved(times) for recipe, times in protocol.SCALED_RECIPES.items()},
+}
 
 
 def digest(arrays):

@@ -88,20 +88,23 @@ class Candidate:
         return Output(dtypes.from_bytes(first, dtype, shape), dtype, first == second, mutated, unwritten)
 
     def _read(self, recipe, trial, suffix, shape, dtype):
-        name = f"{recipe}/{trial}{suffix}.bin"
-        wanted = dtypes.size_bytes(dtype, shape)
-        try:
-            with open_plain(self.folder, name) as file:
-                size = os.fstat(file.fileno()).st_size
-                data = file.read(wanted) if size == wanted else b""
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-                words = "is a link, or something else that is no plain file: links are not followed"
-                raise Failed(protocol.WRONG, f"output {name} {words}") from None
-            raise Failed(protocol.CRASHED, f"output {name} cannot be read: {error.strerror}") from None
-        if size != wanted or len(data) != wanted:
-            raise Failed(protocol.WRONG, f"output {name} has {size} bytes; expected {wanted}")
-        return data
+        return read_output(self.folder, f"{recipe}/{trial}{suffix}.bin", dtypes.size_bytes(dtype, shape))
+
+
+def read_output(folder, name, wanted):
+    """The bytes of an output, exactly `wanted` of them; Failed, blaming who left it."""
+    try:
+        with open_plain(folder, name) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(wanted) if size == wanted else b""
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            words = "is a link, or something else that is no plain file: links are not followed"
+            raise Failed(protocol.WRONG, f"output {name} {words}") from None
+        raise Failed(protocol.CRASHED, f"output {name} cannot be read: {error.strerror}") from None
+    if size != wanted or len(data) != wanted:
+        raise Failed(protocol.WRONG, f"output {name} has {size} bytes; expected {wanted}")
+    return data
 
 
 def open_plain(folder, name):
@@ -149,7 +152,7 @@ class Reference:
         try:
             with torch.no_grad(), self.reference.active():
                 call = self.reference.bind(arguments)
-                outputs = [call() for _ in range(2 if trial < REPEATED_TRIALS else 1)]
+                outputs = [self.reference.judged(call) for _ in range(2 if trial < REPEATED_TRIALS else 1)]
                 dtype = tensors.dtype_name(outputs[0])
                 outputs = [tensors.to_array(output) for output in outputs]
         except RuntimeError as error:
@@ -187,7 +190,7 @@ def judge(request):
 def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, kept):
     failures, rows, pending = {}, [], collections.deque()
     for trial in range(trials):
-        arrays = workload.arrays(recipe, trial, request["seed"])
+        arrays = workload.arrays(recipe, trial, request["seed"], within.map)
         arguments = workload.arguments(arrays, request["device"])
         outputs = {}
         expected = workload.expected_output()

@@ -6,10 +6,12 @@ An extension module has one of two forms:
 * ``forward(q, k, v, causal, scale)`` returns the output; the module says so: ``RETURNS_OUTPUT = True``
   (``m.attr("RETURNS_OUTPUT") = true;`` in its binding).
 
-A problem's kernel is a Python file that defines ``ModelNew``.
+A problem's kernel is a Python file that defines ``ModelNew``. A plain shared object with the C entry point of
+csrc/attention.h is called without a binding: `centry`.
 """
 
 import contextlib
+import copy
 import importlib.machinery
 import importlib.util
 import os
@@ -86,22 +88,35 @@ class Extension:
             module = load_extension(artifact)
             self.forward = module.forward
             self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
+            self.chooses = getattr(module, "choice", None)
         self.rest = (bool(workload.causal), float(workload.scale))
 
-    def bind(self, arguments, *, anew=False):
+    def on(self, workload):
+        """The same kernel for a workload that has another scale."""
+        found = copy.copy(self)
+        found.rest = (bool(workload.causal), float(workload.scale))
+        return found
+
+    def bind(self, arguments, *, anew=False, fill=tensors.poison):
         """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.
 
-        `anew`: every call gives an output of its own, as a reference's does, and none is poisoned.
+        `anew`: every call gives an output of its own, as a reference's does, and none is poisoned. `fill` poisons.
         """
         q, k, v = arguments
         if self.returns:
-            tensors.leave_poison_behind(q.numel() * q.element_size(), q.device)
+            tensors.leave_poison_behind(q.numel() * q.element_size(), q.device, fill)
             return lambda: self.forward(q, k, v, *self.rest)
         if anew:
             return lambda: self._into(torch.empty_like(q), arguments)
-        out = tensors.poison(torch.empty_like(q))
+        out = fill(torch.empty_like(q))
 
         return lambda: self._into(out, arguments)
+
+    def choice(self, arguments):
+        """Which of several ways the kernel says that it takes, in one line; empty where it does not say."""
+        if self.chooses is None:
+            return ""
+        return said(lambda: self.chooses(arguments[0], *self.rest))[:MESSAGE_CHARACTERS]
 
     def _into(self, out, arguments):
         self.forward(*arguments, out, *self.rest)
@@ -115,9 +130,18 @@ class Model:
         with blamed("constructing ModelNew"):
             self.model, self.note = workload.model(path, "ModelNew", device)
 
-    def bind(self, arguments, *, anew=False):
+    def on(self, _workload):
+        return self
+
+    def cast(self, dtype):
+        """Its weights and buffers to another type, for good."""
+        with blamed(f"casting ModelNew to {dtype}"):
+            self.model.to(dtype=getattr(torch, dtype))
+
+    def bind(self, arguments, *, anew=False, fill=tensors.poison):
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
-        tensors.leave_poison_behind(size, next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu"))
+        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu")
+        tensors.leave_poison_behind(size, device, fill)
         return lambda: self.model(*arguments)
 
 
@@ -132,6 +156,10 @@ def load(kernel, workload):
         return Model(kernel["model_new"], workload, device)
     if workload.problem is not None:
         raise KernelFailure(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
+    if kernel.get("library"):
+        from . import centry
+
+        return centry.Library(kernel["library"], workload)
     return Extension(kernel["artifact"], workload)
 
 

@@ -78,6 +78,18 @@ def device_functions(artifact, tools):
     return sorted(functions, key=lambda entry: (entry["architecture"], entry["name"])), ""
 
 
+def runtime_note(artifact):
+    """What to know of a C++ extension's runtime; empty where it is shared with PyTorch, or cannot be told.
+
+    Two copies of libstdc++ in a process share symbols and not what lies behind them: a number in an exception's message
+    is written through the wrong one, and the process dies instead of saying what was refused.
+    """
+    needed = run(["objdump", "-p", artifact])
+    if needed is None or re.search(r"NEEDED\s+lib(std)?c\+\+", needed):
+        return ""
+    return "libstdc++ is linked into it, beside PyTorch's: a refusal may crash; install the shared one for the compiler"
+
+
 def parse_usage(text):
     """Registers, stack and shared memory of every function, from ``cuobjdump -res-usage``."""
     entries, architecture, name = [], "", ""

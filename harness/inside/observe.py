@@ -29,6 +29,8 @@ def observe(request):
         "confinement": confinement.confinement(),
     }
     result.update(_torch(request["threads"]))
+    asked = request.get("variables", ())
+    result["settings"].update({"env." + name: os.environ[name] for name in asked if name in os.environ})
     if request.get("verify"):
         result["damaged"] = wheels.damaged(request["threads"])
     return result

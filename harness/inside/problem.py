@@ -1,10 +1,17 @@
-"""Problem files in KernelBench's form: ``Model``, ``get_inputs()``, ``get_init_inputs()``; replayed from bytes."""
+"""Problem files in KernelBench's form: ``Model``, ``get_inputs()``, ``get_init_inputs()``; replayed from bytes.
+
+As in KernelBench's own evaluation (its eval.py) both models are constructed under one seed, stay in training mode, and
+are cast to the dtype, as floating-point inputs are. Unlike there integer and boolean inputs stay what they are, the
+problem file and the solution are modules of their own, which share no namespace, and the seed is set again before every
+call that is judged, so that one that draws (dropout in training) draws the same.
+"""
 
 import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 
 import numpy as np
@@ -13,6 +20,7 @@ import torch
 from . import dtypes, protocol, rounding, tensors
 
 PERTURBATION_SEED = 20240517
+_seed = torch.manual_seed  # the code under test may put another in its place
 
 
 def load_module(path):
@@ -46,36 +54,44 @@ class ProblemWorkload:
         self.recipes = {"independent": value["recipes"]["independent"]}
         self.index = protocol.read_json(os.path.join(self.folder, "index.json"))
         self.shape = None  # known once the reference has run
+        self.drawn = None  # whether Model draws random numbers at each call, once a truth was asked for
+        self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
     # -- stored bytes ------------------------------------------------------------------------------------
 
-    def _array(self, entry):
+    def _array(self, entry, halvings=0):
         with open(os.path.join(self.folder, entry["tensor"]), "rb") as file:
-            return dtypes.from_bytes(file.read(), entry["dtype"], entry["shape"])
+            array = dtypes.from_bytes(file.read(), entry["dtype"], entry["shape"])
+        if halvings and entry["dtype"] in dtypes.UNIT_ROUNDOFF:
+            return dtypes.encode(dtypes.decode(array, entry["dtype"]) * 2.0**-halvings, entry["dtype"])
+        return array
 
-    def _value(self, entry, device):
+    def _value(self, entry, device, halvings=0):
         if "tensor" in entry:
-            return tensors.to_tensor(self._array(entry), entry["dtype"], device)
+            return tensors.to_tensor(self._array(entry, halvings), entry["dtype"], device)
         if "value" in entry:
             return entry["value"]
         if "dict" in entry:
-            return {key: self._value(item, device) for key, item in entry["dict"].items()}
+            return {key: self._value(item, device, halvings) for key, item in entry["dict"].items()}
         kind, items = next(iter(entry.items()))
-        return (tuple if kind == "tuple" else list)(self._value(item, device) for item in items)
+        return (tuple if kind == "tuple" else list)(self._value(item, device, halvings) for item in items)
 
-    def arrays(self, _recipe, trial, _seed):
+    def on(self, _recipe):
+        return self
+
+    def arrays(self, recipe, trial, _seed, _each=map):
         """Arrays of the trial's tensors; the sets repeat when there are fewer than trials."""
         sets = self.index["inputs"]
-        return Inputs(self, sets[trial % len(sets)])
+        return Inputs(self, sets[trial % len(sets)], protocol.SCALED_RECIPES.get(recipe, 0))
 
     def arguments(self, arrays, device):
-        return [self._value(entry, device) for entry in arrays.entries]
+        return [self._value(entry, device, arrays.halvings) for entry in arrays.entries]
 
     def model(self, path, name, device):
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
-        torch.manual_seed(self.index["seed"])
+        self.reseed()
         module = load_module(path)
-        torch.manual_seed(self.index["seed"])
+        self.reseed()
         model = construct(getattr(module, name), [self._value(entry, "cpu") for entry in self.index["init"]])
         state = {key: self._value(entry, "cpu") for key, entry in self.index["state"].items()}
         own = model.state_dict()
@@ -84,7 +100,19 @@ class ProblemWorkload:
             model.load_state_dict(state, strict=True)
         elif state or own:
             note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
-        return model.to(device), note
+        return model.to(device=device, dtype=getattr(torch, self.dtype)), note
+
+    def reseed(self):
+        """Before a call that is judged."""
+        _seed(self.index["seed"])
+
+    def draws(self, call):
+        """Whether a call of the reference gives something else under another seed."""
+        outputs = []
+        for seed in (self.index["seed"], self.index["seed"] + 1):
+            _seed(seed)
+            outputs.append(tensors.to_bytes(call()))
+        return outputs[0] != outputs[1]
 
     # -- what a target must give -------------------------------------------------------------------------
 
@@ -109,7 +137,8 @@ class ProblemWorkload:
         weights = protocol.digest([self.index["state"], self.index["init"]])
         key = ["problem", protocol.sha256_file(self.problem), weights, list(self.shape), self.dtype]
         try:
-            return cache.get(inputs_sha256, key, self.shape, lambda: self._exact(arrays))
+            with self.drawing:
+                return cache.get(inputs_sha256, key, self.shape, lambda: self._exact(arrays))
         except Exception as error:
             print(f"no truth: {type(error).__name__}: {error}", file=sys.stderr)
             return None, "", None
@@ -127,6 +156,10 @@ class ProblemWorkload:
         arguments = [_double(argument) for argument in self.arguments(arrays, "cpu")]
         unit = dtypes.UNIT_ROUNDOFF.get(self.dtype, 2.0**-53)
         with torch.no_grad():
+            if self.drawn is None:
+                self.drawn = self.draws(lambda: model(*arguments))
+            if self.drawn:
+                raise ValueError("Model draws random numbers at each call: only the same draws can be compared")
             exact = model(*arguments).numpy()
             generator = np.random.Philox(key=np.array([PERTURBATION_SEED, 0], dtype=np.uint64))
             for weight in model.parameters():
@@ -139,11 +172,12 @@ class ProblemWorkload:
 
 
 class Inputs(list):
-    """The arrays of a trial's tensors, in order; `entries` describes the whole arguments."""
+    """The arrays of a trial's tensors, in order; `entries` describes the whole arguments, whose floating-point numbers
+    are halved so many times."""
 
-    def __init__(self, workload, entries):
-        super().__init__(workload._array(entry) for entry in _tensors(entries))
-        self.entries = entries
+    def __init__(self, workload, entries, halvings=0):
+        super().__init__(workload._array(entry, halvings) for entry in _tensors(entries))
+        self.entries, self.halvings = entries, halvings
 
 
 def _tensors(entries):
@@ -156,22 +190,29 @@ def _tensors(entries):
             yield from _tensors(next(iter(entry.values())))
 
 
-def _double(value):
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.double()
+def each_float(value, change):
+    """The same value with `change` made to every floating-point tensor in it; others, indices and masks, stay."""
+    if isinstance(value, torch.Tensor):
+        return change(value) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {key: each_float(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_double(item) for item in value)
+        return type(value)(each_float(item, change) for item in value)
     return value
+
+
+def _double(value):
+    return each_float(value, torch.Tensor.double)
 
 
 def _perturbed(value, unit, generator):
     """Every element of a float64 tensor times 1 + unit or 1 - unit."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        signs = (generator.random_raw(value.numel()) >> np.uint64(63)).astype(np.float64) * 2 - 1
-        return value * (1 + unit * torch.from_numpy(signs.reshape(tuple(value.shape))))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_perturbed(item, unit, generator) for item in value)
-    return value
+
+    def change(tensor):
+        signs = (generator.random_raw(tensor.numel()) >> np.uint64(63)).astype(np.float64) * 2 - 1
+        return tensor * (1 + unit * torch.from_numpy(signs.reshape(tuple(tensor.shape))))
+
+    return each_float(value, change)
 
 
 class ModelReference:
@@ -209,3 +250,8 @@ class ModelReference:
 
     def bind(self, arguments):
         return lambda: self.model(*arguments)
+
+    def judged(self, call):
+        with self.workload.drawing:
+            self.workload.reseed()
+            return call()

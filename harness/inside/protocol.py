@@ -19,6 +19,7 @@ from typing import Any, Final
 SCHEMA_VERSION = 1
 
 VERBS = ("observe", "build", "candidate", "judge", "time", "store", "ceilings", "probe", "prove")
+VERBS += ("library", "conditions", "weigh", "link", "check", "profile", "counters")  # of experiments
 
 # Statuses of anything that was attempted; every failure is one of these, with a message.
 OK: Final = "ok"
@@ -34,6 +35,10 @@ NOT_RUN: Final = "not_run"  # something before it failed, or the machine lacks w
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 
 RECIPES = ("independent", "shared_qkv", "large_logits")
+# Of the experiments alone: validation's own never grow.
+EXTRA_RECIPES = ("dominant_tail", "steep_logits", "offset_logits", "constant_v", "zero_q")
+# `independent` times a power of two, which every floating-point operation but an overflow takes along exactly.
+SCALED_RECIPES = {"halved_4": 4, "halved_8": 8}  # recipe to how many times every floating input is halved
 KERNEL = "kernel"  # the target's name of the code under test
 MODEL = "model"  # the reference of a problem file: its own ``Model``
 TRUTH = "truth"

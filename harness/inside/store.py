@@ -1,7 +1,8 @@
 """`store`: the inputs and weights of a problem file, made once, as bytes that every environment replays.
 
 A problem file in KernelBench's form makes its tensors with PyTorch's generator, whose stream is not promised
-to stay the same between versions. Layout of the folder: `index.json`, and one .bin per tensor, in C order.
+to stay the same between versions. Floating-point tensors are cast to the request's dtype, all others stay what
+they are. Layout of the folder: `index.json`, and one .bin per tensor, in C order.
 """
 
 import os
@@ -18,14 +19,18 @@ def store(request):
     torch.manual_seed(request["seed"])
     try:
         module = problem.load_module(request["problem"])
-        writer = Writer(request["out"])
-        initial = list(module.get_init_inputs())
+        dtype = getattr(torch, request["dtype"])
+        writer = Writer(request["out"], request["most_bytes"])
+        initial = problem.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
         # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
         torch.manual_seed(request["seed"])
-        model = problem.construct(module.Model, initial)
+        model = problem.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         torch.manual_seed(request["seed"])
-        sets = [[writer.encode(item, "input") for item in module.get_inputs()] for _ in range(request.get("trials", 1))]
+        sets = []
+        for _ in range(request["trials"]):
+            values = problem.each_float(list(module.get_inputs()), lambda tensor: tensor.to(dtype))
+            sets.append([writer.encode(item, "input") for item in values])
         index = {
             "seed": request["seed"],
             "init": [writer.encode(item, "init") for item in initial],
@@ -45,8 +50,9 @@ def store(request):
 class Writer:
     """Turns values into JSON, with tensors as files beside it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, most_bytes):
         self.folder = folder
+        self.left_bytes = most_bytes
         self.files = {}
         os.makedirs(folder, exist_ok=True)
 
@@ -54,6 +60,9 @@ class Writer:
         if isinstance(value, torch.Tensor):
             name = f"{kind}-{len(self.files)}.bin"
             path = os.path.join(self.folder, name)
+            self.left_bytes -= value.numel() * value.element_size()
+            if self.left_bytes < 0:
+                raise MemoryError("its tensors do not fit into limits.output_gib: give it more, or take fewer trials")
             protocol.write_atomically(path, tensors.to_bytes(value))
             self.files[name] = protocol.sha256_file(path)
             return {"tensor": name, "dtype": tensors.dtype_name(value), "shape": list(value.shape)}

@@ -58,9 +58,9 @@ def same_bits(one, other):
     return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.view(bits), other.view(bits))
 
 
-def leave_poison_behind(size_bytes, device):
+def leave_poison_behind(size_bytes, device, fill=poison):
     """Poison a block of memory and free it: the allocator tends to hand it to the next one who asks."""
-    poison(torch.empty(max(1, size_bytes // 4), dtype=torch.float32, device=device))
+    fill(torch.empty(max(1, size_bytes // 4), dtype=torch.float32, device=device))
 
 
 def flat(values):

@@ -1,7 +1,8 @@
 """`time`: one launch. Every target of every workload, in random order, in this fresh process.
 
 The code under test shares the process with the clock and with the references. What it was seen to do to them makes
-its row `wrong`, and nothing is measured here after it.
+its row `wrong`, and nothing is measured here after it. Of a problem file both sides are Python, which can reach
+anything: there `Model` is measured before `ModelNew` is loaded, and an `audit` goes with the kernel's samples.
 """
 
 import concurrent.futures
@@ -9,15 +10,17 @@ import contextlib
 import gc
 import random
 import statistics
+import sys
 
 import torch
 
-from . import events, graphs, integrity, kernels, protocol, sampling, tensors
+from . import audit, events, graphs, integrity, kernels, protocol, sampling, tensors
 from . import workload as workloads
 from .load import LoadMeter
 from .references import Unsupported
 
 RECIPE = "independent"
+_get_num_threads = torch.get_num_threads
 
 
 def timing(request):
@@ -33,8 +36,14 @@ def timing(request):
         if target != protocol.KERNEL or value["id"] in calls_kernel
     ]
     random.Random(request["order_seed"]).shuffle(pairs)
+    of_problem = protocol.MODEL in request["targets"]
+    if of_problem:
+        pairs.sort(key=lambda pair: pair[1] == protocol.KERNEL)
     with concurrent.futures.ThreadPoolExecutor(request["threads"]) as pool:
-        list(pool.map(Inputs.make, inputs.values()))
+        for value in inputs.values():
+            value.make(pool.map)
+    if request["held_back"]:
+        sys.stdin.buffer.read()  # ends when it may begin
     rows = []
     replaced = integrity.Snapshot().replaced
     touched = False
@@ -61,6 +70,8 @@ def timing(request):
         if fault:
             lost = f"{target} on {workload_id} before it left the device unusable: {fault}"
         tampering = replaced() if touched else ""
+        if touched and of_problem:
+            tampering = tampering or _other_threads(request)
         if tampering:
             row.update(status=protocol.WRONG, message="; ".join(filter(None, (tampering, row["message"]))))
             lost = f"{target} on {workload_id} before it was found to have {tampering}: no time here could be trusted"
@@ -69,23 +80,35 @@ def timing(request):
         "message": "",
         "threads": torch.get_num_threads(),
         "load": meter.read(),
+        "idle_processors": sampling.idle_processors() if _device(request) == "cpu" else None,
         "sampling_s": sum(row.pop("sampling_s", 0.0) for row in rows),
         "timings": rows,
     }
 
 
+def _other_threads(request):
+    """Native kernels may bring threads of their own; a solution in Python takes PyTorch's."""
+    now = _get_num_threads()
+    return "" if now == request["threads"] else "set {} threads, not {}".format(now, request["threads"])
+
+
 class Inputs:
-    """A workload with its first trial's elements, which `make` makes, and tensors of them."""
+    """A workload with the elements of its first two trials, which `make` makes, and tensors of the first's."""
 
     def __init__(self, request, value):
         self.workload = workloads.parse_workload(value)
         self.device = _device(request)
         self.seed = request["seed"]
-        self.arrays = None
+        self.two = len(request["expected_sha256"].get(value["id"], ())) > 1
+        self.arrays = self.others = None
         self.arguments = None
+        self.drawn = False  # whether the reference draws random numbers at each call
 
-    def make(self):
-        self.arrays = self.workload.arrays(RECIPE, 0, self.seed)
+    def make(self, each):
+        """`each` as for `inputs.deviates`."""
+        self.arrays = self.workload.arrays(RECIPE, 0, self.seed, each)
+        if self.two:
+            self.others = self.workload.arrays(RECIPE, 1, self.seed, each)
 
     def get(self):
         if self.arguments is None:
@@ -96,9 +119,22 @@ class Inputs:
         """A kernel had them: who comes next gets tensors that no kernel has seen."""
         self.arguments = None
 
+    def audit(self, digests):
+        """None where there is nothing to look at: attention kernels are no Python, a drawn output has no digest."""
+        if self.workload.problem is None or self.drawn or not digests:
+            return None
+        return audit.Audit(
+            self.workload,
+            self.device,
+            self.arguments,
+            lambda trial: self.workload.arrays(RECIPE, trial, self.seed),
+            lambda arrays: self.workload.arguments(arrays, self.device),
+            digests,
+        )
+
     def exchange(self):
         """Write the second trial's elements into the very same memory."""
-        for tensor, array in zip(tensors.flat(self.arguments), self.workload.arrays(RECIPE, 1, self.seed)):
+        for tensor, array in zip(tensors.flat(self.arguments), self.others):
             tensors.overwrite(tensor, array)
 
 
@@ -110,6 +146,7 @@ def _measure_reference(request, inputs, target, row):
             reference.attempt(arguments)
             stack.enter_context(reference.active())
             call = reference.bind(arguments)
+            inputs.drawn = inputs.workload.draws(call)
             _sample(call, request, row)
             if inputs.device == "cuda":
                 _replay(call, call(), request, row)
@@ -129,6 +166,7 @@ def _measure_kernel(request, inputs, target, row):
             call = kernel.bind(arguments)
 
             def output_sha256():
+                workload.reseed()
                 with kernels.blamed(target):
                     output = call()
                 output = kernels.checked(output, workload, device)
@@ -136,14 +174,18 @@ def _measure_kernel(request, inputs, target, row):
                     return tensors.sha256(output)
 
             first = output_sha256()
+            watching = inputs.audit(expected) if expected and first == expected[0] else None
             with kernels.blamed(target):
-                _sample(call, request, row)
+                _sample(call, request, row, watching)
                 if device == "cuda":
                     anew = kernel.bind(arguments, anew=True)
                     expected_output = kernels.checked(call(), workload, device).clone()
                     _replay(lambda: kernels.checked(anew(), workload, device), expected_output, request, row)
             if expected and row["status"] == protocol.OK:
-                row["correct"], row["message"] = _correct(expected, first, output_sha256, inputs)
+                fault = watching.verdict() if watching else ""
+                row["correct"], row["message"] = (
+                    (False, fault) if fault else _correct(expected, first, output_sha256, inputs)
+                )
     finally:
         inputs.discard()
 
@@ -168,9 +210,9 @@ def _correct(expected, first, output_sha256, inputs):
     return True, ""
 
 
-def _sample(call, request, row):
+def _sample(call, request, row, watching=None):
     sample = events.sample if _device(request) == "cuda" else sampling.sample
-    _undisturbed(row, lambda: sample(call, request["timing"]))
+    _undisturbed(row, lambda: sample(call, request["timing"], watching))
 
 
 def _replay(call, expected, request, row):

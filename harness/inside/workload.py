@@ -1,6 +1,8 @@
 """What is computed: an attention of one shape, with its inputs and truth. `problem.py` has the other kind."""
 
-from . import inputs, truth
+import copy
+
+from . import inputs, protocol, truth
 
 
 def parse_workload(value):
@@ -24,14 +26,30 @@ class AttentionWorkload:
         self.scale = float(value["scale"])
         self.recipes = dict(value["recipes"])
 
-    def arrays(self, recipe, trial, seed):
-        """Input arrays in `dtype`'s storage."""
-        return inputs.generate(recipe, self.dtype, self.shape, seed, trial)
+    def on(self, recipe):
+        """The workload of a recipe: where Q and K are halved the scale makes up for it, and the weights stay."""
+        halvings = protocol.SCALED_RECIPES.get(recipe, 0)
+        if not halvings:
+            return self
+        found = copy.copy(self)
+        found.scale = self.scale * 4.0**halvings
+        return found
+
+    def arrays(self, recipe, trial, seed, each=map):
+        """Input arrays in `dtype`'s storage; `each` as for `inputs.deviates`."""
+        return inputs.generate(recipe, self.dtype, self.shape, seed, trial, each)
 
     def arguments(self, arrays, device):
         from . import tensors
 
         return [tensors.to_tensor(array, self.dtype, device) for array in arrays]
+
+    def reseed(self):
+        """Before a call that is judged: nothing is drawn in one."""
+
+    def draws(self, _call):
+        """Whether a call of the reference draws random numbers."""
+        return False
 
     def truth(self, arrays, inputs_sha256, cache, _trial):
         """(float64 truth, its SHA-256, the cost of rounding)."""
@@ -81,3 +99,7 @@ class SdpaReference:
         q, k, v = arguments
         attention, causal, scale = self.module.attention, self.workload.causal, self.workload.scale
         return lambda: attention(q, k, v, causal, scale)
+
+    def judged(self, call):
+        """A bound call whose output is looked at."""
+        return call()

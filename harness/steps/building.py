@@ -1,8 +1,15 @@
-"""Builds: one extension for each environment, kernel and device, keyed by all that determines it."""
+"""Builds: one extension for each environment, kernel and device, keyed by all that determines it.
+
+The shipped binding includes PyTorch's headers, which take longer to compile than a kernel does, and depends on no
+kernel. It is a build of its own, made once for an environment by whichever kernel's build comes first and linked into
+every kernel's extension.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +18,13 @@ from harness.executors import Task
 from harness.inside import protocol
 from harness.matrix import Kernel
 from harness.plan import PlannedBuild
-from harness.records import BuildRecord, Device, Status
-from harness.steps.context import Context, checked
+from harness.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Status
+from harness.steps.context import SHIPPED_MODULE, Context, checked
 from harness.tools import cache_lock
 
 HEADER_SUFFIXES = {".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"}
 SHIPPED_BINDING = "csrc/attention_binding.cpp"
+BINDING_FILES = (SHIPPED_BINDING, "csrc/attention.h")  # all of ours that it is compiled from
 BINDING_FLAGS: dict[Device, list[str]] = {"cpu": [], "cuda": ["-DATTENTION_CUDA=1"]}
 LINK_FLAGS: dict[Device, list[str]] = {"cpu": ["-pthread"], "cuda": []}
 
@@ -25,7 +33,7 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
     """Every file that a build depends on: sources, binding, and the headers beside them."""
     files = list(sources[device])
     if kernel.problem is None and kernel.binding == "shipped":
-        files.append(SHIPPED_BINDING)
+        files.extend(BINDING_FILES)
     folders = {root / "csrc", *((root / name).parent for name in files)}  # csrc is on every include path
     headers = sorted(
         str(path.relative_to(root))
@@ -40,100 +48,208 @@ def missing_source(name: str) -> InputError:
     return InputError(f"{name}: no such file; a kernel in matrix.yaml names it", "correct the path in matrix.yaml")
 
 
-def build_key(context: Context, environment_key: str, kernel: Kernel, device: Device) -> str:
+def build_key(context: Context, environment: EnvironmentRecord, kernel: Kernel, device: Device) -> str:
     """Digest of all that determines a build; for a Python kernel, of its files."""
+    spec = context.plan.environment(environment.id).spec
     files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
-    inside = Path(protocol.__file__).parent
     return protocol.digest(
         [
-            environment_key,
+            environment.key,
             kernel.name,
             device,
-            [[name, context.plan.facts.sources_sha256[name]] for name in files],
+            _digests(context, files),
             {name: str(value) for name, value in kernel.tunables.items()},
             kernel.flags.model_dump(),
+            [spec.flags.model_dump(), spec.variables],
             kernel.architectures,
-            context.plan.facts.host.get("compiler", ""),
-            context.plan.facts.host.get("nvcc", "") if device == "cuda" else "",
-            protocol.sha256_file(str(inside / "build.py")),
+            *([kernel.libraries] if kernel.libraries else []),
+            *_tools(context, device),
         ]
     )
+
+
+def binding_key(context: Context, environment: EnvironmentRecord, kernel: Kernel, device: Device) -> str:
+    """Digest of all that determines the shipped binding's object: of a kernel only its flags for C++, which may
+    change the ABI."""
+    return protocol.digest(
+        [
+            environment.key,
+            device,
+            _digests(context, BINDING_FILES),
+            _cxx_flags(context, environment.id, kernel, device),
+            context.plan.environment(environment.id).spec.variables,
+            *_tools(context, device),
+        ]
+    )
+
+
+def _digests(context: Context, files: Sequence[str]) -> list[list[str]]:
+    return [[name, context.plan.facts.sources_sha256[name]] for name in files]
+
+
+def _tools(context: Context, device: Device) -> list[str]:
+    host, inside = context.plan.facts.host, Path(protocol.__file__).parent
+    return [
+        host.get("compiler", ""),
+        host.get("nvcc", "") if device == "cuda" else "",
+        *(protocol.sha256_file(str(inside / name)) for name in ("build.py", "cuda_libraries.py")),
+    ]
+
+
+def _cxx_flags(context: Context, environment: str, kernel: Kernel, device: Device) -> list[str]:
+    return [*kernel.flags.cxx, *context.plan.environment(environment).spec.flags.cxx, *BINDING_FLAGS[device]]
 
 
 def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     kernel, device = context.kernel(planned.kernel), planned.device
     environment = context.environments[planned.environment]
-    identity: dict[str, Any] = {
-        "environment": planned.environment,
-        "kernel": planned.kernel,
-        "device": device,
-        "runnable": planned.runnable,
-    }
     if environment.status != protocol.OK:
         message = f"its environment is broken: {environment.message}"
-        return BuildRecord(**identity, key="", status="broken", message=message)
-    key = build_key(context, environment.key, kernel, device)
+        return BuildRecord(**_identity(planned), key="", status="broken", message=message)
+    key = build_key(context, environment, kernel, device)
+    identity = {**_identity(planned), "key": key}
     if kernel.model_new is not None:
-        return BuildRecord(**identity, key=key, status="ok", message="a Python file: nothing to build before it runs")
-    folder = context.build_folder(planned, key)
-    # The record lies beside what the build wrote, where no code under test, which may run when it is loaded, writes.
-    out, done = folder / "out", folder / "build.json"
-    artifact = context.artifact(planned, key)
+        return BuildRecord(**identity, status="ok", message="a Python file: nothing to build before it runs")
+    folder, artifact = context.build_folder(planned, key), context.artifact(planned, key)
     with cache_lock(context.cache, folder.name):
-        if done.exists():
-            known = BuildRecord(**protocol.read_json(str(done)))
-            if _is_plain(artifact) and protocol.sha256_file(str(artifact)) == known.artifact_sha256:
-                return known.model_copy(update={"reused": True, "runnable": planned.runnable})
-        if folder.exists():  # an interrupted or failed build
-            shutil.rmtree(folder)
-        out.mkdir(parents=True)
-        sources = list(context.sources[kernel.name][device])
+        known = _known(folder, artifact)
+        if known is not None:
+            return known.model_copy(update={"reused": True, "runnable": planned.runnable})
+        binding: BuildRecord | None = None
+        objects: tuple[Path, ...] = ()
         if kernel.binding == "shipped":
-            sources.append(SHIPPED_BINDING)
-        include = list(dict.fromkeys([str(context.root / "csrc"), *(str((context.root / s).parent) for s in sources)]))
-        request = {
-            "device": device,
-            "name": artifact.stem,
-            "sources": [str(context.root / name) for name in sources],
-            "include_dirs": include,
-            "flags": {
-                "cxx": [*kernel.flags.cxx, *BINDING_FLAGS[device]],
-                "nvcc": kernel.flags.nvcc,
-                "ld": LINK_FLAGS[device],
-            },
-            "defines": {name: str(value) for name, value in kernel.tunables.items()},
-            "architectures": kernel.architectures,
-            "build_dir": str(out),
-            "load": planned.runnable,
-        }
+            binding, object_file = _binding(context, planned)
+            if binding.status != protocol.OK:  # of the kernel nothing was compiled
+                return binding.model_copy(update={**identity, "artifact": artifact.name, "flags": []})
+            objects = (object_file,)
+        request = _request(context, planned, artifact, objects)
         files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
-        answer = context.executor.run(
-            Task(
-                environment=planned.environment,
-                verb="build",
-                request=request,
-                scratch=folder.with_name(folder.name + ".scratch"),
-                log=context.run.folder / "logs" / planned.environment / f"build-{planned.kernel}-{device}.log",
-                timeout_s=context.plan.limits["build_s"],
-                reads=tuple(context.root / name for name in files),
-                writes=(out,),
-                compiles=True,
-            )
+        reads = (*(context.root / name for name in files), *objects)
+        log = f"build-{planned.kernel}-{device}.log"
+        record = _compile(context, planned, key, artifact, request, reads, log)
+        return _kept(context, record if binding is None else _with_binding(record, binding), artifact)
+
+
+def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> dict[str, Any]:
+    kernel, device = context.kernel(planned.kernel), planned.device
+    sources = [context.root / name for name in context.sources[kernel.name][device]]
+    return {
+        "name": artifact.stem,
+        "sources": list(map(str, sources)),
+        "objects": list(map(str, objects)),
+        "include_dirs": list(dict.fromkeys(map(str, [context.root / "csrc", *(source.parent for source in sources)]))),
+        "flags": {
+            "cxx": _cxx_flags(context, planned.environment, kernel, device),
+            "nvcc": [*kernel.flags.nvcc, *context.plan.environment(planned.environment).spec.flags.nvcc],
+            "ld": LINK_FLAGS[device],
+        },
+        "defines": {name: str(value) for name, value in kernel.tunables.items()},
+        "architectures": kernel.architectures,
+        "libraries": kernel.libraries if device == "cuda" else [],
+        "load": planned.runnable,
+    }
+
+
+def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path]:
+    """The shipped binding's own build, and its object. No code under test takes part in it."""
+    kernel, device = context.kernel(planned.kernel), planned.device
+    part = replace(planned, kernel=Path(BINDING_OBJECT).stem, runnable=False)
+    key = binding_key(context, context.environments[planned.environment], kernel, device)
+    folder = context.build_folder(part, key)
+    object_file = folder / "out" / BINDING_OBJECT
+    with cache_lock(context.cache, folder.name):
+        known = _known(folder, object_file)
+        if known is not None:
+            return known, object_file
+        request = {
+            "name": SHIPPED_MODULE,
+            "artifact": object_file.name,
+            "cuda_headers": device == "cuda",
+            "sources": [str(context.root / SHIPPED_BINDING)],
+            "include_dirs": [str(context.root / "csrc")],
+            "flags": {"cxx": _cxx_flags(context, planned.environment, kernel, device)},
+            "defines": {},
+            "architectures": [],
+            "load": False,
+        }
+        reads = tuple(context.root / name for name in BINDING_FILES)
+        log = f"build-{planned.kernel}-{device}-binding.log"  # others may compile theirs now, with other flags
+        return _kept(context, _compile(context, part, key, object_file, request, reads, log), object_file), object_file
+
+
+def _identity(planned: PlannedBuild) -> dict[str, Any]:
+    return {
+        "environment": planned.environment,
+        "kernel": planned.kernel,
+        "device": planned.device,
+        "runnable": planned.runnable,
+    }
+
+
+def _known(folder: Path, artifact: Path) -> BuildRecord | None:
+    """What was built there before, where it still is what its record describes."""
+    done = folder / "build.json"
+    if not done.exists():
+        return None
+    known = BuildRecord(**protocol.read_json(str(done)))
+    return known if _is_plain(artifact) and protocol.sha256_file(str(artifact)) == known.artifact_sha256 else None
+
+
+def _compile(
+    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: dict[str, Any], reads: tuple[Path, ...],
+    log: str,
+) -> BuildRecord:  # fmt: skip
+    """Run the verb with an empty folder to write to."""
+    out = artifact.parent
+    folder = out.parent
+    if folder.exists():  # an interrupted, failed or changed build
+        shutil.rmtree(folder)
+    out.mkdir(parents=True)
+    answer = context.executor.run(
+        Task(
+            environment=planned.environment,
+            verb="build",
+            request={**request, "device": planned.device, "build_dir": str(out)},
+            scratch=folder.with_name(folder.name + ".scratch"),
+            log=context.run.folder / "logs" / planned.environment / log,
+            timeout_s=context.plan.limits["build_s"],
+            reads=reads,
+            writes=(out,),
+            compiles=True,
         )
-        record = checked(
-            lambda: BuildRecord(**identity, key=key, **{**(answer.result or {}), "artifact": artifact.name}),
-            answer,
-            "the build",
-        )
-        if isinstance(record, BuildRecord) and record.status == protocol.OK:
-            if not _is_plain(artifact) or protocol.sha256_file(str(artifact)) != record.artifact_sha256:
-                said = "what the build left is not what it described: the extension was changed when it was loaded"
-                return BuildRecord(**identity, key=key, status="build_failed", message=said)
-            protocol.write_json(str(done), record.model_dump(mode="json"))
-        if isinstance(record, BuildRecord):
-            return record
-        status: Status = "build_failed" if record.status == protocol.CRASHED else record.status
-        return BuildRecord(**identity, key=key, status=status, message=record.message, log_excerpt=record.log_excerpt)
+    )
+    identity = {**_identity(planned), "key": key}
+    record = checked(
+        lambda: BuildRecord(**{**(answer.result or {}), **identity, "artifact": artifact.name}), answer, "the build"
+    )
+    if isinstance(record, BuildRecord):
+        return record
+    status: Status = "build_failed" if record.status == protocol.CRASHED else record.status
+    return BuildRecord(**identity, status=status, message=record.message, log_excerpt=record.log_excerpt)
+
+
+def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:
+    """A kernel's build with what is recorded of the binding in it."""
+    if not record.build_ninja:  # it did not come that far
+        return record
+    header = f"# {BINDING_OBJECT}, compiled once for this environment:"
+    ninja = "\n".join([record.build_ninja, header, "", binding.build_ninja])
+    parts = {"objects": record.objects | binding.objects, "build_ninja": ninja, "binding_s": binding.build_s}
+    return record.model_copy(update=parts)
+
+
+def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
+    """The record, stored where the build went well: beside what it wrote, where no code under test, which may run
+    when it is loaded, writes. Without paths: projects elsewhere share what is built alike."""
+    if record.status != protocol.OK:
+        return record
+    if not _is_plain(artifact) or protocol.sha256_file(str(artifact)) != record.artifact_sha256:
+        said = "what the build left is not what it described: the extension was changed when it was loaded"
+        identity = record.model_dump(include={"environment", "kernel", "device", "runnable", "key"})
+        return BuildRecord(**identity, status="build_failed", message=said)
+    written = context.without_paths(record)
+    protocol.write_json(str(artifact.parent.parent / "build.json"), written.model_dump(mode="json"))
+    return written
 
 
 def _is_plain(path: Path) -> bool:

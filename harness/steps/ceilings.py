@@ -27,7 +27,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
         Task(
             environment=environment,
             verb="ceilings",
-            request={"threads": context.plan.threads},
+            request={"threads": context.plan.threads_in(environment)},
             scratch=context.run.folder / "scratch" / environment / "ceilings",
             log=context.run.folder / "logs" / environment / "ceilings.log",
             timeout_s=context.plan.limits["launch_s"],

@@ -16,6 +16,8 @@ from harness.plan import Plan, PlannedBuild
 from harness.records import BuildRecord, Device, EnvironmentRecord, GpuFacts, Outcome, Status
 from harness.storage import AnyRecord, Run, save_record, without_paths
 
+SHIPPED_MODULE = "attention"
+
 
 @dataclass
 class Context:
@@ -43,11 +45,13 @@ class Context:
         return self.cache / "builds" / f"{build.environment}-{build.kernel}-{build.device}-{key[:12]}"
 
     def artifact(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
-        """The extension that a build leaves."""
-        return self.build_folder(build, key) / "out" / f"{build.kernel.replace('.', '_')}.so"
+        """The extension that a build leaves, named as the module in it: the shipped binding's has one name for all."""
+        shipped = self.kernel(build.kernel).binding == "shipped"
+        name = SHIPPED_MODULE if shipped else build.kernel.replace(".", "_")
+        return self.build_folder(build, key) / "out" / f"{name}.so"
 
-    def save(self, path: Path, record: AnyRecord) -> AnyRecord:
-        """Write a record without this machine's folders in it, and return it as written."""
+    def without_paths(self, record: AnyRecord) -> AnyRecord:
+        """The record without this machine's folders in it."""
         environment = getattr(record, "environment", None) or getattr(record, "id", None)
         known = self.environments.get(environment) if environment else None
         folders = {}
@@ -55,7 +59,11 @@ class Context:
             folders[str(self.executor.folder(known))] = "$ENVIRONMENT"
         folders |= {str(self.cache / "builds"): "$BUILDS", str(self.run.folder): "$RUN", str(self.cache): "$CACHE"}
         folders |= {str(self.root): "$ROOT", str(Path.home()): "~"}
-        written = without_paths(record, {old: new for old, new in folders.items() if old != "/"})
+        return without_paths(record, {old: new for old, new in folders.items() if old != "/"})
+
+    def save(self, path: Path, record: AnyRecord) -> AnyRecord:
+        """Write a record without this machine's folders in it, and return it as written."""
+        written = self.without_paths(record)
         save_record(path, written)
         return written
 

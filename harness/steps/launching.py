@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from harness.executors import Task
+from harness.executors import Answer, Executor, Task
 from harness.gpu import Watch
 from harness.inside import protocol
 from harness.plan import Plan, PlannedLaunch
+from harness.process import Gate
 from harness.records import Device, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
@@ -73,87 +76,141 @@ def timing_request(plan: Plan, device: Device) -> dict[str, float]:
     return timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {})
 
 
-def launch(context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> LaunchRecord:
+AUDITED_TRIALS = 5
+AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
+
+
+def goes_ahead(executor: Executor, device: Device) -> bool:
+    """Whether a launch may start while another measures: to import PyTorch takes seconds, in which the GPU would wait.
+
+    Only its start, up to the first use of the GPU, and only where processors are left for the one that measures.
+    """
+    return device == "cuda" and executor.holds_back and (os.cpu_count() or 1) >= AHEAD_CORES
+
+
+class Launch:
     """One fresh process that times every workload and target. `validations` are the kernel's, by workload.
 
     A kernel that crashed or hung in validation is not called again: it would take the other workloads with it. In the
-    first block its output must also follow a second trial's inputs; that costs too much to ask of every launch.
+    first block its output must also follow a second trial's inputs; that costs too much to ask of every launch. A
+    problem file's must follow several trials' in each (`inside.audit`), or a kernel could ask which block it is in.
     """
-    plan, run = context.plan, context.run
-    built = context.builds[planned.environment, planned.kernel, planned.device]
-    workloads = [
-        w
-        for w in plan.workloads_of(planned.kernel, planned.device)
-        if not w.problem or context.stores[w.id][0] is not None
-    ]
-    key = protocol.digest([plan.digest, planned.environment, planned.kernel, planned.device, planned.index])
-    runs_kernel = [w.id for w in workloads if validations[w.id].status in (protocol.OK, protocol.WRONG)]
-    expected = {}
-    for workload in runs_kernel:
-        for recipe in validations[workload].recipes:
-            for target in recipe.targets:
-                if recipe.recipe == EXPECTED_RECIPE and target.target == protocol.KERNEL and target.output_sha256:
-                    expected[workload] = target.output_sha256[: 2 if planned.index == 0 else 1]
-    started = now_utc()
-    place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
-    requests = [workload_request(context, w) for w in workloads]
-    kernel = kernel_request(context, planned.kernel, planned.device, built) if runs_kernel else None
-    targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
-    uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
-    with Watch(uuid) as watch:
-        answer = context.executor.run(
-            Task(
-                environment=planned.environment,
-                verb="time",
-                request={
-                    "kernel": kernel,
-                    "workloads": requests,
-                    "kernel_workloads": runs_kernel,
-                    "targets": targets,
-                    "seed": plan.seed,
-                    "device": planned.device,
-                    "threads": plan.threads,
-                    "order_seed": plan.order_seed + planned.position,
-                    "timing": timing_request(plan, planned.device),
-                    "expected_sha256": expected,
-                },
-                scratch=run.folder / "scratch" / planned.environment / place,
-                log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
-                timeout_s=plan.limits["launch_s"],
-                reads=files_of(kernel, *requests),
-                compiles=context.kernel(planned.kernel).model_new is not None,
+
+    def __init__(self, context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> None:
+        self.context, self.planned, self.validations = context, planned, validations
+        plan = context.plan
+        self.workloads = [
+            w
+            for w in plan.workloads_of(planned.kernel, planned.device)
+            if not w.problem or context.stores[w.id][0] is not None
+        ]
+        self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in (protocol.OK, protocol.WRONG)]
+        self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+        self._early: tuple[Gate, Future[Answer]] | None = None
+
+    def prepare(self, pool: ThreadPoolExecutor) -> None:
+        """Start it in a thread; it measures when `run` is called."""
+        gate = Gate()
+        self._early = gate, pool.submit(self.context.executor.run, self._task(gate))
+
+    def run(self) -> LaunchRecord:
+        """Measure, to the end."""
+        context, planned = self.context, self.planned
+        key = protocol.digest([context.plan.digest, planned.environment, planned.kernel, planned.device, planned.index])
+        started = now_utc()
+        uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
+        with Watch(uuid) as watch:
+            if self._early is None:
+                answer = context.executor.run(self._task(None))
+            else:
+                gate, future = self._early
+                gate.open()
+                answer = future.result()
+        identity: dict[str, Any] = {
+            "environment": planned.environment,
+            "kernel": planned.kernel,
+            "device": planned.device,
+            "key": key,
+            "index": planned.index,
+            "position": planned.position,
+            "started_utc": started,
+            "duration_s": round(answer.ended.duration_s, 3),
+            "overhead_s": round(answer.ended.overhead_s, 3),
+        }
+        record = checked(lambda: LaunchRecord(**identity, **(answer.result or {})), answer, "the launch")
+        if isinstance(record, LaunchRecord) and record.status == protocol.OK:
+            lie = implausible(record, self._asked())
+            if lie:
+                record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
+            elif planned.device == "cuda":
+                record = watched_launch(record, watch, uuid)
+        if not isinstance(record, LaunchRecord):
+            return LaunchRecord(
+                **identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt
             )
+        return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
+
+    def _task(self, gate: Gate | None) -> Task:
+        context, planned = self.context, self.planned
+        plan, run = context.plan, context.run
+        built = context.builds[planned.environment, planned.kernel, planned.device]
+        place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
+        requests = [workload_request(context, w) for w in self.workloads]
+        kernel = kernel_request(context, planned.kernel, planned.device, built) if self.runs_kernel else None
+        return Task(
+            environment=planned.environment,
+            verb="time",
+            request={
+                "kernel": kernel,
+                "workloads": requests,
+                "kernel_workloads": self.runs_kernel,
+                "targets": self.targets,
+                "seed": plan.seed,
+                "device": planned.device,
+                "threads": plan.threads_in(planned.environment),
+                "order_seed": plan.order_seed + planned.position,
+                "timing": timing_request(plan, planned.device),
+                "expected_sha256": self._expected(),
+                "held_back": gate is not None,
+            },
+            scratch=run.folder / "scratch" / planned.environment / place,
+            log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
+            timeout_s=plan.limits["launch_s"],
+            reads=files_of(kernel, *requests),
+            compiles=context.kernel(planned.kernel).model_new is not None,
+            gate=gate,
         )
-    identity: dict[str, Any] = {
-        "environment": planned.environment,
-        "kernel": planned.kernel,
-        "device": planned.device,
-        "key": key,
-        "index": planned.index,
-        "position": planned.position,
-        "started_utc": started,
-        "duration_s": round(answer.ended.duration_s, 3),
-        "overhead_s": round(answer.ended.overhead_s, 3),
-    }
-    record = checked(lambda: LaunchRecord(**identity, **(answer.result or {})), answer, "the launch")
-    if isinstance(record, LaunchRecord) and record.status == protocol.OK:
-        asked = {(w.id, t) for w in workloads for t in targets if t != protocol.KERNEL or w.id in runs_kernel}
-        lie = implausible(record, asked)
-        if lie:
-            record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
-        elif planned.device == "cuda":
-            record = watched_launch(record, watch, uuid)
-    if not isinstance(record, LaunchRecord):
-        return LaunchRecord(**identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt)
-    missing = [
-        Timing(
-            workload=w.id,
-            target=protocol.KERNEL,
-            order=-1,
-            status="not_run",
-            message=f"the kernel was not called: in validation it {validations[w.id].status.replace('_', ' ')}",
-        )
-        for w in workloads
-        if w.id not in runs_kernel
-    ]
-    return record.model_copy(update={"timings": [*record.timings, *missing]})
+
+    def _asked(self) -> set[tuple[str, str]]:
+        return {
+            (w.id, target)
+            for w in self.workloads
+            for target in self.targets
+            if target != protocol.KERNEL or w.id in self.runs_kernel
+        }
+
+    def _expected(self) -> dict[str, list[str]]:
+        """Digests of the validated outputs, by workload: of one trial, of two, or of those that are audited."""
+        few = 2 if self.planned.index == 0 else 1
+        most = {w.id: AUDITED_TRIALS if w.problem else few for w in self.workloads}
+        return {
+            workload: target.output_sha256[: most[workload]]
+            for workload in self.runs_kernel
+            for recipe in self.validations[workload].recipes
+            for target in recipe.targets
+            if recipe.recipe == EXPECTED_RECIPE and target.target == protocol.KERNEL and target.output_sha256
+        }
+
+    def _not_called(self) -> list[Timing]:
+        left_out = [w.id for w in self.workloads if w.id not in self.runs_kernel]
+        words = {id: self.validations[id].status.replace("_", " ") for id in left_out}
+        return [
+            Timing(
+                workload=id,
+                target=protocol.KERNEL,
+                order=-1,
+                status="not_run",
+                message=f"the kernel was not called: in validation it {words[id]}",
+            )
+            for id in left_out
+        ]

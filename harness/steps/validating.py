@@ -22,7 +22,8 @@ ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed
 def store_problem(
     context: Context, kernel: Kernel, workload: WorkloadInfo, environment: str
 ) -> tuple[Path | None, str]:
-    """Make a problem file's inputs and weights once, in one environment, for all. (folder, '') or (None, why not)."""
+    """Make a problem file's inputs and weights once, in one environment, for all of them and for every kernel that
+    solves it as this one does. (folder, '') or (None, why not)."""
     assert kernel.problem is not None
     key = protocol.digest(
         [
@@ -30,10 +31,12 @@ def store_problem(
             context.plan.facts.sources_sha256[kernel.problem],
             context.plan.seed,
             workload.trials,
+            workload.dtype,
+            context.plan.limits["output_gib"],
             context.plan.facts.inside_sha256,
         ]
     )
-    folder = context.cache / "stores" / f"{workload.id}-{key[:12]}"
+    folder = context.cache / "stores" / f"{workload.name}-{key[:12]}"
     out, done = folder / "out", folder / "complete.json"
     with cache_lock(context.cache, folder.name):
         if done.exists():
@@ -49,7 +52,9 @@ def store_problem(
                     "out": str(out),
                     "seed": context.plan.seed,
                     "trials": workload.trials[EXPECTED_RECIPE],
-                    "threads": context.plan.threads,
+                    "dtype": workload.dtype,
+                    "most_bytes": int(context.plan.limits["output_gib"] * 2**30),
+                    "threads": context.plan.threads_in(environment),
                 },
                 scratch=context.run.folder / "scratch" / f"store-{workload.id}",
                 log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
@@ -84,7 +89,7 @@ def validation_key(context: Context, build_key: str, cell: Cell) -> str:
             workload.model_dump(),
             plan.kernel(cell.kernel).references_on(cell.device),
             plan.seed,
-            plan.threads,
+            plan.threads_in(cell.environment),
             dict(plan.tolerances),
             plan.facts.inside_sha256,
             dict(plan.facts.host),
@@ -112,7 +117,7 @@ def not_validated(
     return ValidationRecord(**_identity(context, cell, key), status=status, message=message, duration_s=0)
 
 
-def _keep_outputs(out: Path, workload: WorkloadInfo) -> None:
+def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
     """Remove the files that the judge would not read: they may be anything. Links stay, for it to name them."""
     wanted = {
         f"{recipe}/{trial}{suffix}.bin"
@@ -145,7 +150,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     request = workload_request(context, workload)
-    common = {"workload": request, "seed": plan.seed, "threads": plan.threads}
+    common = {"workload": request, "seed": plan.seed, "threads": plan.threads_in(cell.environment)}
     candidate_failure: Outcome | None = None
     candidate = None
     duration_s = 0.0
@@ -173,7 +178,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     else:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
-    _keep_outputs(out, workload)
+    keep_outputs(out, workload)
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     truth = run.folder / "scratch" / "truth" / cell.workload
@@ -209,7 +214,13 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     duration_s = round(duration_s + answer.ended.duration_s, 3)
     stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None
     record = checked(
-        lambda: ValidationRecord(**identity, arrays=stored_arrays, duration_s=duration_s, **(answer.result or {})),
+        lambda: ValidationRecord(
+            **identity,
+            choice=choice_of(candidate),
+            arrays=stored_arrays,
+            duration_s=duration_s,
+            **(answer.result or {}),
+        ),
         answer,
         "the judge",
     )
@@ -224,3 +235,9 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     if candidate_failure:
         return record.model_copy(update=candidate_failure.model_dump())
     return record
+
+
+def choice_of(candidate: Any) -> str:
+    """What the kernel's process says of its choice: a stranger's words, so only if they are a few."""
+    said = candidate.get("choice", "") if isinstance(candidate, dict) else ""
+    return said[:500] if isinstance(said, str) else ""

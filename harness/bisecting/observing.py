@@ -1,0 +1,97 @@
+"""What a run's records say of one version: rates and times of the cells that are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from harness.bisecting.oracle import LEVEL, ratio_of
+from harness.bisecting.records import Aspect, CellSeen, Rate
+from harness.bisecting.subject import Place, cell_names
+from harness.inside import protocol
+from harness.plan import Plan
+from harness.records import Agreement, LaunchRecord, RecipeResult, TargetResult, ValidationRecord
+from harness.storage import Run
+
+
+def observe(run: Run, plan: Plan, environment: str, what: Aspect, target: str) -> list[CellSeen]:
+    """Every cell of `environment`; times against those of the plan's baseline in the same blocks."""
+    names = cell_names(plan, environment, target)
+    if what == "latency":
+        launches = run.launches()
+        found = []
+        for name, place in names.items():
+            good_us, why_not = medians(launches, plan.baseline, place, target)
+            this_us, why = medians(launches, environment, place, target)
+            same = environment == plan.baseline
+            found.append(timed(name, good_us, this_us, level=LEVEL / len(names), same=same, why=why or why_not))
+        return found
+    validations = {(v.kernel, v.workload, v.device): v for v in run.validations() if v.environment == environment}
+    return [validated(name, validations.get(place), target) for name, place in names.items()]
+
+
+def validated(name: str, record: ValidationRecord | None, target: str) -> CellSeen:
+    """Pass rates by the deciding rule, recipe by recipe."""
+    if record is None:
+        return CellSeen(cell=name, status=protocol.NOT_RUN, message="the run holds no validation of it")
+    found = [(recipe, result) for recipe in record.recipes for result in recipe.targets if result.target == target]
+    ended = next((result for _, result in found if result.status not in (protocol.OK, protocol.WRONG)), None)
+    if target == protocol.KERNEL and record.status not in (protocol.OK, protocol.WRONG):
+        return CellSeen(cell=name, status=record.status, message=record.message)
+    if ended is not None:
+        return CellSeen(cell=name, status=ended.status, message=ended.message)
+    rates = {recipe.recipe: rate for recipe, result in found if (rate := rate_of(record.decides, recipe, result))}
+    if not rates:
+        return CellSeen(cell=name, status=protocol.NOT_RUN, message=record.message or "its outputs were not judged")
+    right = all(rate.passed == rate.trials for rate in rates.values())
+    return CellSeen(cell=name, status=protocol.OK if right else protocol.WRONG, rates=rates)
+
+
+def rate_of(decides: str, recipe: RecipeResult, result: TargetResult) -> Rate | None:
+    """Trials without a fault. Which trials gave other bits when run again is not recorded: at least so many failed."""
+    judged = _deciding(result)
+    if judged is None:
+        return None
+    passed = judged.passed.get(decides, judged.passed.get("kernelbench", 0))
+    faults = max(result.repeats_differ, result.inputs_mutated, result.unwritten_trials)
+    return Rate(passed=max(0, min(passed, recipe.trials - faults)), trials=recipe.trials)
+
+
+def _deciding(result: TargetResult) -> Agreement | None:
+    """Against the truth where there is one."""
+    truth = [agreement for agreement in result.against if agreement.against == protocol.TRUTH]
+    return next(iter(truth or result.against), None)
+
+
+def medians(launches: Iterable[LaunchRecord], environment: str, place: Place, target: str) -> tuple[list[float], str]:
+    """(launch medians, why there are none) of one target."""
+    kernel, workload, device = place
+    found, why = [], "no launch of it is recorded"
+    for launch in launches:
+        if (launch.environment, launch.kernel, launch.device) != (environment, kernel, device):
+            continue
+        if launch.status != protocol.OK:
+            why = launch.message or launch.status
+        for timing in launch.timings:
+            if (timing.workload, timing.target) == (workload, target):
+                if timing.status == protocol.OK and timing.samples_us:
+                    found.append(median(timing.samples_us))
+                else:
+                    why = timing.message or timing.status
+    return found, "" if found else why
+
+
+def timed(name: str, good_us: list[float], this_us: list[float], *, level: float, same: bool, why: str) -> CellSeen:
+    """A version's time over the good one's. The good one is its own measure: exactly 1."""
+    if not good_us or not this_us:
+        return CellSeen(cell=name, status=protocol.NOT_RUN, message=why)
+    ratio, low, high = (1.0, 1.0, 1.0) if same else ratio_of(good_us, this_us, level)
+    return CellSeen(
+        cell=name,
+        status=protocol.OK,
+        ratio=ratio,
+        low=low,
+        high=high,
+        median_us=median(this_us),
+        launches=len(this_us),
+    )

@@ -1,0 +1,299 @@
+"""The experiments that run the kernel under changed conditions: poison, predecessor, inputs, repeat.
+
+The conditions of all experiments on a cell go into one list of jobs, since starting PyTorch costs more than most of
+them. A process runs jobs until it ends; what a crash took with it is known by what is missing, and the rest goes on in
+a fresh one. Then a process that never loads the kernel weighs what was left.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.executors import Answer, Task, read_result
+from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
+from harness.experiments.conditions_list import conditions_of
+from harness.experiments.probes import SITES, build_probe
+from harness.experiments.records import ConditionResult, ConditionsExperiment, ConditionsRecord
+from harness.inside import protocol
+from harness.records import Cell, Outcome, Status
+from harness.runs import now_utc
+from harness.steps.context import Context, failure
+from harness.steps.probing import check_device
+from harness.steps.requests import files_of, kernel_request, limits_of, workload_request
+
+MOST_ENDS = 4  # processes that die one after the other before the rest is given up
+MOST_HANGS = 2  # each costs its whole time limit
+TIMEOUT_S = 300.0
+Trials = Mapping[str, tuple[int, ...]]  # of each recipe
+
+
+def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
+    """Digest of all that determines an experiment's outcome."""
+    plan, workload = context.plan, context.plan.workload(cell.workload)
+    return protocol.digest(
+        [
+            context.builds[cell.environment, cell.kernel, cell.device].key,
+            {**workload.model_dump(), "trials": {}},
+            [[job.condition.model_dump(), list(job.trials), job.repeats] for job in jobs],
+            {other: plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
+            plan.seed,
+            plan.threads_in(cell.environment),
+            dict(plan.tolerances),
+            plan.facts.inside_sha256,
+            dict(plan.facts.host),
+            plan.facts.executor,
+            plan.facts.sources_sha256.get(workload.problem or "", ""),
+        ]
+    )
+
+
+def jobs_of(
+    context: Context,
+    cell: Cell,
+    experiments: Sequence[ConditionsExperiment],
+    trials: Trials,
+    others: Sequence[str] = (),
+) -> list[Job]:
+    """`trials` by recipe: sequences of calls are of all of these, variables are tried on the first. `others`: see
+    `conditions_of`."""
+    workload = context.plan.workload(cell.workload)
+    references = context.plan.kernel(cell.kernel).references_on(cell.device)
+    listed = [
+        (experiment, condition)
+        for experiment in experiments
+        for condition in conditions_of(
+            experiment,
+            cell.device,
+            references,
+            problem=workload.problem is not None,
+            recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
+            others=others,
+        )
+    ]
+    output_bytes = int((workload.bytes or 4 << 20) / 4)
+    return plan_jobs(listed, trials, output_bytes)
+
+
+def run_conditions(
+    context: Context,
+    cell: Cell,
+    experiments: Sequence[ConditionsExperiment],
+    trials: Trials,
+    others: Sequence[str] = (),
+) -> list[ConditionsRecord]:
+    """A record for each experiment. What the kernel does is a row of it; nothing is raised for it."""
+    started = now_utc()
+    jobs = jobs_of(context, cell, experiments, trials, others)
+    session = Session(context, cell, jobs)
+    try:
+        session.run()
+    finally:
+        session.sweep()
+    return [_record(context, cell, experiment, session, started) for experiment in experiments]
+
+
+def _record(
+    context: Context, cell: Cell, experiment: ConditionsExperiment, session: Session, started: str
+) -> ConditionsRecord:
+    jobs = [job for job in session.jobs if job.experiment == experiment]
+    by_condition: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_condition.setdefault(job.condition.model_dump_json(), []).append(job)
+    results = [
+        merge(same[0].condition, [session.results[job.number] for job in same]) for same in by_condition.values()
+    ]
+    stopped = session.stopped
+    return ConditionsRecord(
+        **cell.model_dump(),
+        experiment=experiment,
+        key=conditions_key(context, cell, jobs),
+        results=results,
+        started_utc=started,
+        duration_s=round(sum(session.spent_s[job.number] for job in jobs), 3),
+        status=stopped.status if stopped else "ok",
+        message=stopped.message if stopped else "",
+        log_excerpt=stopped.log_excerpt if stopped else "",
+    )
+
+
+class Session:
+    """All jobs of one cell: run in as few processes as they leave alive, and weighed."""
+
+    def __init__(self, context: Context, cell: Cell, jobs: list[Job]) -> None:
+        self.context, self.cell, self.jobs = context, cell, jobs
+        self.results: dict[int, ConditionResult] = {}
+        self.spent_s = {job.number: 0.0 for job in jobs}
+        self.stopped: Outcome | None = None  # why no job could run, or what speaks against all
+        self.ends = self.hangs = self.processes = 0
+        self.libraries: dict[str, str] = {}
+        place = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"
+        self.scratch = context.run.folder / "scratch" / cell.environment / place
+        self.out = self.scratch.with_name(place + ".out")
+        self.truth = context.run.folder / "scratch" / "truth" / f"{cell.workload}-conditions"
+        self.logs = context.run.folder / "logs" / cell.environment
+        self.place = place
+        workload = context.plan.workload(cell.workload)
+        built = context.builds[cell.environment, cell.kernel, cell.device]
+        self.workload = workload_request(context, workload)
+        self.kernel = kernel_request(context, cell.kernel, cell.device, built)
+        self.limits = limits_of(context.plan, workload)
+        self.timeout_s = min(TIMEOUT_S, context.plan.limits["validation_s"])
+
+    def run(self) -> None:
+        self._build_probes()
+        self.sweep()
+        waiting: list[Job] = []  # to be weighed
+        for shared in in_processes(self.jobs):
+            if waiting and sum(job.bytes for job in (*waiting, *shared)) > MOST_BYTES:
+                self._weigh(waiting)
+                waiting = []
+            waiting += self._run_all(shared)
+        self._weigh(waiting)
+
+    def sweep(self) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+
+    def _build_probes(self) -> None:
+        wanted = {job.condition.site for job in self.jobs}
+        for site in SITES[self.cell.device]:
+            if site in wanted:
+                path, why = build_probe(self.context, self.cell.environment, site)
+                if path is not None:
+                    self.libraries[site] = str(path)
+                else:
+                    for job in (job for job in self.jobs if job.condition.site == site):
+                        self._fail(job, "not_run", why)
+
+    def _fail(self, job: Job, status: Status, message: str, log: str = "") -> None:
+        self.results[job.number] = ConditionResult(
+            condition=job.condition, status=status, message=message, log_excerpt=log
+        )
+
+    def _run_all(self, jobs: list[Job]) -> list[Job]:
+        """Run jobs in one process, and in others what is left when it ends early. Gives those that left something."""
+        left = [job for job in jobs if job.number not in self.results]
+        ran: list[Job] = []
+        while left:
+            if self.ends >= MOST_ENDS or self.hangs >= MOST_HANGS:
+                for job in left:
+                    self._fail(job, "not_run", f"not tried: {max(self.ends, self.hangs)} processes before it were lost")
+                break
+            answer = self._run_process(left)
+            done = [job for job in left if self._done(job) is not None]
+            self._share(answer.ended.duration_s, done or left[:1])
+            ran += done
+            left = [job for job in left if job not in done]
+            well = len(done)
+            self.hangs += answer.ended.timed_out
+            if answer.result is not None:
+                if self._refused(answer, left):
+                    break
+                well -= bool(left)  # its device was lost to the last one that it ran
+            elif left and answer.ended.timed_out and not done and len(left) > 1:
+                # A container that is killed brings nothing back: which of them hung is seen one by one.
+                for job in left:
+                    ran += self._run_all([job])
+                break
+            elif left:
+                job, left = left[0], left[1:]
+                ended = failure(answer, "the kernel's process")
+                self._fail(job, ended.status, ended.message, ended.log_excerpt)
+            self.ends = 0 if well > 0 else self.ends + 1
+            if answer.result is None and self.cell.device == "cuda":
+                check_device(self.context, self.cell.environment)
+        return ran
+
+    def _refused(self, answer: Answer, left: list[Job]) -> bool:
+        """Whether nothing of what is left can run: the kernel could not be loaded."""
+        assert answer.result is not None
+        status, message = answer.result.get("status"), str(answer.result.get("message", ""))
+        if status == protocol.WRONG:  # it replaced what is relied on
+            self.stopped = Outcome(status="wrong", message=message)
+        if status in (protocol.OK, protocol.WRONG):
+            return False
+        known: Status = status if status in (protocol.CRASHED, protocol.UNSUPPORTED, protocol.NOT_RUN) else "crashed"
+        self.stopped = Outcome(status=known, message=message, log_excerpt=str(answer.result.get("log_excerpt", "")))
+        for job in left:
+            self._fail(job, known, message)
+        return True
+
+    def _share(self, spent_s: float, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.spent_s[job.number] += spent_s / len(jobs)
+
+    def _done(self, job: Job) -> dict[str, Any] | None:
+        path = self.out / str(job.number) / "done.json"
+        return read_result(path) if path.is_file() and not path.is_symlink() else None
+
+    def _task(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        reads: tuple[Path, ...],
+        writes: tuple[Path, ...],
+        variables_of: str = "",
+    ) -> Task:
+        plan = self.context.plan
+        threads = plan.threads_in(variables_of or self.cell.environment)
+        return Task(
+            environment=self.cell.environment,
+            verb=verb,
+            request={"workload": self.workload, "seed": plan.seed, "threads": threads, **request},
+            scratch=self.scratch,
+            log=self.logs / f"{verb}-{self.place}-{self.processes}.log",
+            timeout_s=self.timeout_s if verb == "conditions" else plan.limits["validation_s"],
+            reads=reads,
+            writes=writes,
+            compiles=verb == "conditions" and self.kernel["model_new"] is not None,
+            variables=plan.variables[variables_of] if variables_of else None,
+        )
+
+    def _run_process(self, jobs: list[Job]) -> Answer:
+        self.processes += 1
+        self.out.mkdir(parents=True, exist_ok=True)
+        request = {
+            "kernel": self.kernel,
+            "out": str(self.out),
+            "jobs": [job.request() for job in jobs],
+            "libraries": self.libraries,
+        }
+        libraries = tuple(Path(path) for path in self.libraries.values())
+        reads = (*files_of(self.kernel, self.workload), *libraries)
+        variables_of = jobs[0].condition.variables_of  # such a job has its process to itself
+        return self.context.executor.run(self._task("conditions", request, reads, (self.out,), variables_of))
+
+    def _weigh(self, jobs: list[Job]) -> None:
+        if not jobs:
+            return
+        self.truth.mkdir(parents=True, exist_ok=True)
+        request = {
+            "candidate_out": str(self.out),
+            "truth_dir": str(self.truth),
+            "decides": str(self.context.plan.tolerances["decides"]),
+            "limits": self.limits,
+            "jobs": [
+                {
+                    "number": job.number,
+                    "recipe": job.condition.recipe,
+                    "trials": list(job.trials),
+                    "repeats": job.repeats,
+                    "done": self._done(job),
+                }
+                for job in jobs
+            ],
+        }
+        reads = (*files_of(None, self.workload), self.out, self.truth)
+        answer = self.context.executor.run(self._task("weigh", request, reads, (self.truth,)))
+        self._share(answer.ended.duration_s, jobs)
+        rows = {row["number"]: row for row in (answer.result or {}).get("results", [])}
+        for job in jobs:
+            if job.number in rows:
+                fields = {name: value for name, value in rows[job.number].items() if name != "number"}
+                self.results[job.number] = ConditionResult(condition=job.condition, **fields)
+            else:
+                ended = failure(answer, "weighing its outputs")
+                self._fail(job, ended.status, ended.message, ended.log_excerpt)
+        self.sweep()

@@ -1,0 +1,142 @@
+"""Counters: what the hardware did during one call of a kernel, by Nsight Compute, where it is installed.
+
+Only where it is asked for (`--profile`), and apart from every timing: the tool runs each device function several times
+over. It has the C entry point in an executable of its own, as the checkers have.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.experiments.calling import Built, Called, ask, call_request, driver_sha256, unavailable
+from harness.experiments.records import CountersRecord, FunctionCounters
+from harness.inside import protocol
+from harness.records import Cell, Outcome
+from harness.runs import now_utc
+from harness.steps.context import Context, checked
+from harness.steps.probing import check_device
+from harness.steps.requests import EXPECTED_RECIPE
+
+RUN_S, TOTAL_S = 180.0, 600.0
+COUNTERS = "counters"
+NO_PERMISSION = "ERR_NVGPUCTRPERM"
+PERMISSION_REMEDY = (
+    f"the driver lets only administrators read the GPU's counters ({NO_PERMISSION}); what to do about it: "
+    f"https://developer.nvidia.com/{NO_PERMISSION}"
+)
+STALLED, PER_ISSUE = "smsp__average_warps_issue_stalled_", "_per_issue_active"
+METRIC_OF = {
+    "tensor_pct": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "dram_pct": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram_bytes": "dram__bytes.sum",
+    "occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+}
+
+
+class Printed(Outcome):
+    """What `inside.counters` gives."""
+
+    tool: str
+    builds: dict[str, Built]
+    run: Called | None
+
+
+def counters_key(context: Context, cell: Cell) -> str:
+    """Digest of all that determines what is counted."""
+    plan = context.plan
+    return protocol.digest(
+        [
+            context.builds[cell.environment, cell.kernel, cell.device].key,
+            plan.workload(cell.workload).model_dump(),
+            plan.seed,
+            plan.facts.inside_sha256,
+            driver_sha256(context),
+            dict(plan.facts.host),
+            plan.facts.executor,
+        ]
+    )
+
+
+def run_counters(context: Context, cell: Cell) -> CountersRecord:
+    """Count one call on the first trial's inputs. Whatever prevents it is a status with its reason."""
+    workload = context.plan.workload(cell.workload)
+    identity: dict[str, Any] = {**cell.model_dump(), "key": counters_key(context, cell), "started_utc": now_utc()}
+    if reason := unavailable(context, cell):
+        return CountersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
+    shape = workload.batch or 1, workload.heads or 1
+    request, reads = call_request(context, cell, shape, EXPECTED_RECIPE, 0, RUN_S)
+    answer = ask(context, cell, COUNTERS, request, reads, TOTAL_S)
+    if answer.result is None:
+        check_device(context, cell.environment)
+    identity["duration_s"] = round(answer.ended.duration_s, 3)
+    printed = checked(lambda: Printed(**(answer.result or {})), answer, "the process that counts")
+    outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
+    if not isinstance(printed, Printed) or printed.status != protocol.OK:
+        return CountersRecord(**identity, **outcome)
+    return CountersRecord(**identity, **read_run(printed))
+
+
+def read_run(printed: Printed) -> dict[str, Any]:
+    """The fields of a record that the tool's run decides."""
+    run = printed.run
+    if run is None:
+        said = next(built.errors for built in printed.builds.values() if built.errors)
+        return {"status": protocol.NOT_RUN, "message": "its executable cannot be built", "log_excerpt": said}
+    common = {"tool": printed.tool, "command": f"{printed.builds['call'].command} && {run.command}"}
+    if NO_PERMISSION in run.output:
+        return {**common, "status": protocol.NOT_RUN, "message": PERMISSION_REMEDY, "log_excerpt": run.output[-2000:]}
+    if run.returncode is None:
+        message = f"it did not end within {RUN_S:.0f} s under ncu"
+        return {**common, "status": protocol.TIMED_OUT, "message": message, "log_excerpt": run.output[-2000:]}
+    functions = parse(run.output)
+    if run.returncode != 0 or not functions:
+        message = f"ncu ended with {run.returncode} and counted no device function"
+        return {**common, "status": protocol.CRASHED, "message": message, "log_excerpt": run.output[-2000:]}
+    return {**common, "status": protocol.OK, "functions": functions}
+
+
+def parse(output: str) -> list[FunctionCounters]:
+    """ncu's raw page as CSV: a row of names, a row of units, and one row for each launch; other lines stand around."""
+    lines = [line for line in output.splitlines() if line.startswith('"')]
+    rows = list(csv.DictReader(lines))
+    return [_function(row) for row in rows[1:]] if rows and "Kernel Name" in rows[0] else []
+
+
+def _function(row: Mapping[str, str]) -> FunctionCounters:
+    nanoseconds, registers = (
+        _number(row.get("gpu__time_duration.sum")),
+        _number(row.get("launch__registers_per_thread")),
+    )
+    return FunctionCounters(
+        name=row["Kernel Name"],
+        duration_us=None if nanoseconds is None else nanoseconds / 1e3,
+        registers=None if registers is None else int(registers),
+        stalls=_stalls(row.items()),
+        **{field: _number(row.get(metric)) for field, metric in METRIC_OF.items()},
+    )
+
+
+def _stalls(columns: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """By reason, the most frequent first. `selected` is no stall: it is the warp that issues."""
+    found = {}
+    for name, text in columns:
+        metric = name.partition(".")[0]
+        if metric.startswith(STALLED) and metric.endswith(PER_ISSUE):
+            reason, value = metric[len(STALLED) : -len(PER_ISSUE)], _number(text)
+            if reason != "selected" and value is not None:
+                found[reason] = value
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _number(text: str | None) -> float | None:
+    """None where it was not counted."""
+    try:
+        value = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

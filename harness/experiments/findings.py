@@ -1,0 +1,137 @@
+"""What checkers print, as findings: pure, each once with its count, bounded. The code under test can print too."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterable, Iterator
+
+from harness.experiments.records import CheckerFinding
+
+MOST_FINDINGS, TEXT_CHARACTERS = 20, 300
+FRAME = re.compile(
+    r"^\s*#\d+ (?:0x[0-9a-f]+ in )?(?P<function>.+?) (?P<path>[^\s:]+):(?P<line>\d+)(?::\d+)?(?: \(.*)?$"
+)
+NOT_THE_KERNELS = ("libsanitizer", "/include/c++/")
+OUT_OF_BOUNDS = re.compile(r"overflow|underflow|use-after|SEGV|negative-size|wild|stack-use")
+BULK_NOTE = "; its code copies in bulk and asynchronously, where racecheck is known to report hazards that are none"
+
+
+def merged(findings: Iterable[CheckerFinding]) -> list[CheckerFinding]:
+    """Equal findings as one, with their count; the first `MOST_FINDINGS`."""
+    counts: dict[CheckerFinding, int] = collections.defaultdict(int)
+    for finding in findings:
+        text = finding.text[:TEXT_CHARACTERS]
+        counts[finding.model_copy(update={"text": text, "where": finding.where[:TEXT_CHARACTERS], "count": 1})] += (
+            finding.count
+        )
+    return [f.model_copy(update={"count": count}) for f, count in list(counts.items())[:MOST_FINDINGS]]
+
+
+def parse_address(text: str) -> list[CheckerFinding]:
+    """AddressSanitizer's reports, with what they say of the access."""
+    found = []
+    for title, body in _reports(text, re.compile(r"ERROR: AddressSanitizer: (.+)")):
+        said = re.sub(r"( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
+        access = re.search(r"^((?:READ|WRITE) of size \d+)", body, re.MULTILINE)
+        kind = "out_of_bounds" if OUT_OF_BOUNDS.search(said) else "misuse"
+        words = f"{said}, {access[1]}" if access else said
+        found.append(CheckerFinding(kind=kind, text=words, where=_where(body)))
+    return merged(found)
+
+
+def parse_thread(text: str) -> list[CheckerFinding]:
+    """ThreadSanitizer's reports."""
+    found = []
+    for title, body in _reports(text, re.compile(r"(?:WARNING|ERROR): ThreadSanitizer: (.+)")):
+        said = re.sub(r" \(pid=\d+\)|( on)?( unknown)? address 0x.*", "", title).strip()
+        kind = "race" if said.startswith("data race") else "out_of_bounds" if OUT_OF_BOUNDS.search(said) else "misuse"
+        sides = re.findall(
+            r"^\s+((?:Previous )?(?:atomic )?(?:read|write) of size \d+)", body, re.MULTILINE | re.IGNORECASE
+        )
+        found.append(CheckerFinding(kind=kind, text=", ".join([said, *sides[:2]]), where=_where(body)))
+    return merged(found)
+
+
+def parse_undefined(text: str) -> list[CheckerFinding]:
+    """UndefinedBehaviorSanitizer's lines. Numbers and addresses in them are left out: they differ from run to run."""
+    found = []
+    for path, line, said in re.findall(r"^(\S+?):(\d+):\d+: runtime error: (.+)$", text, re.MULTILINE):
+        outside = "out of bounds" in said or "insufficient space" in said
+        words = re.sub(r"0x[0-9a-f]+|-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "N", said)
+        kind = "out_of_bounds" if outside else "undefined_behaviour"
+        found.append(CheckerFinding(kind=kind, text=words, where=f"{_base(path)}:{line}"))
+    return merged(found)
+
+
+COMPUTE_KINDS = {
+    "race": re.compile(r"Race reported|hazard detected", re.IGNORECASE),
+    "uninitialised": re.compile(r"uninitialized .*memory", re.IGNORECASE),
+    "out_of_bounds": re.compile(r"^Invalid __|out.of.(bounds|range)|^Invalid address", re.IGNORECASE),
+    "misuse": re.compile(r"^Barrier error|^Misaligned|^Program hit|^Invalid|^Malloc/Free error"),
+    "leak": re.compile(r"^Leaked "),
+}
+
+
+def parse_compute(text: str, *, bulk_copies: bool = False) -> list[CheckerFinding]:
+    """compute-sanitizer's reports. Hazards where code copies in bulk prove no race: their kind is `other`."""
+    found = []
+    for title, body in _compute_reports(text):
+        kind = next((kind for kind, pattern in COMPUTE_KINDS.items() if pattern.search(title)), None)
+        if kind is None:
+            continue
+        hazards = re.search(r"\[(\d+) hazards?\]", title + body)
+        said, _, place = title.partition(" at ")
+        at = re.search(r"^\s*at (.+)$", body, re.MULTILINE)
+        place = place or (at[1] if at else "")
+        place = re.sub(r"\+?0x[0-9a-f]+( in )?", lambda m: " in " if m[0].startswith("+") and m[1] else "", place)
+        place = re.sub(r"\S*/", "", re.sub(r"\[\d+ hazards?\]", "", place)).strip()
+        if kind == "race" and bulk_copies:
+            kind, said = "other", said + BULK_NOTE
+        found.append(CheckerFinding(kind=kind, text=said, where=place, count=int(hazards[1]) if hazards else 1))
+    return merged(found)
+
+
+def _reports(text: str, start: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """(title, what follows until the next one or the summary)."""
+    title, body = "", []  # type: tuple[str, list[str]]
+    for line in text.splitlines():
+        match = start.search(line)
+        if match or line.startswith("SUMMARY:"):
+            if title:
+                yield title, "\n".join(body)
+            title, body = (match[1] if match else ""), []
+        elif title:
+            body.append(line)
+    if title:
+        yield title, "\n".join(body)
+
+
+def _compute_reports(text: str) -> Iterator[tuple[str, str]]:
+    """(first line, indented ones below it)."""
+    title, body = "", []  # type: tuple[str, list[str]]
+    for line in text.splitlines():
+        if not line.startswith("========="):
+            continue
+        said = line[len("=========") :]
+        if re.match(r" \S", said):
+            if title:
+                yield title, "\n".join(body)
+            title, body = re.sub(r"^ (Error|Warning): ", " ", said).strip(), []
+        else:
+            body.append(said)
+    if title:
+        yield title, "\n".join(body)
+
+
+def _where(body: str) -> str:
+    """The first function and line that are neither the checker's nor the standard library's."""
+    for line in body.splitlines():
+        frame = FRAME.match(line)
+        if frame and not any(part in frame["path"] for part in NOT_THE_KERNELS):
+            return f"{_base(frame['path'])}:{frame['line']} in {frame['function'][:120]}"
+    return ""
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,65 @@
+"""Probes: small sources of csrc/probes, compiled once for each environment, by its own compiler, and kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from harness.executors import Task
+from harness.inside import protocol
+from harness.records import Device
+from harness.steps.context import Context
+from harness.tools import cache_lock
+
+FOLDER = Path(__file__).parents[2] / "csrc" / "probes"
+# Site to its probe: what fills it cannot be done from Python.
+SOURCES = {"stack": "poison.cpp", "shared": "poison.cu"}
+SITES: dict[Device, tuple[str, ...]] = {"cpu": ("stack",), "cuda": ("shared",)}
+
+
+def build_probe(context: Context, environment: str, site: str) -> tuple[Path | None, str]:
+    """(the shared object that fills `site`, ''), or (None, why there is none)."""
+    source = FOLDER / SOURCES[site]
+    record = context.environments[environment]
+    seen = record.observed.gpus if record.observed is not None else []
+    capability = seen[0].compute_capability if seen else ""
+    if source.suffix == ".cu" and not capability:
+        return None, "the environment sees no GPU"
+    architecture = f"sm_{capability.replace('.', '')}" if source.suffix == ".cu" else ""
+    inside = Path(protocol.__file__).parent
+    key = protocol.digest(
+        [
+            record.key,
+            protocol.sha256_file(str(source)),
+            protocol.sha256_file(str(inside / "library.py")),
+            architecture,
+            context.plan.facts.host.get("compiler", ""),
+            context.plan.facts.host.get("nvcc", "") if architecture else "",
+        ]
+    )
+    folder = context.cache / "probes" / f"{environment}-{source.stem}{source.suffix.replace('.', '-')}-{key[:12]}"
+    out, done = folder / "out" / f"{source.stem}.so", folder / "complete.json"
+    with cache_lock(context.cache, folder.name):
+        if done.exists() and out.is_file() and not out.is_symlink():
+            return out, ""
+        shutil.rmtree(folder, ignore_errors=True)
+        out.parent.mkdir(parents=True)
+        answer = context.executor.run(
+            Task(
+                environment=environment,
+                verb="library",
+                request={"source": str(source), "out": str(out), "architecture": architecture},
+                scratch=folder.with_name(folder.name + ".scratch"),
+                log=context.run.folder / "logs" / environment / f"probe-{site}.log",
+                timeout_s=context.plan.limits["build_s"],
+                reads=(source,),
+                writes=(out.parent,),
+                compiles=True,
+            )
+        )
+        if answer.result is None:
+            return None, f"compiling {source.name} {answer.ended.how}"
+        if answer.result.get("status") != protocol.OK or not out.is_file():
+            return None, f"compiling {source.name}: {answer.result.get('message', '')}"[:500]
+        protocol.write_json(str(done), {"sha256": protocol.sha256_file(str(out))})
+        return out, ""

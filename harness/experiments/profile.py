@@ -1,0 +1,109 @@
+"""Profile: where one target's time goes in one environment, by operator and device function.
+
+What differs between environments is told by who compares the records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.executors import Task
+from harness.experiments.records import ProfileRecord
+from harness.inside import protocol
+from harness.records import Cell, Outcome
+from harness.runs import now_utc
+from harness.steps.context import Context, checked
+from harness.steps.probing import check_device
+from harness.steps.requests import files_of, kernel_request, workload_request
+
+CALLS = 20
+MOST_S = 5.0  # of profiled calls
+
+
+def profile_key(context: Context, cell: Cell, target: str) -> str:
+    """Digest of all that determines what is profiled."""
+    plan, workload = context.plan, context.plan.workload(cell.workload)
+    built = context.builds[cell.environment, cell.kernel, cell.device]
+    return protocol.digest(
+        [
+            built.key if target == protocol.KERNEL else context.environments[cell.environment].key,
+            target,
+            workload.model_dump(),
+            *([plan.facts.sources_sha256.get(workload.problem, "")] if workload.problem else []),
+            plan.seed,
+            plan.threads_in(cell.environment),
+            plan.facts.inside_sha256,
+            dict(plan.facts.host),
+            plan.facts.executor,
+        ]
+    )
+
+
+def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
+    """Profile `target`, the kernel or a reference by name, on a cell. A failure is a row, as any other."""
+    plan = context.plan
+    workload = plan.workload(cell.workload)
+    built = context.builds[cell.environment, cell.kernel, cell.device]
+    identity: dict[str, Any] = {
+        **cell.model_dump(),
+        "target": target,
+        "key": profile_key(context, cell, target),
+        "started_utc": now_utc(),
+    }
+    if reason := unavailable(context, cell, target):
+        return ProfileRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
+    request = workload_request(context, workload)
+    kernel = kernel_request(context, cell.kernel, cell.device, built) if target == protocol.KERNEL else None
+    place = f"profile-{cell.kernel}-{cell.device}-{cell.workload}-{target}"
+    answer = context.executor.run(
+        Task(
+            environment=cell.environment,
+            verb="profile",
+            request={
+                "kernel": kernel,
+                "workload": request,
+                "target": target,
+                "seed": plan.seed,
+                "device": cell.device,
+                "threads": plan.threads_in(cell.environment),
+                "calls": CALLS,
+                "most_s": MOST_S,
+            },
+            scratch=context.run.folder / "scratch" / cell.environment / place,
+            log=context.run.folder / "logs" / cell.environment / f"{place}.log",
+            timeout_s=plan.limits["launch_s"],
+            reads=files_of(kernel, request),
+            compiles=target == protocol.KERNEL and context.kernel(cell.kernel).model_new is not None,
+        )
+    )
+    if answer.result is None and cell.device == "cuda":
+        check_device(context, cell.environment)
+    identity["duration_s"] = round(answer.ended.duration_s, 3)
+    record = checked(lambda: ProfileRecord(**identity, **(answer.result or {})), answer, "the profiled process")
+    if isinstance(record, ProfileRecord) and (lie := implausible(record)):
+        record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
+    if isinstance(record, ProfileRecord):
+        return record
+    assert isinstance(record, Outcome)
+    return ProfileRecord(**identity, **record.model_dump())
+
+
+def unavailable(context: Context, cell: Cell, target: str) -> str:
+    """'' where the target can be called, else why not."""
+    environment = context.environments[cell.environment]
+    if environment.status != protocol.OK:
+        return f"its environment is {environment.status.replace('_', ' ')}: {environment.message}"
+    built = context.builds[cell.environment, cell.kernel, cell.device]
+    if target == protocol.KERNEL and built.status != protocol.OK:
+        return f"its build is {built.status.replace('_', ' ')}: {built.message}"
+    if cell.workload in context.stores and context.stores[cell.workload][0] is None:
+        return context.stores[cell.workload][1]
+    return ""
+
+
+def implausible(record: ProfileRecord) -> str:
+    """'' where the operators fit into the time that passed by our own clock: their process had the kernel in it."""
+    claimed_us = sum(row.self_us for row in record.operators if row.kind == "operator") * record.profiled_calls
+    if claimed_us > record.duration_s * 1e6:
+        return f"the profile claims {claimed_us / 1e6:.3g} s of calls, and took {record.duration_s:.3g} s in all"
+    return ""

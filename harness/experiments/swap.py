@@ -1,0 +1,270 @@
+"""Binary swap: the object code that one environment compiled, called inside another. Machine code, or runtime?
+
+The very `.o` files of the build, without the binding's, become a plain shared object in the environment that compiled
+them, and are called there and in the others on validation's own inputs: every combination. A process that loaded none
+of it judges the outputs. What follows the code is the code's fault, what follows the place is the runtime's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.executors import Task
+from harness.experiments.records import SwapRecord, SwapResult
+from harness.inside import protocol
+from harness.matrix import Kernel
+from harness.records import (
+    BINDING_OBJECT,
+    BuildRecord,
+    Device,
+    EnvironmentRecord,
+    Outcome,
+    RecipeResult,
+    WorkloadInfo,
+)
+from harness.runs import now_utc
+from harness.steps.context import Context, checked, failure
+from harness.steps.probing import check_device
+from harness.steps.requests import limits_of, workload_request
+from harness.steps.validating import keep_outputs
+
+TRIALS = 10  # of each recipe, at most: validation's first ones
+LINK_S = 300.0
+RUNTIME_CHARACTERS = 300
+
+
+def own_objects(build: BuildRecord) -> dict[str, str]:
+    """The kernel's object files, without the shipped binding's, and the hashes of their code."""
+    return {name: code for name, code in build.objects.items() if name != BINDING_OBJECT}
+
+
+def no_entry_point(kernel: Kernel) -> str:
+    """'' where a kernel can be called without PyTorch, else why not."""
+    if kernel.model_new is not None:
+        return "it is a Python file: there is no C entry point to call, and no object code of its own"
+    if kernel.binding != "shipped":
+        return "it brings a binding of its own: without PyTorch there is no C entry point to call"
+    return ""
+
+
+def unavailable(
+    kernel: Kernel, builds: Sequence[BuildRecord], environments: Mapping[str, EnvironmentRecord], *, always: bool
+) -> str:
+    """'' where object code can be swapped between the builds' environments, else why not, or why it need not be."""
+    if reason := no_entry_point(kernel):
+        return reason
+    if len(builds) < 2:
+        return "there is one environment alone: nothing to swap with"
+    for build in builds:
+        if build.status != protocol.OK:
+            return f"{build.environment}: its build is {build.status.replace('_', ' ')}: {build.message}"
+        if not own_objects(build):
+            return f"{build.environment}: its build recorded no object file"
+    if builds[0].device == "cuda":
+        seen = {build.environment: environments[build.environment].observed for build in builds}
+        majors = {name: (o.torch_cuda or "").split(".")[0] if o is not None else "" for name, o in seen.items()}
+        if len(set(majors.values())) > 1:
+            said = ", ".join(f"{name}: {major or 'none'}" for name, major in majors.items())
+            return f"the CUDA major versions differ ({said}): object code runs within one"
+    if not always and all(own_objects(build) == own_objects(builds[0]) for build in builds):
+        return "every environment compiled the same machine code: there is nothing to swap"
+    return ""
+
+
+def run_swap(
+    context: Context,
+    kernel: str,
+    workload: str,
+    device: Device,
+    environments: Sequence[str],
+    *,
+    always: bool = False,
+) -> SwapRecord:
+    """Every combination of whose code and where. `always`: also where all compiled the same machine code."""
+    info, builds = swapped(context, kernel, workload, device, environments)
+    identity: dict[str, Any] = {
+        "kernel": kernel,
+        "workload": workload,
+        "device": device,
+        "key": swap_key(context, builds, info),
+        "trials": info.trials,
+        "started_utc": now_utc(),
+    }
+    started = time.monotonic()
+    reason = unavailable(context.kernel(kernel), builds, context.environments, always=always)
+    if reason:
+        return SwapRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
+    folder = context.run.folder / "scratch" / "swap" / f"{kernel}-{device}-{workload}"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        libraries: dict[str, Path] = {}
+        for build in builds:
+            linked = _link(context, build, folder / build.environment)
+            if isinstance(linked, Outcome):
+                said = linked.model_dump() | {"message": f"{build.environment}: {linked.message}"}
+                return SwapRecord(**identity, **said, duration_s=round(time.monotonic() - started, 3))
+            libraries[build.environment] = linked
+        swap = Swap(context=context, kernel=kernel, workload=info, device=device, folder=folder, judge=environments[0])
+        pairs = itertools.product(environments, repeat=2)
+        results = [swap.run(code_from, libraries[code_from], run_in) for code_from, run_in in pairs]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return SwapRecord(**identity, status=protocol.OK, results=results, duration_s=round(time.monotonic() - started, 3))
+
+
+def swapped(
+    context: Context, kernel: str, workload: str, device: Device, environments: Sequence[str]
+) -> tuple[WorkloadInfo, list[BuildRecord]]:
+    """The workload, of which fewer trials are run, and whose object code."""
+    info = context.plan.workload(workload)
+    info = info.model_copy(update={"trials": {recipe: min(n, TRIALS) for recipe, n in info.trials.items()}})
+    return info, [context.builds[environment, kernel, device] for environment in environments]
+
+
+def swap_key(context: Context, builds: Sequence[BuildRecord], workload: WorkloadInfo) -> str:
+    """Digest of all that determines a swap's outputs."""
+    plan = context.plan
+    return protocol.digest(
+        [
+            [build.key for build in builds],
+            workload.model_dump(),
+            plan.seed,
+            [plan.threads_in(build.environment) for build in builds],
+            dict(plan.tolerances),
+            plan.facts.inside_sha256,
+            dict(plan.facts.host),
+            plan.facts.executor,
+        ]
+    )
+
+
+def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
+    """A plain shared object of what an environment compiled, made there; an Outcome says why there is none."""
+    objects = context.build_folder(build, build.key) / "out"
+    library = folder / "out" / "kernel.so"
+    library.parent.mkdir(parents=True)
+    request = {
+        "objects": [{"path": str(objects / name), "sha256": code} for name, code in own_objects(build).items()],
+        "library": str(library),
+        "cuda": build.device == "cuda",
+    }
+    answer = context.executor.run(
+        Task(
+            environment=build.environment,
+            verb="link",
+            request=request,
+            scratch=folder / "scratch",
+            log=context.run.folder / "logs" / build.environment / f"link-{build.kernel}-{build.device}.log",
+            timeout_s=LINK_S,
+            reads=tuple(objects / name for name in own_objects(build)),
+            writes=(library.parent,),
+        )
+    )
+    outcome = checked(lambda: Outcome(**(answer.result or {})), answer, "linking its objects")
+    assert isinstance(outcome, Outcome)
+    if outcome.status == protocol.OK and not (library.is_file() and not library.is_symlink()):
+        return Outcome(status=protocol.CRASHED, message="linking its objects left no shared object")
+    return library if outcome.status == protocol.OK else outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap:
+    """One kernel on one workload: runs code that was compiled anywhere in any environment."""
+
+    context: Context
+    kernel: str
+    workload: WorkloadInfo
+    device: Device
+    folder: Path
+    judge: str  # whose numpy judges all of them
+
+    def run(self, code_from: str, library: Path, run_in: str) -> SwapResult:
+        """Call the code, let its process end, and judge the bytes it left where it was never loaded."""
+        context, place = self.context, f"{code_from}-in-{run_in}"
+        out = self.folder / f"{place}.out"
+        out.mkdir(parents=True)
+        common = {
+            "workload": workload_request(context, self.workload),
+            "seed": context.plan.seed,
+            "threads": context.plan.threads_in(run_in),
+        }
+        name, log = f"{self.kernel}-{self.device}-{self.workload.id}", context.run.folder / "logs" / run_in
+        kernel = {"name": self.kernel, "device": self.device, "artifact": None, "model_new": None}
+        answer = context.executor.run(
+            Task(
+                environment=run_in,
+                verb="candidate",
+                request={**common, "kernel": {**kernel, "library": str(library)}, "out": str(out)},
+                scratch=self.folder / f"{place}.scratch",
+                log=log / f"swap-{name}-of-{code_from}.log",
+                timeout_s=context.plan.limits["validation_s"],
+                reads=(library,),
+                writes=(out,),
+            )
+        )
+        if answer.result is None:
+            if self.device == "cuda":
+                check_device(context, run_in)
+            failed = failure(answer, "the process that called it")
+            return SwapResult(code_from=code_from, run_in=run_in, **failed.model_dump())
+        keep_outputs(out, self.workload)
+        said = answer.result.get("message") if answer.result.get("status") == protocol.OK else ""
+        result = self._judge(answer.result, out, log / f"swap-judge-{name}-of-{code_from}.log")
+        shutil.rmtree(out, ignore_errors=True)
+        return SwapResult(code_from=code_from, run_in=run_in, runtime=str(said)[:RUNTIME_CHARACTERS], **result)
+
+    def _judge(self, candidate: dict[str, Any], out: Path, log: Path) -> dict[str, Any]:
+        context, plan = self.context, self.context.plan
+        truth = self.folder / "truth"
+        truth.mkdir(exist_ok=True)
+        decides = str(plan.tolerances["decides"])
+        answer = context.executor.run(
+            Task(
+                environment=self.judge,
+                verb="judge",
+                request={
+                    "workload": workload_request(context, self.workload),
+                    "seed": plan.seed,
+                    "threads": plan.threads_in(self.judge),
+                    "device": "cpu",  # no reference runs: only bytes are looked at
+                    "references": [],
+                    "candidate": candidate,
+                    "candidate_out": str(out),
+                    "truth_dir": str(truth),
+                    "arrays": "",
+                    "array_trials": 0,
+                    "decides": decides,
+                    "limits": limits_of(plan, self.workload),
+                },
+                scratch=self.folder / "judge.scratch",
+                log=log,
+                timeout_s=plan.limits["validation_s"],
+                reads=(out, truth),
+                writes=(truth,),
+            )
+        )
+        result = checked(lambda: judged(answer.result or {}, decides), answer, "the judge")
+        return result.model_dump() if isinstance(result, Outcome) else result
+
+
+def judged(result: Mapping[str, Any], decides: str) -> dict[str, Any]:
+    """A `SwapResult`'s fields from what the judge gave. Trials of a recipe that failed are no runs."""
+    outcome = Outcome(**{name: result[name] for name in ("status", "message")})
+    recipes = [RecipeResult(**recipe) for recipe in result["recipes"]]
+    rows = [(recipe, target) for recipe in recipes for target in recipe.targets if target.output_sha256]
+    agreements = [target.against[0] for _, target in rows]
+    units = [agreement.max_units for agreement in agreements if agreement.max_units is not None]
+    return {
+        **outcome.model_dump(),
+        "log_excerpt": next((t.log_excerpt for r in recipes for t in r.targets if t.log_excerpt), ""),
+        "runs": sum(recipe.trials for recipe, _ in rows),
+        "passed": sum(agreement.passed[decides] for agreement in agreements),
+        "max_units": max(units) if units else None,
+        "output_sha256": [sha256 for _, target in rows for sha256 in target.output_sha256],
+    }

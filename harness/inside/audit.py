@@ -1,0 +1,129 @@
+"""Whether the calls that are timed compute their answers: outputs of some are looked at, on inputs that change.
+
+Of a problem's kernel alone, whose Python sees when a clock stands around it. At moments that are drawn at random, and
+from the same code that takes every sample, the inputs' memory gets another stored trial's elements, and the call that
+follows must give the very bits that were validated for that trial. What was kept by address, or is not ready when the
+call returns, has others. On a GPU the elements are written, and the output is copied, on the stream whose time is taken
+and without waiting: work on a stream that does not wait for it reads the old ones, or is copied before it is done.
+
+Each such trial is new to the process once. Where every call on new elements takes long, and calls on known ones do not,
+answers are kept by content. Samples of these calls are not among those of the row.
+
+Digests of the right answers are all that lies here. `Model` ran in this process before, on the row's own trial alone.
+"""
+
+import random
+import time
+
+from . import kernels, tensors
+
+SHARE = 0.25  # of samples after which something is looked at, while there is something left
+LOOKS = 4  # at outputs of samples of the row
+KNOWN_CALLS = 1  # of each trial, once its elements have been there
+MOST_US = 5e6  # of these calls: after that a slow kernel's other trials are left out
+LEAST_NEW, LONGER = 3, 2.0  # as many calls on new elements, each so many times as long as the longest on known ones
+SETTLE_S = 0.01  # before each: threads that waited for work sleep by then, however long its elements took to read
+NOT_VALIDATED = "its output in a timed call is not the validated one"
+NOT_THE_INPUTS = "its output does not follow its inputs: it is not computed from them at each call"
+CHANGED_INPUTS = "it changed its inputs when it was timed"
+
+
+class Audit:
+    """Of one kernel's sampling. `digests`: of the right answers, by stored trial; `arguments` hold the first's.
+
+    `elements(trial)` reads a trial's arrays; `stage(arrays)` makes tensors of them.
+    """
+
+    def __init__(self, workload, device, arguments, elements, stage, digests):
+        self.workload, self.device = workload, device
+        self.inputs = list(tensors.flat(arguments))
+        self.elements, self.stage, self.digests = elements, stage, digests
+        self.random = random.SystemRandom()  # its state cannot be read
+        others = list(range(1, len(digests)))
+        self.random.shuffle(others)
+        # At last the row's own trial once more: after all that was in its place.
+        self.steps = [trial for trial in others for _ in range(1 + KNOWN_CALLS)] + [0]
+        self.present = 0  # the trial whose elements the inputs hold, or will when the next call begins
+        self.staged = ()  # those elements, while they are not there yet
+        self.wanted, self.kept = False, None  # whether to keep the next output; what was kept
+        self.looks = LOOKS
+        self.new_us, self.known_us, self.shown = [], [], {0}
+        self.fault = ""
+
+    def left(self):
+        return bool(self.steps) and not self.fault
+
+    def begins(self, sampling):
+        """Before a sample: whether it is one of ours. `sampling`: whether the row's are not yet enough."""
+        ours = self.left() and (not sampling or self.random.random() < SHARE)
+        self.wanted = ours or (self.looks > 0 and self.random.random() < SHARE)
+        if self.wanted and not ours:
+            self.looks -= 1
+        if self.wanted:  # what is looked at must not have been helped, and elements about to go be those that came
+            self._compare_inputs()
+        trial = self.steps[0] if ours else 0
+        if trial or self.present:
+            self.staged = list(tensors.flat(self.stage(self.elements(trial))))
+        self.present = trial
+        if ours:
+            time.sleep(SETTLE_S)
+        if self.device != "cuda" or not ours:  # the row's are there before the cache is written over
+            self.write()
+        return ours
+
+    def write(self):
+        """Just before the call; on a GPU behind whatever keeps it busy, in order and without waiting."""
+        for tensor, new in zip(self.inputs, self.staged):
+            tensor.data.copy_(new)
+        self.staged = ()
+
+    def keep(self, output):
+        """Just after the call."""
+        if self.wanted:
+            self.wanted = False
+            try:
+                output = kernels.checked(output, self.workload, self.device)
+            except kernels.KernelFailure as error:
+                self.fault = self.fault or f"in a timed call it {error.message}"
+            else:
+                self.kept = output.clone() if self.device == "cuda" else output
+
+    def ended(self, time_us):
+        """After a sample of ours; None: it has no time."""
+        trial = self.steps.pop(0)
+        times = self.known_us if trial in self.shown else self.new_us
+        times += [] if time_us is None else [time_us]
+        self.shown.add(trial)
+        if sum(self.new_us + self.known_us) > MOST_US:
+            self.steps = self.steps[-1:]
+        self.look()
+
+    def look(self):
+        """After any sample."""
+        output, self.kept = self.kept, None
+        if output is not None and not self.fault and tensors.sha256(output) != self.digests[self.present]:
+            self.fault = NOT_THE_INPUTS if self.present else NOT_VALIDATED
+
+    def verdict(self):
+        """'' or what is wrong, after the last sample."""
+        self._compare_inputs()
+        if not self.fault and keeps_answers(self.new_us, self.known_us):
+            known, new = max(self.known_us), min(self.new_us)
+            return (
+                f"it takes {known:.3g} us at most on inputs that it has seen before, and {new:.3g} us at least on "
+                "others: it keeps its answers"
+            )
+        return self.fault
+
+    def _compare_inputs(self):
+        if not self.fault:
+            held = self.elements(self.present)
+            if any(tensors.to_bytes(now) != array.tobytes() for now, array in zip(self.inputs, held)):
+                self.fault = CHANGED_INPUTS
+
+
+def keeps_answers(new_us, known_us):
+    """Whether every call on new elements took that much longer than every one on known ones: a busy machine delays some
+    of both."""
+    enough = len(new_us) >= LEAST_NEW and len(known_us) >= LEAST_NEW
+    return enough and min(new_us) > LONGER * max(known_us)

@@ -1,0 +1,255 @@
+"""`conditions`: run the code under test under changed conditions, and store its output bytes, as `candidate` does.
+
+Nothing here judges: `weigh` does, in a process that never loads the candidate. Unlike in `candidate`, references may
+run here, just before the kernel: what they leave in memory is what is asked about.
+
+A job is one condition on some trials. What it left is described by a file of its own, so that a process that dies
+takes only the job that it died in.
+"""
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+
+import torch
+
+from . import integrity, kernels, poisoning, problem, protocol, tensors
+from . import workload as workloads
+from .references import Unsupported
+
+DONE = "done.json"
+LEAST_CALLS = 4
+OFFSET_ELEMENTS = {"offset": 16, "misaligned": 1}
+GAP_ELEMENTS = 8
+DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
+BUSY_BYTES = 1 << 20
+BUSY_SIZE = 2048
+
+
+def conditions(request):
+    """status: wrong where the code under test replaced what is relied on, its failure where it could not be loaded."""
+    torch.set_num_threads(request["threads"])
+    if any(job["condition"]["site"] == "heap" for job in request["jobs"]):
+        poisoning.keep_to_one_arena()
+    workload = workloads.parse_workload(request["workload"])
+    replaced = integrity.Snapshot().replaced
+    try:
+        kernel = kernels.load(request["kernel"], workload)
+    except kernels.KernelFailure as error:
+        return {"status": error.status, "message": error.message, "log_excerpt": error.excerpt}
+    device = request["kernel"]["device"]
+    for index, job in enumerate(Job(kernel, workload, device, request, job) for job in request["jobs"]):
+        os.makedirs(job.folder, exist_ok=True)
+        if index == 0 and job.condition["before"] != "fresh" and not job.condition["dtype"]:
+            _warm_up(job)
+        protocol.write_json(os.path.join(job.folder, DONE), _run_job(job))
+        if tensors.lost(device):  # nothing runs on the device again in this process
+            break
+    tampering = replaced()
+    return {"status": protocol.WRONG if tampering else protocol.OK, "message": tampering, "log_excerpt": ""}
+
+
+class Job:
+    """One condition, with what its calls need."""
+
+    def __init__(self, kernel, workload, device, request, job):
+        self.condition = job["condition"]
+        self.workload = workload.on(self.condition["recipe"])
+        self.kernel = kernel.on(self.workload)
+        self.device = device
+        self.seed = request["seed"]
+        self.trials = job["trials"]
+        self.repeats = job["repeats"]
+        self.patience_s = job["patience_s"]
+        self.folder = os.path.join(request["out"], str(job["number"]))
+        self.libraries = request["libraries"]
+        self.site = None
+
+    def arguments(self, arrays):
+        """The same numbers, in the type that is asked for and as they shall lie in memory."""
+        made = [arrange(each, self.condition["layout"]) for each in self.workload.arguments(arrays, self.device)]
+        if not self.condition["dtype"]:
+            return made
+        return problem.each_float(made, lambda tensor: tensor.to(getattr(torch, self.condition["dtype"])))
+
+    def prepare(self, arguments):
+        """What happens just before the call, as a function; poisoning.Unavailable or Unsupported where it cannot."""
+        condition = self.condition
+        if condition["site"] and self.site is None:
+            data = poisoning.tile(condition["pattern"], self.workload.dtype)
+            size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
+            make = poisoning.SITES[condition["site"]]
+            self.site = make(self.device, data, condition["pattern"], size_bytes, self.libraries.get(condition["site"]))
+        if self.site is not None:
+            return self.site.before
+        if condition["before"] in ("", "fresh"):
+            return lambda: None
+        if condition["before"] == "unrelated":
+            return unrelated(self.device)
+        reference = self.workload.references([condition["before"]], self.device)[0]
+        reference.attempt(arguments)
+        call = reference.bind(arguments)
+
+        def before():
+            with reference.active():
+                call()
+
+        return before
+
+    def fill(self, tensor):
+        """What the output holds before the call."""
+        if self.condition["site"] == "output":
+            return poisoning.fill(tensor, self.site.data)
+        return tensors.poison(tensor)
+
+
+def _warm_up(job):
+    """One call, so that no condition but `fresh` is the process's first. What it raises, the job's own calls do too."""
+    arrays = job.workload.arrays("independent", job.trials[0], job.seed)
+    with contextlib.suppress(kernels.KernelFailure), kernels.blamed("the first call"), torch.no_grad():
+        job.kernel.bind(job.arguments(arrays))()
+        tensors.synchronise(job.device)
+
+
+def _run_job(job):
+    """Its outcome; shape and dtype of its outputs, and how often it ran on each trial: a slow kernel on fewer."""
+    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "shape": None, "dtype": None, "ran": []}
+    beside = busy(job.device) if job.condition["load"] == "beside" else contextlib.nullcontext()
+    deadline = time.monotonic() + job.patience_s
+    try:
+        if job.condition["dtype"]:
+            job.kernel.cast(job.condition["dtype"])
+        with beside:
+            for trial in job.trials:
+                arrays = job.workload.arrays(job.condition["recipe"], trial, job.seed)
+                result["ran"].append(0)
+                for repeat in range(job.repeats):
+                    output = _call(job, arrays, trial)
+                    result.update(shape=list(output.shape), dtype=tensors.dtype_name(output))
+                    _store(job, output, f"{trial}-{repeat}.bin")
+                    result["ran"][-1] += 1
+                    if len(job.trials) == 1 and _enough(result["ran"], deadline):
+                        break
+                if _enough(result["ran"], deadline):
+                    break
+    except kernels.KernelFailure as error:
+        refused = (job.condition["layout"] != "contiguous" or job.condition["dtype"]) and not tensors.lost(job.device)
+        status = protocol.UNSUPPORTED if refused and error.status == protocol.CRASHED else error.status
+        result.update(status=status, message=error.message, log_excerpt=error.excerpt)
+    except Unsupported as error:
+        result.update(status=protocol.NOT_RUN, message="{} cannot run: {}".format(job.condition["before"], error))
+    except poisoning.Unavailable as error:
+        result.update(status=protocol.NOT_RUN, message=str(error))
+    return result
+
+
+def _enough(ran, deadline):
+    return sum(ran) >= LEAST_CALLS and time.monotonic() > deadline
+
+
+def _store(job, output, name):
+    with kernels.blamed(f"reading the output for {name}"):
+        data = tensors.to_bytes(output)
+    with open(os.path.join(job.folder, name), "wb") as file:
+        file.write(data)
+
+
+def _call(job, arrays, trial):
+    arguments = job.arguments(arrays)
+    before = job.prepare(arguments)
+    call = job.kernel.bind(arguments, fill=job.fill)
+    run = on_a_side_stream if job.condition["stream"] == "side" else directly
+    tensors.synchronise(job.device)
+    job.workload.reseed()
+    try:
+        with kernels.blamed(f"trial {trial}"):
+            with torch.no_grad():
+                output = run(arguments, before, call)
+            tensors.synchronise(job.device)
+    finally:
+        if job.site is not None:
+            job.site.after()
+    return kernels.checked(output, job.workload, job.device)
+
+
+def directly(_arguments, before, call):
+    before()
+    return call()
+
+
+def on_a_side_stream(arguments, before, call):
+    """On another stream, which first waits, and then puts the inputs where zeros were: who does not work on that
+    stream, or does not wait for it, sees the zeros."""
+    side, exact = torch.cuda.Stream(), [tensor.clone() for tensor in tensors.flat(arguments)]
+    for tensor in tensors.flat(arguments):
+        tensor.zero_()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(DELAY_CYCLES)
+        for tensor, values in zip(tensors.flat(arguments), exact):
+            tensor.copy_(values)
+        before()
+        output = call()
+    torch.cuda.synchronize()
+    return output
+
+
+def arrange(value, layout):
+    """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
+    if layout == "contiguous" or not isinstance(value, torch.Tensor):
+        return value
+    if layout == "strided":
+        return strided(value) if value.dim() == 4 else value
+    start = OFFSET_ELEMENTS[layout]
+    longer = torch.empty(value.numel() + start, dtype=value.dtype, device=value.device)
+    return longer[start:].view(value.shape).copy_(value)
+
+
+def strided(value):
+    """[batch, row, head, column] in memory; of one head or one row, which that leaves as it is, rows with a gap."""
+    moved = value.transpose(1, 2).contiguous().transpose(1, 2)
+    if not moved.is_contiguous():
+        return moved
+    wider = torch.empty(*value.shape[:-1], value.shape[-1] + GAP_ELEMENTS, dtype=value.dtype, device=value.device)
+    return wider[..., : value.shape[-1]].copy_(value)
+
+
+def unrelated(device):
+    """Another operator, on numbers of its own."""
+    size = 1024 if device == "cuda" else 256
+    matrix = torch.linspace(-3, 3, size * size, device=device).reshape(size, size)
+    return lambda: torch.softmax(matrix @ matrix.t(), dim=-1).cumsum(0)
+
+
+@contextlib.contextmanager
+def busy(device):
+    """Other work meanwhile: on the CPU a thread for each processor, on a GPU another stream that is never empty."""
+    stop = threading.Event()
+    work, count = (_keep_a_stream_busy, 1) if device == "cuda" else (_keep_a_processor_busy, os.cpu_count() or 1)
+    threads = [threading.Thread(target=work, args=(stop,), daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _keep_a_processor_busy(stop):
+    block = bytes(BUSY_BYTES)
+    while not stop.is_set():
+        hashlib.sha256(block).digest()  # lets go of the interpreter meanwhile
+
+
+def _keep_a_stream_busy(stop):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        matrix = torch.ones(BUSY_SIZE, BUSY_SIZE, device="cuda", dtype=torch.float16)
+        product = torch.empty_like(matrix)
+        while not stop.is_set():
+            for _ in range(20):
+                torch.mm(matrix, matrix, out=product)
+            torch.cuda.current_stream().synchronize()

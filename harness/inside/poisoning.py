@@ -1,0 +1,208 @@
+"""Memory filled with a pattern just before the kernel runs: what depends on the pattern reads what nobody wrote.
+
+Sites: `output`, and `workspace`, what PyTorch's allocator hands out next; `heap` and `stack` of this process; `shared`,
+all shared memory of all SMs. A pattern is a tile of bytes, repeated. `nan` is a NaN in every dtype, and read as float32
+too (accumulators are); so is `max` a large finite number, and `random` numbers of either sign between 2 and 8 (float16)
+or 131072: bits at random would often be too small to show.
+
+The heap is that of glibc. Two of its settings serve here: M_PERTURB fills whatever malloc gives, to every thread, with
+one byte, so `zero` and `max` reach all of it (0x00; 0x7B: 61280 in float16, 1.3e36 in bfloat16 and float32). It cannot
+fill with 0xFF, and so neither with NaN, and it passes by the small blocks that a thread keeps for itself. So blocks of
+many sizes are filled and freed besides, with no block outside the heap's main arena, in which they stay.
+"""
+
+import ctypes
+import os
+
+import numpy as np
+import torch
+
+TILE_BYTES = 4096
+SEED = 20250101
+LARGEST = {"float16": "ff7b", "bfloat16": "7f7f", "float32": "ffff7f7f"}  # the bytes in memory, little end first
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_PERTURB, M_ARENA_MAX = -1, -4, -6, -8  # malloc.h
+PERTURB = {"zero": 0x00 ^ 0xFF, "max": 0x7B ^ 0xFF}  # malloc fills with the complement
+SMALL = [(size, 8) for size in range(24, 1040, 16)]  # bytes and count: seven of each a thread keeps for itself
+MEDIUM = [(int(1100 * 1.19**step), 4) for step in range(40)]  # to 1 MiB
+LARGEST_BLOCK = 32 << 20
+DEVICE_BLOCKS = [(512 << step, 8) for step in range(12)] + [(2 << 20 << step, 2) for step in range(6)]  # to 64 MiB
+METH_NOARGS = 4
+OPENMP = ("libgomp", "libiomp", "libomp")
+
+
+class Unavailable(Exception):
+    """A site that cannot be reached here; the message says why."""
+
+
+def tile(pattern, dtype):
+    """The pattern's bytes for a workload of `dtype`."""
+    if pattern == "zero":
+        return bytes(TILE_BYTES)
+    if pattern == "nan":
+        return b"\xff" * TILE_BYTES
+    if pattern == "max":
+        largest = bytes.fromhex(LARGEST.get(dtype, LARGEST["float32"]))
+        return largest * (TILE_BYTES // len(largest))
+    if pattern == "random":
+        words = np.random.Philox(key=np.array([SEED, 0], dtype=np.uint64)).random_raw(TILE_BYTES // 8)
+        return (words.view(np.uint16) & np.uint16(0x87FF) | np.uint16(0x4000)).tobytes()
+    raise ValueError(f"unknown pattern: {pattern!r}")
+
+
+def fill(tensor, data):
+    """Fill a tensor's whole memory with the bytes, repeated; what shares that memory too."""
+    raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    pattern = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(tensor.device)
+    whole = raw.numel() // len(data)
+    raw[: whole * len(data)].view(whole, len(data)).copy_(pattern)
+    rest = raw[whole * len(data) :]
+    rest.copy_(pattern[: rest.numel()])
+    return tensor
+
+
+class Output:
+    """The output is filled where it is made (`kernels.Extension.bind`): nothing is left to do before the call."""
+
+    def __init__(self, _device, data, _pattern, _size_bytes, _library):
+        self.data = data
+
+    def before(self):
+        pass
+
+    def after(self):
+        pass
+
+
+class Workspace(Output):
+    """Blocks of many sizes from PyTorch's allocator, filled and freed. Those it held before are given back first."""
+
+    def __init__(self, device, data, _pattern, size_bytes, _library):
+        self.device, self.data = device, data
+        self.blocks = [*DEVICE_BLOCKS, (size_bytes, 2)]
+
+    def before(self):
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+        held = [
+            fill(torch.empty(size, dtype=torch.uint8, device=self.device), self.data)
+            for size, count in self.blocks
+            for _ in range(count)
+        ]
+        del held
+
+
+def keep_to_one_arena():
+    """Early, before there are threads: what one thread frees, another then gets. Nothing where this is not glibc."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_ARENA_MAX, 1)
+
+
+class Heap(Output):
+    def __init__(self, _device, data, pattern, size_bytes, _library):
+        self.libc = ctypes.CDLL(None)
+        if not hasattr(self.libc, "mallopt") or not hasattr(self.libc, "gnu_get_libc_version"):
+            raise Unavailable("the C library is not glibc: its heap cannot be filled")
+        self.libc.malloc.restype = ctypes.c_void_p
+        self.libc.malloc.argtypes = [ctypes.c_size_t]
+        self.libc.free.argtypes = [ctypes.c_void_p]
+        blocks = [*SMALL, *MEDIUM, (max(LARGEST_BLOCK, size_bytes), 1)]
+        self.sizes = [size for size, count in blocks for _ in range(count)]
+        self.data = data * (max(self.sizes) // len(data) + 1)
+        self.perturb = PERTURB.get(pattern, 0)
+
+    def _set(self, option, value):
+        if self.libc.mallopt(option, value) != 1:
+            raise Unavailable(f"mallopt refuses option {option}: the heap cannot be filled")
+
+    def before(self):
+        self._set(M_MMAP_MAX, 0)  # large blocks come from the heap too, not fresh and zero from the system
+        self._set(M_TRIM_THRESHOLD, 2**31 - 1)
+        self._set(M_PERTURB, 0)
+        held = [self.libc.malloc(size) for size in self.sizes]
+        for address, size in zip(held, self.sizes):
+            if address:
+                ctypes.memmove(address, self.data, size)
+        for address in held:
+            self.libc.free(address)
+        self._set(M_PERTURB, self.perturb)
+
+    def after(self):
+        self._set(M_PERTURB, 0)
+
+
+class Stack(Output):
+    """Of the calling thread, of the threads of OpenMP's pools, and of threads yet to come (csrc/probes/poison.cpp)."""
+
+    def __init__(self, _device, data, _pattern, _size_bytes, library):
+        self.data = data
+        self.probe = load(library)
+        self.probe.poison_pattern.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        self.fill_calling = as_builtin(self.probe, "poison_calling_stack")
+        self.threads = max(2, torch.get_num_threads())
+        self.pools = [ctypes.CDLL(path) for path in loaded(OPENMP)]
+
+    def before(self):
+        self.probe.poison_pattern(self.data, len(self.data))
+        self.probe.poison_new_threads(self.threads)
+        for pool in self.pools:
+            if hasattr(pool, "GOMP_parallel"):
+                pool.GOMP_parallel(self.probe.poison_stack, None, self.threads, 0)
+        self.fill_calling()
+
+
+class Shared(Output):
+    """Of every SM, on the kernel's own stream (csrc/probes/poison.cu)."""
+
+    def __init__(self, _device, data, _pattern, _size_bytes, library):
+        self.data = data
+        self.probe = load(library)
+        self.probe.poison_shared.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+        self.probe.poison_error.restype = ctypes.c_char_p
+
+    def before(self):
+        code = self.probe.poison_shared(self.data, len(self.data), torch.cuda.current_stream().cuda_stream)
+        if code:
+            raise Unavailable(f"shared memory cannot be filled: {self.probe.poison_error(code).decode()}")
+
+
+SITES = {"output": Output, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
+
+
+def load(library):
+    if not library:
+        raise Unavailable("the probe that fills it could not be built")
+    try:
+        return ctypes.CDLL(library)
+    except OSError as error:
+        raise Unavailable(f"the probe that fills it cannot be loaded: {error}") from None
+
+
+class MethodDef(ctypes.Structure):
+    """CPython's PyMethodDef (methodobject.h)."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_definitions = []  # a built-in function keeps no reference to its own
+
+
+def as_builtin(library, name):
+    """A library's function PyObject *(PyObject *self, PyObject *) as a built-in function of Python's, self None."""
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    _definitions.append(MethodDef(name.encode(), address, METH_NOARGS, None))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(_definitions[-1]), None, None)
+
+
+def loaded(names):
+    """Paths of the shared libraries in this process whose file name begins with one of `names`."""
+    with open("/proc/self/maps") as file:
+        paths = {line.split(None, 5)[5].strip() for line in file if line.count("/")}
+    return sorted(path for path in paths if os.path.basename(path).startswith(names))

@@ -1,0 +1,89 @@
+"""Compilers, checkers and what they check, as child processes whose output is kept."""
+
+import contextlib
+import ctypes
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import tempfile
+
+from . import machine_code
+
+KEPT_BYTES = 256 << 10  # of what a child prints, from its start: a report's first lines say most
+WRITTEN_BYTES = 1 << 30  # what a child may write to one file
+ADDR_NO_RANDOMIZE, ASK = 0x0040000, 0xFFFFFFFF  # personality(2)
+
+
+@contextlib.contextmanager
+def confining():
+    """Children that begin in here write no endless file and leave no core; addresses are not random in them.
+
+    gcc 12's thread sanitizer does not start where a kernel randomises many bits. A container may refuse to grant it.
+    """
+    libc = ctypes.CDLL(None)
+    before = {kind: resource.getrlimit(kind) for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)}
+    persona = libc.personality(ASK)
+    for kind, most in ((resource.RLIMIT_FSIZE, WRITTEN_BYTES), (resource.RLIMIT_CORE, 0)):
+        soft, hard = before[kind]
+        resource.setrlimit(kind, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+    if persona >= 0:
+        libc.personality(persona | ADDR_NO_RANDOMIZE)
+    try:
+        yield
+    finally:
+        for kind, limits in before.items():
+            resource.setrlimit(kind, limits)
+        if persona >= 0:
+            libc.personality(persona)
+
+
+def attempt(command, timeout_s, variables=None):
+    """(exit status, output) of a child; the status is None where it did not end in time, 127 where it did not start."""
+    with tempfile.TemporaryFile() as printed:
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ, **(variables or {})),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return 127, str(error)
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        printed.seek(0)
+        return code, printed.read(KEPT_BYTES).decode(errors="replace")
+
+
+def cxx():
+    """The C++ compiler, as PyTorch's helper chooses it."""
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def cuda_folder():
+    """The folder of the CUDA toolkit's programs that a build here uses."""
+    from torch.utils import cpp_extension
+
+    return os.path.join(cpp_extension.CUDA_HOME or "", "bin")
+
+
+def undefined(paths):
+    """What objects leave undefined, demangled, in its order, each once; None where nm is missing or fails."""
+    listed = machine_code.run(["nm", "-u", "-C", *paths])
+    return None if listed is None else parse_undefined(listed)
+
+
+def parse_undefined(listed):
+    """Names from ``nm -u -C``."""
+    lines = [line.split(None, 1) for line in listed.splitlines() if line.startswith(" ")]
+    return list(dict.fromkeys(words[1].strip() for words in lines if len(words) == 2 and words[0] in "Uwv"))

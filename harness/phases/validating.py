@@ -1,0 +1,113 @@
+"""Cells validated, their outputs crossed, and, where that is asked, who may be timed at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+
+from harness.crossing import cross
+from harness.experiments.admitting import Refusal, experiments, refusals
+from harness.inside import protocol
+from harness.phases.holding import device_held, save
+from harness.phases.preparing import NO_BASELINE
+from harness.progress import Display
+from harness.records import BuildRecord, Cell, Device, ValidationRecord
+from harness.runs import stored
+from harness.side_by_side import side_by_side
+from harness.steps.building import build_key
+from harness.steps.context import Context
+from harness.steps.validating import not_validated, validate, validation_key
+from harness.storage import load_record, save_record
+
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
+
+def validations_at_once(device: Device) -> int:
+    """One waits for imports, files and the GPU as long as it computes."""
+    return 2 if device == "cpu" else min(4, max(1, (os.cpu_count() or 1) // 4))
+
+
+def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
+    """Side by side, since nothing is timed: of each workload one cell first, which computes the truth for all."""
+    for device in DEVICES:
+        cells = [cell for cell in context.plan.cells if cell.device == device]
+        first = list({(cell.kernel, cell.workload): cell for cell in reversed(cells)}.values())
+        for some in (first, [cell for cell in cells if cell not in first]):
+            if some:
+                calls = [partial(_validate_cell, context, display, cell, fresh=fresh) for cell in some]
+                with device_held(context, device):
+                    side_by_side(calls, workers=validations_at_once(device), stop=context.executor.stop)
+    shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
+
+
+def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: bool) -> None:
+    path = context.run.validation_path(cell)
+    if path.exists():
+        load_record(path, ValidationRecord)  # a damaged one is refused now, not when all is measured
+        display.step(f"validated before: {cell.id}")
+        return
+    measured = cell.environment in context.plan.measured
+    if measured:
+        built = context.builds[cell.environment, cell.kernel, cell.device].key
+    else:
+        environment = context.environments[cell.environment]
+        built = build_key(context, environment, context.kernel(cell.kernel), cell.device)
+    key = validation_key(context, built, cell)
+    if not fresh and _recall(context, cell, key):
+        display.step(f"validation unchanged: {cell.id}")
+        return
+    record = validate(context, cell) if measured else not_validated(context, cell, key, NO_BASELINE)
+    record = save(context, path, record)
+    display.step(
+        f"validate {cell.id}: {record.status.replace('_', ' ')}"
+        + (f": {record.message}" if record.message and record.status != protocol.OK else "")
+    )
+
+
+def _recall(context: Context, cell: Cell, key: str) -> bool:
+    """A validation with this key from an earlier run, copied here with its arrays and its build record."""
+    run = context.run
+    for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
+        if record.status not in (protocol.OK, protocol.WRONG):
+            continue
+        if record.arrays and (other.folder / record.arrays).is_file():
+            target = run.folder / record.arrays
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other.folder / record.arrays, target)
+        build_path = run.build_path(cell.environment, cell.kernel, cell.device)
+        if not build_path.exists():
+            theirs = other.build_path(cell.environment, cell.kernel, cell.device)
+            if theirs.is_file():
+                save_record(build_path, load_record(theirs, BuildRecord))
+        save_record(run.validation_path(cell), record)
+        return True
+    return False
+
+
+def cross_all(context: Context, display: Display) -> None:
+    """From stored outputs, without running anything: of large workloads that takes a while."""
+    plan, run = context.plan, context.run
+    for kernel, device, workload in dict.fromkeys((c.kernel, c.device, c.workload) for c in plan.cells):
+        path = run.crossing_path(kernel, device, workload)
+        if path.exists():
+            continue
+        cells = [c for c in plan.cells if (c.kernel, c.device, c.workload) == (kernel, device, workload)]
+        validations = [load_record(run.validation_path(c), ValidationRecord) for c in cells]
+        record = cross(kernel, plan.workload(workload), device, validations, run.folder)
+        if record is not None:
+            save_record(path, record)
+            display.note(f"crossed {len(record.pairs)} pairs of outputs: {kernel}/{workload}/{device}")
+
+
+def admit(context: Context, display: Display) -> dict[str, Refusal]:
+    """By kernel, those that may not be timed, after the experiments that this takes."""
+    for device in DEVICES:
+        calls = experiments(context, display, device, partial(save, context))
+        if calls:
+            with device_held(context, device):
+                side_by_side(calls, workers=validations_at_once(device), stop=context.executor.stop)
+    refused = refusals(context.run, context.plan.cells)
+    for kernel, why in refused.items():
+        display.note(f"not timed: {kernel}: {why.stage} in {why.environment}: {why.outcome.message}")
+    return refused
