@@ -2,6 +2,9 @@
 
 python -m reports [RUN] [--calibration FILE]     the report of a run
 python -m reports control RUN [--write FILE]     what its controls say of the procedure
+python -m reports bisection FOLDER               a bisection's page and summary
+python -m reports sweep FOLDER                   a sweep's leaderboard
+python -m reports gate [RUN] [--reference NAME]  whether a kernel is fast enough, and correct everywhere
 """
 
 from __future__ import annotations
@@ -12,15 +15,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import HarnessError, InputError, exit_code
-from harness.inside import protocol
-from harness.options import ASPECTS, Parser, run_options
-from reports import calibration
+from harness.errors import HarnessError, exit_code
+from harness.options import Parser, run_options
+from reports import bisection, calibration, gate, sweep
 from reports.calibration import FILE as CALIBRATION
 from reports.evidence import load_evidence
-from reports.formats import words
+from reports.exit_codes import exit_codes
+from reports.files import write_file
 from reports.page import render_page
-from reports.report import Report, build_report, exit_codes
+from reports.report import Report, build_report
+from reports.reproduce import render_script
 from reports.summaries import render_csv, render_junit, render_markdown, render_summary
 
 LATEST = Path("reports") / "latest"
@@ -42,31 +46,21 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def write_report(report: Report, folder: Path) -> Path:
     """All files, each whole or not at all; index.html last, so that a page never stands before its data."""
+    scripts = {each.script: render_script(report.evidence, each) for each in report.explanations if each.script}
     files = {
+        **scripts,
         "summary.json": render_summary(report),
         "timings.csv": render_csv(report),
         "summary.md": render_markdown(report),
         "junit.xml": render_junit(report),
         "index.html": render_page(report),
     }
+    for stale in folder.glob("reproduce-*.py"):
+        if stale.name not in files:
+            stale.unlink(missing_ok=True)  # of a report that explained otherwise
     for name, text in files.items():
-        try:
-            # A lone surrogate in a record has no bytes in UTF-8.
-            protocol.write_atomically(str(folder / name), text.encode("utf-8", "replace"))
-        except OSError as error:
-            raise InputError(f"{folder / name}: cannot be written: {error.strerror}", "give another --out") from None
+        write_file(folder / name, text, "give another --out")
     return folder / "index.html"
-
-
-def count_line(report: Report) -> str:
-    parts = []
-    told = [*zip(ASPECTS, (report.correctness_counts, report.latency_counts), strict=True)]
-    if report.hot_counts:
-        told.append(("hot latency", report.hot_counts))
-    for aspect, counts in told:
-        said = ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
-        parts.append(f"{aspect}: {said or 'none'}")
-    return "; ".join(parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,17 +69,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["control"]:
         return calibration.main(given[1:])
+    if given[:1] == ["bisection"]:
+        return bisection.main(given[1:])
+    if given[:1] == ["sweep"]:
+        return sweep.main(given[1:])
+    if given[:1] == ["gate"]:
+        return gate.main(given[1:])
     try:
         options = parse_options(given)
         beside = options.run_folder / CALIBRATION
         cited = options.calibration or (beside if beside.is_file() else None)
-        report = build_report(load_evidence(options.run_folder), calibration.load_calibration(cited) if cited else None)
+        known = calibration.load_calibration(cited) if cited else None
+        report = build_report(load_evidence(options.run_folder), known, count_missing=options.count_missing)
         page = write_report(report, options.out or options.run_folder)
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
     print(report.headline)
-    print(count_line(report))
+    print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
     print(page)
     return exit_code(exit_codes(report, options.fail_on, options.strict))
 

@@ -16,10 +16,10 @@ from typing import Literal
 from pydantic import ValidationError
 
 from harness.errors import HarnessError, InputError
-from harness.inside import protocol
 from harness.options import Parser
 from reports.control import LAUNCHES, Controls, Stored, controls, share_text
 from reports.evidence import Evidence, load_evidence
+from reports.files import write_file
 from reports.gpus import cards
 from reports.latency import group_launches
 
@@ -99,6 +99,8 @@ def lines(found: Controls) -> list[str]:
         said.append(f"slowed kernels found, {mode}, over all of these: {share_text(found.found(mode))}")
     if found.detections:
         said.append(f"references beside them, called a change: {share_text(found.unchanged)}")
+    if found.aa and found.detections:
+        said.append(f"false alarms, over all rows of both kinds: {share_text(found.false_alarms)}")
     return said + [f"no trial: {reason}" for reason in found.missing]
 
 
@@ -113,12 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
         found = calibrate(load_evidence(options.run_folder), options.launches)
         if options.write is not None:
-            try:
-                protocol.write_atomically(str(options.write), (found.model_dump_json(indent=1) + "\n").encode())
-            except OSError as error:
-                raise InputError(
-                    f"{options.write}: cannot be written: {error.strerror}", "give another --write"
-                ) from None
+            write_file(options.write, found.model_dump_json(indent=1) + "\n", "give another --write")
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code

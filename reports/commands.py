@@ -12,11 +12,12 @@ def _filters(kernel: str | None, workload: str | None, device: str | None) -> li
     return [part for option, value in given.items() if value is not None for part in (option, shlex.quote(value))]
 
 
-PLACE = ("--executor", "--base-image", "--bundle")
+PLACE = ("--executor", "--base-image", "--bundle", "--problems", "--solutions", "--sample", "--dtype")
 
 
 def place_options(command: Sequence[str]) -> list[str]:
-    """The options of a run's command that say where its cells ran: what reproduces it must run there too."""
+    """The options of a run's command that say what its kernels are, unless matrix.yaml does, and where its cells ran:
+    what reproduces it must take the same."""
     kept: list[str] = []
     for word, following in zip(command, [*command[1:], ""], strict=True):
         if word in PLACE:

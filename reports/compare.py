@@ -112,13 +112,8 @@ def same_stack(evidence: Evidence, left: str, right: str) -> bool:
     one, two = (evidence.environments.get(name) for name in (left, right))
     if one is None or two is None:
         return False
-    return (one.torch, one.cuda, one.python, one.index, one.pins_sha256) == (
-        two.torch,
-        two.cuda,
-        two.python,
-        two.index,
-        two.pins_sha256,
-    )
+    told = [(each.torch, each.cuda, each.python, each.index, each.pins_sha256, each.variables) for each in (one, two)]
+    return told[0] == told[1]
 
 
 def _not_comparable(evidence: Evidence) -> str:

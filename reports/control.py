@@ -82,6 +82,16 @@ class Controls(Stored):
     unchanged: Share = Field(description="references beside the slowed kernels, called a change though nothing was")
     missing: list[str] = Field(description="why a control that stands in the run has no trial")
 
+    @property
+    def false_alarms(self) -> Share:
+        """Over all rows in which nothing had changed: of replicas, and of references beside slowed kernels.
+
+        Rows of one trial share its launches, and both kinds of trial share launches: the interval takes them for
+        independent.
+        """
+        shares = [*(each.rows for each in self.aa), self.unchanged]
+        return count_share(sum(each.count for each in shares), sum(each.of for each in shares))
+
     def found(self, mode: str) -> Share:
         """Over all environments and workloads; the interval takes rows for independent."""
         mine = [each.found for each in self.detections if each.mode == mode]

@@ -99,6 +99,7 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         inputs_mutated=sum(result.inputs_mutated for _, result in results),
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
         operators=sorted({operator for _, result in results for operator in result.operators}),
+        choice=record.choice if is_kernel else "",
         nearer_to={
             name: sum(result.nearer_to.get(name, 0) for _, result in results)
             for name in sorted({name for _, result in results for name in result.nearer_to})

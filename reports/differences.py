@@ -246,6 +246,11 @@ def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[str]:
     if base.executor != this.executor:
         found.append(f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}")
     one, two = base.observed, this.observed
+    given, here = (record.variables for record in (base, this))
+    for name in sorted(given.keys() | here.keys()):
+        if given.get(name) != here.get(name):
+            left, right = given.get(name, "not set"), here.get(name, "not set")
+            found.append(f"the variable {name} is {left} in the baseline and {right} in {this.id}")
     if one is None or two is None:
         return found
     for name, sentence in CONFOUNDING.items():

@@ -10,10 +10,18 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from harness.errors import InputError, RecordError
+from harness.experiments.records import (
+    CheckersRecord,
+    ConditionsRecord,
+    CountersRecord,
+    ProfileRecord,
+    SwapRecord,
+)
 from harness.records import (
     BuildRecord,
     CeilingRecord,
@@ -28,7 +36,7 @@ from harness.records import (
     ValidationRecord,
     WorkloadInfo,
 )
-from harness.storage import AnyRecord, Run
+from harness.storage import AnyRecord, Run, kind_of, load_record
 
 NAN = float("nan")
 LAUNCH_COLUMNS = [
@@ -67,6 +75,13 @@ class Evidence:
     launches: pd.DataFrame
     paths: Run
     ceilings: dict[str, CeilingRecord] = field(default_factory=dict)
+    # Experiments, each with the record's path: by environment, kernel, workload and device (profiles: and target),
+    # swapped object code by kernel, workload and device.
+    conditions: dict[tuple[str, ...], list[tuple[ConditionsRecord, str]]] = field(default_factory=dict)
+    checkers: dict[tuple[str, ...], list[tuple[CheckersRecord, str]]] = field(default_factory=dict)
+    counters: dict[tuple[str, ...], tuple[CountersRecord, str]] = field(default_factory=dict)
+    profiles: dict[tuple[str, ...], tuple[ProfileRecord, str]] = field(default_factory=dict)
+    swaps: dict[tuple[str, ...], tuple[SwapRecord, str]] = field(default_factory=dict)
     # Pointers are asked for by every row, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -203,7 +218,47 @@ def load_evidence(folder: Path) -> Evidence:
         launches=launch_table(launches),
         paths=run,
         ceilings={record.device_uuid: record for record in ceilings},
+        **_experiments(run),
     )
+
+
+EXPERIMENTS: dict[str, type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord]] = {
+    "conditions": ConditionsRecord,
+    "checkers": CheckersRecord,
+    "counters": CountersRecord,
+    "profile": ProfileRecord,
+    "swap": SwapRecord,
+}
+
+
+def _experiments(run: Run) -> dict[str, Any]:
+    names = ("conditions", "checkers", "counters", "profiles", "swaps")
+    found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in names}
+    for path in sorted((run.folder / "experiments").rglob("*.json")):
+        kind = kind_of(path)
+        if kind not in EXPERIMENTS:
+            raise RecordError(str(path), f"is a {kind} record, and stands among experiments")
+        record = load_record(path, EXPERIMENTS[kind])
+        told = path.relative_to(run.folder).as_posix()
+        if isinstance(record, SwapRecord):
+            place = run.swap_path(record.kernel, record.device, record.workload)
+            found["swaps"][record.kernel, record.workload, record.device] = record, told
+        else:
+            place = run.experiment_path(
+                record.environment, record.kernel, record.device, record.workload, path.name.removesuffix(".json")
+            )
+            key: tuple[str, ...] = (record.environment, record.kernel, record.workload, record.device)
+            if isinstance(record, ProfileRecord):
+                key = (*key, record.target)
+                found["profiles"][key] = record, told
+            elif isinstance(record, CountersRecord):
+                found["counters"][key] = record, told
+            else:
+                name = "conditions" if isinstance(record, ConditionsRecord) else "checkers"
+                found[name].setdefault(key, []).append((record, told))
+        if path != place:
+            raise RecordError(str(path), "stands under another record's name")
+    return found
 
 
 def _placed(records: list[AnyRecord], path_of: Callable[[AnyRecord], Path]) -> list[AnyRecord]:

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 from harness.inside import protocol
 from harness.records import BINDING_OBJECT, BuildRecord, Crossing, CrossingRecord, ValidationRecord
-from reports import correctness
-from reports.correctness import compare_bits
 from reports.evidence import Evidence
-from reports.model import Bits, Comparison, CorrectnessSide
-from reports.model import Evidence as Seen
+from reports.model import Bits, Comparison, CorrectnessSide, Seen
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
 
@@ -125,6 +122,8 @@ def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, en
     found = []
     if base.compiler != this.compiler:
         found.append(Seen(text=f"compiler: {base.compiler} in the baseline, {this.compiler} here", record=record))
+    if not base.flags or not this.flags:  # it did not come that far
+        return found
     gone, new = ([flag for flag in a if flag not in b] for a, b in ((base.flags, this.flags), (this.flags, base.flags)))
     if gone or new:
         text = f"flags gone: {' '.join(gone) or 'none'}; new: {' '.join(new) or 'none'}"
@@ -159,15 +158,19 @@ def crossing_pointer(evidence: Evidence, row: Comparison) -> str:
     return evidence.crossing_pointer(_crossing_kernel(row), row.device, row.workload)
 
 
+def crossing_record(evidence: Evidence, row: Comparison) -> CrossingRecord | None:
+    return evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
+
+
 def crossing(evidence: Evidence, row: Comparison, target: str) -> Crossing | None:
     """The pair of this target's outputs, of both environments, with the largest difference over recipes."""
-    record = evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
+    record = crossing_record(evidence, row)
     return _largest(record, row.baseline, row.environment, target)
 
 
 def crossing_with(evidence: Evidence, row: Comparison, environment: str) -> Crossing | None:
     """The same of this row's environment and another that is not the baseline."""
-    record = evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
+    record = crossing_record(evidence, row)
     return _largest(record, environment, row.environment, row.target)
 
 
@@ -175,17 +178,3 @@ def _largest(record: CrossingRecord | None, one: str, two: str, target: str) -> 
     wanted = {f"{one}:{target}", f"{two}:{target}"}
     pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
     return max(pairs, key=lambda pair: pair.max_abs or 0.0, default=None)
-
-
-def references(evidence: Evidence, row: Comparison) -> dict[str, tuple[Factor, CorrectnessSide, CorrectnessSide]]:
-    """For a kernel's row: each reference's output across environments, and its own results on both sides."""
-    info = evidence.kernel(row.target)
-    base, this = _validations(evidence, row)
-    found = {}
-    for name in info.references_on(row.device) if info else []:
-        sides = [
-            correctness.side(evidence, environment, row.target, row.workload, row.device, name)
-            for environment in (row.baseline, row.environment)
-        ]
-        found[name] = (output(compare_bits(base, this, name), evidence, row, name), sides[0], sides[1])
-    return found

@@ -1,6 +1,6 @@
 """fast_p as KernelBench defines it (Ouyang et al. 2025): the share of problems whose kernel is correct and more than
-p times as fast as the reference. A problem here is a workload; the speed-up is the median over launches of the
-reference's median over the kernel's within the same launch, so that a launch's luck cancels. Pure.
+p times as fast as the reference. A problem here is a workload of an attention kernel; the speed-up is the median over
+launches of the reference's median over the kernel's within the same launch, so that a launch's luck cancels. Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def fast_p(evidence: Evidence, rows: Rows) -> list[FastP]:
     for (environment, kernel, device), workloads in problems.items():
         info = evidence.kernel(kernel)
         for reference in info.references_on(device) if info else []:
+            if reference == protocol.MODEL:  # a problem file is one problem of many: `reports.kernelbench`
+                continue
             result = _one(evidence, rows, environment, kernel, device, reference, workloads)
             results += [result] if result else []
     return results

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 
 from markupsafe import Markup
 
+from reports.causes.model import Entry
 from reports.gpus import Card
+from reports.kernelbench import Solution
 from reports.model import CorrectnessSide, Latency, LatencySide, Rate, Rates
 
-ARROW = "\N{RIGHTWARDS ARROW}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 ABSENT = "\N{EM DASH}"
 SYMBOLS = {
@@ -32,6 +34,16 @@ FOREST_WIDTH, FOREST_HEIGHT = 120, 16
 BAR_WIDTH = 48
 
 
+def markdown(text: str) -> str:
+    """Text as Markdown shows it, and nothing else: no markup, no mention, no second column."""
+    flat = " ".join(text.split())
+    return re.sub(r"([\\`*_{}\[\]<>|#@!~&])", r"\\\1", flat)
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(map(markdown, cells)) + " |"
+
+
 def short(text: str, length: int = 120) -> str:
     """A message where there is room for its beginning; the whole stands with the row's evidence."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
@@ -47,6 +59,12 @@ def time_text(microseconds: float | None) -> str:
         return ABSENT
     size, unit, digits = _unit(microseconds)
     return f"{microseconds / size:.{digits}f} {unit}" if digits is not None else f"{microseconds:.3g} {unit}"
+
+
+def difference_text(low_us: float, high_us: float) -> str:
+    """An interval of a difference of times, with its signs, in the unit of its larger end."""
+    size, unit, _ = _unit(max(abs(low_us), abs(high_us)))
+    return f"[{low_us / size:+.4g}, {high_us / size:+.4g}] {unit}"
 
 
 def _unit(microseconds: float) -> tuple[float, str, int | None]:
@@ -67,6 +85,16 @@ def interval_text(side: LatencySide | None) -> str:
     size, _, digits = _unit(side.median_us)
     low, high = (f"{value / size:.{3 if digits is None else digits}f}" for value in (side.low_us, side.high_us))
     return f"{text} [{low}, {high}]"
+
+
+def speedup_text(solution: Solution) -> str:
+    """1.31x [1.28, 1.35]: over the reference, above 1 is faster."""
+    if solution.speedup is None:
+        return "correct; no times"
+    text = f"{solution.speedup:.3g}{TIMES}"
+    if solution.low is None or solution.high is None:
+        return f"{text} (no interval)"
+    return f"{text} [{solution.low:.3g}, {solution.high:.3g}]"
 
 
 def card_text(card: Card) -> str:
@@ -96,6 +124,10 @@ def ceiling_text(card: Card) -> str:
     parts = [f"{value:.0f} TFLOP/s in a {dtype} product{product}" for dtype, value in found.matmul_tflops.items()]
     parts += [f"{found.copy_gbps:.0f} GB/s in a copy"] if found.copy_gbps else []
     return ", ".join(parts) or "nothing was measured"
+
+
+def tally_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
 
 
 def rate_text(rate: Rate | None) -> str:
@@ -135,11 +167,28 @@ def share_cell(share: float | None, why: str) -> Markup:
     """A share of a ceiling as a number and a bar; beyond it the bar is full."""
     if share is None:
         return Markup('<span class="dim" title="{}">\N{EM DASH}</span>').format(why)
-    width = max(1, round(BAR_WIDTH * min(share, 1.0)))
+    return share_bar(share) + Markup(f' <span class="num">{percent(share)}</span>')
+
+
+def share_bar(share: float, width: int = BAR_WIDTH) -> Markup:
+    return _bar(f"M0 4H{max(1, round(width * min(share, 1.0)))}", width)
+
+
+def _bar(path: str, width: int, middle: str = "") -> Markup:
     return Markup(
-        f'<svg class="bar" width="{BAR_WIDTH}" height="8" aria-hidden="true"><path class="track" d="M0 4H{BAR_WIDTH}"/>'
-        f'<path class="fill" d="M0 4H{width}"/></svg> <span class="num">{percent(share)}</span>'
+        f'<svg class="bar" width="{width}" height="8" aria-hidden="true"><path class="track" d="M0 4H{width}"/>'
+        f'<path class="fill" d="{path}"/>{middle}</svg>'
     )
+
+
+def bar(entry: Entry) -> Markup:
+    """A share between -1 and 1 as a bar: one that can go below zero starts in the middle."""
+    if entry.share is None:
+        return Markup("")
+    if "/" in entry.text:
+        return share_bar(entry.share)
+    share, half = max(-1.0, min(1.0, entry.share)), BAR_WIDTH // 2
+    return _bar(f"M{half} 4H{round(half + half * share)}", BAR_WIDTH, f'<path class="axis" d="M{half} 0v8"/>')
 
 
 def percent(value: float | None) -> str:
@@ -152,10 +201,12 @@ def change_text(latency: Latency) -> str:
     """1.031x [1.022, 1.040]: the ratio to the baseline, never without its interval where one exists."""
     if latency.ratio is None:
         return ABSENT
-    text = f"{latency.ratio:.3f}{TIMES}"
-    if latency.low is None or latency.high is None:
-        return f"{text} (no interval)"
-    return f"{text} [{latency.low:.3f}, {latency.high:.3f}]"
+    return ratio_interval(latency.ratio, latency.low, latency.high)
+
+
+def ratio_interval(ratio: float, low: float | None, high: float | None) -> str:
+    text = f"{ratio:.3f}{TIMES}"
+    return f"{text} (no interval)" if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
 
 
 @lru_cache(maxsize=64)

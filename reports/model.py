@@ -88,6 +88,7 @@ class CorrectnessSide:
     inputs_mutated: int = 0
     unwritten_trials: int = 0
     operators: list[str] = field(default_factory=list)
+    choice: str = ""  # a kernel's own word on which of several ways it took
     nearer_to: dict[str, int] = field(default_factory=dict)
     recipes: list[RecipeSide] = field(default_factory=list)
 
@@ -187,24 +188,11 @@ class Latency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Seen:
     """One observation, and the record that holds it (a path inside the run's folder)."""
 
     text: str
     record: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A cause, at the strength the evidence has: shown, suspected or undecided."""
-
-    cause: str
-    about: str
-    certainty: str
-    statement: str
-    evidence: list[Evidence]
-    rules_out: list[str]
-    next_command: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,11 +216,14 @@ class Comparison:
     hot: Latency | None
     command: str
     eval_command: str
-    findings: list[Finding] = field(default_factory=list)
 
     @property
     def timed(self) -> list[Latency]:
         return [self.latency] if self.hot is None else [self.latency, self.hot]
+
+    def uncompared(self, timed: Latency) -> bool:
+        """Whether a time is the baseline's own, so that there is nothing from which it could have moved."""
+        return self.alone and timed.verdict == UNDECIDED
 
 
 @dataclass(frozen=True, kw_only=True)

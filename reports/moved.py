@@ -49,16 +49,11 @@ def never_right(rows: list[Comparison]) -> list[Comparison]:
     ]
 
 
-def has_moved(row: Comparison) -> bool:
+def has_moved(row: Comparison, under_a_moved_reference: bool = False) -> bool:
     """A verdict that moved, or a reference that moved under a kernel that did not."""
     if row.alone:
         return row.correctness.verdict in (model.BROKEN, model.FAILING)
-    if correctness_moved(row) or latency_moved(row):
-        return True
-    return any(
-        finding.about == "correctness" and finding.cause in ("reference_moved", "kernel_output_moved")
-        for finding in row.findings
-    )
+    return correctness_moved(row) or latency_moved(row) or under_a_moved_reference
 
 
 def significance(row: Comparison) -> tuple[float, ...]:

@@ -23,21 +23,25 @@ from markupsafe import Markup
 
 from harness.records import WorkloadInfo
 from reports import formats, model
+from reports.causes.model import GRADES
 from reports.control import share_text
+from reports.counters import counted
 from reports.details import facts, modes, times
 from reports.factors import crossing, crossing_with
 from reports.gpus import Ran
+from reports.kernelbench import Solution
 from reports.method import method_items
 from reports.model import Comparison
-from reports.moved import correctness_moved, latency_moved, leading_time, significance
+from reports.moved import leading_time, significance
 from reports.report import Measured, Report
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A table of more rows than this has only its first in the HTML: opening must not wait for what nobody scrolled to.
 SERVER_ROWS = 150
 FIRST_ROWS = 40
-MOVED_SHOWN = 8
+CAUSES_SHOWN, CAUSES_MOST = 12, 60
 NEVER_RIGHT_SHOWN = 8
+SOLUTIONS_SHOWN = 300
 EXCERPT = 4000
 CORRECTNESS_COLUMNS = (
     "Target",
@@ -90,7 +94,9 @@ def environment() -> jinja2.Environment:
         "change": formats.change_text,
         "forest": formats.forest,
         "tail": _tail,
+        "bar": formats.bar,
         "interval": formats.interval_text,
+        "speedup": formats.speedup_text,
         "card": formats.card_text,
         "ceilings": formats.ceiling_text,
         "short": formats.short,
@@ -185,7 +191,8 @@ def tables(report: Report) -> dict[str, dict[str, Any]]:
         index, body, details = [], [], {}
         first = SERVER_ROWS if len(ordered) <= SERVER_ROWS else FIRST_ROWS
         for position, row in enumerate(ordered):
-            html = render(row, hidden, *extra), detail(row, len(shown))
+            told = [each for each in report.by_row.get(row.id, []) if each[1].about == name]
+            html = render(row, hidden, *extra), detail(row, len(shown), told)
             item = {
                 "id": f"{name}/{row.id}",
                 "verdict": _verdict(row, name),
@@ -216,43 +223,18 @@ def csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def moved_aspect(row: Comparison) -> str:
-    """Which of the two tables tells why the row stands on the first screen."""
-    if correctness_moved(row) or not latency_moved(row):
-        return "correctness"
-    return "latency"
-
-
-def why(row: Comparison) -> str:
-    """One line for the first screen: the strongest finding about what moved, else the verdict's own reason."""
-    aspect = moved_aspect(row)
-    found = [finding for finding in row.findings if finding.about == aspect]
-    strongest = sorted(
-        found,
-        key=lambda finding: ("shown", "suspected").index(finding.certainty) if finding.certainty != "undecided" else 2,
-    )
-    if strongest:
-        return strongest[0].statement
-    return row.correctness.why if aspect == "correctness" else leading_time(row)[1].why
+def inlined(name: str, file: str) -> dict[str, str]:
+    """A page's one style or script, and the digest by which its content security policy admits it."""
+    text = (TEMPLATES / file).read_text()
+    return {name: Markup(text), f"{name}_hash": csp_hash(text)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Rows of one target that moved alike and for the same reason: one line of the first screen."""
+    """Rows of one kernel that no version gets right, for the same reason: one line of the first screen."""
 
-    aspect: str
     why: str
     rows: list[Comparison]
-
-
-def moved_groups(report: Report) -> list[Group]:
-    found: dict[tuple[str, ...], Group] = {}
-    for row in report.moved:
-        aspect, reason = moved_aspect(row), why(row)
-        verdict = _verdict(row, aspect)
-        key = (row.kind, row.target, row.environment, row.device, aspect, verdict, reason)
-        found.setdefault(key, Group(aspect=aspect, why=reason, rows=[])).rows.append(row)
-    return list(found.values())
 
 
 def never_right_groups(report: Report) -> list[Group]:
@@ -261,7 +243,7 @@ def never_right_groups(report: Report) -> list[Group]:
     for row in report.never_right:
         reason = row.correctness.why
         key = (row.target, row.device, row.correctness.verdict, reason)
-        found.setdefault(key, Group(aspect="correctness", why=reason, rows=[])).rows.append(row)
+        found.setdefault(key, Group(why=reason, rows=[])).rows.append(row)
     return list(found.values())
 
 
@@ -308,6 +290,23 @@ def ran_table(report: Report) -> list[tuple[str, list[list[Ran]]]]:
     ]
 
 
+def default_choices(report: Report, environment: str) -> list[tuple[list[str], list[str], str]]:
+    """(operators that PyTorch dispatched `default` to, workloads, why there are none), the same ones together."""
+    found: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for ran in report.ran:
+        if (ran.environment, ran.target) == (environment, "default"):
+            chosen = [name for name in ran.operators if "_scaled_dot_product_" in name] or ran.operators
+            found.setdefault((tuple(chosen), ran.message), []).extend(ran.workloads)
+    return [(list(operators), workloads, message) for (operators, message), workloads in found.items()]
+
+
+def solutions_by_problem(report: Report) -> list[tuple[str, list[Solution | None]]]:
+    """Per problem its solution in each line of the fast_p table."""
+    columns = [{each.problem: each for each in line.solutions} for line in report.kernelbench]
+    names = dict.fromkeys(name for column in columns for name in column)
+    return [(name, [column.get(name) for column in columns]) for name in names]
+
+
 def other_conditions(report: Report) -> list[str]:
     """Where the run that is cited was made under others than this one, what it says may not hold here."""
     cited = report.calibration
@@ -328,11 +327,8 @@ def other_conditions(report: Report) -> list[str]:
 
 
 def render_page(report: Report) -> str:
-    style = (TEMPLATES / "style.css").read_text()
-    script = (TEMPLATES / "page.js").read_text()
     content = tables(report)
     drifts = drift(report)
-    groups = moved_groups(report)
     return (
         environment()
         .get_template("index.html.j2")
@@ -342,12 +338,12 @@ def render_page(report: Report) -> str:
             tables=content,
             payload=Markup(pack({name: table["index"] for name, table in content.items()})),
             details=Markup(pack({key: text for table in content.values() for key, text in table["details"].items()})),
-            style=Markup(style),
-            script=Markup(script),
-            style_hash=csp_hash(style),
-            script_hash=csp_hash(script),
-            moved=groups[:MOVED_SHOWN],
-            moved_left=groups[MOVED_SHOWN:],
+            **inlined("style", "style.css"),
+            **inlined("script", "page.js"),
+            explanations=report.explanations,
+            causes_shown=CAUSES_SHOWN,
+            causes_most=CAUSES_MOST,
+            grades=GRADES,
             never_right=never_right_groups(report),
             never_right_shown=NEVER_RIGHT_SHOWN,
             devices=len({row.device for row in report.rows}),
@@ -356,11 +352,11 @@ def render_page(report: Report) -> str:
             other_conditions=other_conditions(report),
             confidence=formats.percent(report.evidence.confidence),
             measured=measured_groups(report),
+            counted=counted(report.evidence),
+            solutions=solutions_by_problem(report),
+            solutions_shown=SOLUTIONS_SHOWN,
             ran=ran_table(report),
-            defaults={
-                name: [ran for ran in report.ran if (ran.environment, ran.target) == (name, "default")]
-                for name in report.evidence.run.environments
-            },
+            defaults={name: default_choices(report, name) for name in report.evidence.run.environments},
             left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
             method=method_items(report),
             environments=report.evidence.run.environments,

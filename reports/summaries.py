@@ -13,13 +13,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from reports import model
-from reports.formats import card_text, change_text, interval_text, percent, rate_text, words
+from reports.explanations import Explanation
+from reports.formats import card_text, change_text, interval_text, markdown, markdown_row, percent, rate_text, words
 from reports.model import Comparison, LatencySide
 from reports.moved import leading_time
-from reports.page import why
 from reports.report import Report
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 4
 SHOWN = 10
 MOST_TIMES = 40
 # XML 1.0 has no place for these, not even escaped.
@@ -56,6 +56,17 @@ def summary(report: Report) -> dict[str, Any]:
             "latency": report.latency_counts,
             "hot_latency": report.hot_counts,
         },
+        "causes": [
+            {
+                "number": each.number,
+                "lead": each.lead,
+                "others": each.others,
+                "under": each.under,
+                "script": each.script,
+            }
+            for each in report.explanations
+        ],
+        "never_right": [row.id for row in report.never_right],
         "moved": [row.id for row in report.moved],
         "cells": report.cells,
         "comparisons": report.rows,
@@ -63,6 +74,7 @@ def summary(report: Report) -> dict[str, Any]:
         "controls": report.controls,
         "calibration": report.calibration,
         "fast_p": report.fast_p,
+        "kernelbench": report.kernelbench,
         "environment_differences": [item for item in report.environment_items if not item.same],
         "identical_properties": sum(item.same for item in report.environment_items),
         "builds": report.builds,
@@ -153,12 +165,6 @@ def render_csv(report: Report) -> str:
     return text.getvalue()
 
 
-def _cell(text: str) -> str:
-    """Markdown shows a cell's text and nothing else: no markup, no mention, no second column."""
-    flat = " ".join(text.split())
-    return re.sub(r"([\\`*_{}\[\]<>|#@!~&])", r"\\\1", flat)
-
-
 def _code(text: str) -> str:
     flat = " ".join(text.split()).replace("|", "\\|")
     fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
@@ -166,7 +172,7 @@ def _code(text: str) -> str:
 
 
 def render_markdown(report: Report) -> str:
-    lines = [f"**{_cell(report.headline)}**", ""]
+    lines = [f"**{markdown(report.headline)}**", ""]
     for version in report.versions:
         role = "baseline" if version.baseline else "compared"
         seen = (
@@ -174,15 +180,28 @@ def render_markdown(report: Report) -> str:
             if version.torch
             else f"{version.asked}, not observed: {version.message}"
         )
-        lines.append(f"- {role} {_code(version.id)}: {_cell(seen)}")
-    lines += [f"- confounder, {_code(item.subject)}: {_cell(item.statement)}" for item in report.confounders[:SHOWN]]
-    lines += [f"- GPU: {_cell(card_text(card))}" for card in report.cards]
-    tallies = [("correctness", report.correctness_counts), ("latency", report.latency_counts)]
-    for name, counts in [*tallies, *([("hot latency", report.hot_counts)] if report.hot_counts else [])]:
-        said = ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
-        lines.append(f"- {name}: {said or 'none'}")
+        lines.append(f"- {role} {_code(version.id)}: {markdown(seen)}")
+    lines += [f"- confounder, {_code(item.subject)}: {markdown(item.statement)}" for item in report.confounders[:SHOWN]]
+    lines += [f"- GPU: {markdown(card_text(card))}" for card in report.cards]
+    lines += [f"- {aspect}: {tally}" for aspect, tally in report.tallies]
+    for each in report.explanations[:SHOWN]:
+        lines += ["", *_markdown_cause(each)]
+    if len(report.explanations) > SHOWN:
+        lines += ["", f"{len(report.explanations) - SHOWN} more causes: see index.html."]
+    if report.kernelbench:
+        lines += ["", *_markdown_kernelbench(report)]
+    if report.never_right:
+        lines += ["", "### Wrong or broken in every version", ""]
+        lines += [
+            f"- {markdown(row.target)}, {markdown(row.workload)}, {row.device}: {words(row.correctness.verdict)}, "
+            f"{markdown(row.correctness.why)}"
+            for row in report.never_right[:SHOWN]
+        ]
+        left = len(report.never_right) - SHOWN
+        lines += [f"- and {left} more: see index.html"] if left > 0 else []
     if report.moved:
-        lines += ["", "| target | workload | environment | correctness | latency | why |", "| --- |" + " --- |" * 5]
+        lines += ["", "### What moved", ""]
+        lines += ["| target | workload | environment | correctness | latency |", "| --- |" + " --- |" * 4]
         lines += [_markdown_row(row) for row in report.moved[:SHOWN]]
         if len(report.moved) > SHOWN:
             lines += ["", f"{len(report.moved) - SHOWN} more moved: see index.html."]
@@ -192,6 +211,23 @@ def render_markdown(report: Report) -> str:
     run = report.evidence.run
     lines += ["", f"Run {_code(run.run_id)}, {run.launches} launches each, made by {_code(' '.join(run.command))}."]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_kernelbench(report: Report) -> list[str]:
+    first = report.kernelbench[0]
+    lines = ["### fast_p", "", "| environment | device | problems | " + " | ".join(first.fast) + " |"]
+    lines.append("| --- | --- | --- |" + " --- |" * len(first.fast))
+    for line in report.kernelbench:
+        shares = [
+            f"{percent(share)}" + (f" ({line.undecided[p]} undecided)" if line.undecided[p] else "")
+            for p, share in line.fast.items()
+        ]
+        cells = [line.environment, line.device, str(line.problems), *shares]
+        lines.append(markdown_row(cells))
+    if first.missing:
+        how = "counted as not solved" if first.counts_missing else "not counted"
+        lines += ["", f"Without a solution: {first.missing}, {how}."]
+    return lines
 
 
 def _markdown_row(row: Comparison) -> str:
@@ -204,9 +240,37 @@ def _markdown_row(row: Comparison) -> str:
         row.environment,
         f"{words(judged.verdict)}, {rates}",
         f"{'hot: ' if mode == model.HOT else ''}{words(timed.verdict)}, {change_text(timed)}{effect}",
-        why(row),
     )
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+    return markdown_row(cells)
+
+
+def _markdown_cause(told: Explanation) -> list[str]:
+    """One cause, whole: what is said, what to check it by, what was ruled out, and how to see it again."""
+    lead = told.lead
+    subjects = ", ".join(told.subjects)
+    lines = [
+        f"### {markdown(lead.name[:1].upper() + lead.name[1:])}: {markdown(subjects)} ({lead.grade})",
+        "",
+        markdown(lead.statement),
+        *(f"And {markdown(part.name)} ({part.grade}): {markdown(part.statement)}" for part in lead.parts),
+        "",
+        f"On {markdown(', '.join(told.workloads[:8]))} ({lead.device}), "
+        f"{markdown(', '.join(told.environments))} against {markdown(lead.baseline)}.",
+    ]
+    for figure in lead.drawn:
+        lines += ["", f"{markdown(figure.title)}:", "", "| | " + " | ".join(map(markdown, figure.columns)) + " |"]
+        lines.append("| --- |" + " --- |" * len(figure.columns))
+        for label, entries in figure.rows:
+            lines.append(markdown_row((label, *(entry.text for entry in entries))))
+    lines += ["", *(f"- {markdown(seen.text)}" for seen in (*lead.evidence, *lead.added[:4]))]
+    lines += [f"- ruled out, {markdown(each.rival)}: {markdown(each.how)}" for each in lead.ruled_out]
+    if told.under:
+        names = ", ".join(dict.fromkeys(cause.kernel for cause in told.under))
+        lines.append(f"- {markdown(names)}: agreement moved with it, the kernel's own outputs did not")
+    lines += ["", "Next:", "", "    " + " ".join(lead.next_command.split())]
+    if told.script:
+        lines += ["", f"Without this project, on each version: {_code(f'python {told.script}')}"]
+    return lines
 
 
 def _markdown_times(report: Report) -> list[str]:
@@ -225,7 +289,7 @@ def _markdown_times(report: Report) -> list[str]:
             interval_text(row.hot),
             share if best.median_us else "",
         )
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        lines.append(markdown_row(cells))
     left = len(report.measured) - len(shown[:MOST_TIMES])
     return [*lines, *(["", f"{left} more in timings.csv."] if left else [])]
 
@@ -253,7 +317,7 @@ def render_junit(report: Report) -> str:
             if kind:
                 tally[{"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]] += 1
                 found = ElementTree.SubElement(case, kind, message=_xml(f"{words(judged.verdict)}: {judged.why}"))
-                lines = [finding.statement for finding in row.findings if finding.about == aspect]
+                lines = [cause.statement for _, cause in report.by_row.get(row.id, []) if cause.about == aspect]
                 found.text = _xml("\n".join([*lines, f"reproduce: {row.command}"]))
         for name, count in tally.items():
             suite.set(name, str(count))

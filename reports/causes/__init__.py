@@ -1,0 +1,39 @@
+"""Why results moved: evidence in, ranked causes out. Pure, from records alone; nothing is run and no torch is needed.
+
+    explained(folder)      every cause that a run's records support, most important first
+
+A `Case` is what is known of one kernel or reference on one device in one environment. Rules each look for one class of
+cause in it: `stories` lists those for outputs, and says which of several leads; `timing` lists those for times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.causes.cases import cases
+from reports.causes.hints import hints
+from reports.causes.model import Cause, rank
+from reports.causes.stories import correctness_causes
+from reports.causes.timing import explain_times
+from reports.compare import compare
+from reports.evidence import Evidence, load_evidence
+from reports.latency import group_launches
+from reports.model import Comparison
+
+__all__ = ["Cause", "attribute", "explained"]
+
+
+def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
+    """One or more causes for every kernel, and for every reference that moved or is wrong."""
+    known = cases(evidence, rows)
+    found = [cause for case in known for cause in correctness_causes(case)]
+    found += explain_times(evidence, known)
+    found += hints(known)
+    return sorted(found, key=lambda cause: (rank(cause), not cause.kernel))
+
+
+def explained(run_folder: Path) -> list[Cause]:
+    """The causes of a run's folder. InputError where it is none, RecordError where a record cannot be trusted."""
+    evidence = load_evidence(run_folder)
+    return attribute(evidence, compare(evidence, group_launches(evidence.launches)))

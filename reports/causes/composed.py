@@ -1,0 +1,66 @@
+"""A kernel that is made of PyTorch's operators: a Python file has no code of its own that could move, and what an
+extension with a binding of its own calls is not its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reports.causes import figures
+from reports.causes.cases import Case
+from reports.causes.making import excluded, listed, make, ruled
+from reports.causes.model import DEFAULT_BACKEND_MOVED, REFERENCE_MOVED, STRONG, Cause, Ruled
+from reports.causes.profiles import another_backend
+from reports.causes.references import default_moved_under, reference_moved_under
+from reports.causes.wrapped import computed_from_else, reference_inside
+from reports.factors import DIFFERS, SAME
+from reports.model import Seen
+
+# They say which operator, or what else it was.
+NEARER = (reference_moved_under, default_moved_under, reference_inside, computed_from_else)
+
+
+def made_of_operators(case: Case) -> Cause | None:
+    """The same sources compute otherwise: of what a Python file is made, an operator moved. Of an extension that is
+    said only where it runs another of attention's backends."""
+    info = case.evidence.kernel(case.kernel) if case.is_kernel else None
+    if info is None or case.alone or not info.sources:
+        return None
+    python = all(name.endswith(".py") for name in info.sources)
+    if not python and not all(build is not None and build.binds_itself for build in case.builds):
+        return None
+    if case.unsteady or any("the variable " in text for text in case.differences):
+        return None
+    if any(rule(case) is not None for rule in NEARER):
+        return None
+    cells = [cell for cell in case.moved if cell.inputs.state == SAME and cell.bits.state == DIFFERS]
+    if not cells:
+        return None
+    swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
+    if not python and swapped is None:
+        return None
+    file = "a Python file that is" if python else "an extension whose sources are"
+    what = "PyTorch runs another one of attention's backends for it here" if swapped else "one of these operators moved"
+    return make(
+        case,
+        DEFAULT_BACKEND_MOVED if swapped else REFERENCE_MOVED,
+        STRONG,
+        f"{case.kernel} is made of PyTorch's operators by {file} the same in both environments: {what}.",
+        cells,
+        [
+            *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
+            *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
+            cells[0].bits.seen,
+        ],
+        ruled=[
+            ruled("the inputs", cells[0].inputs),
+            Ruled(rival="the kernel's code", how=f"{listed(info.sources)}: one text in one run, and nothing compiled")
+            if python
+            else None,
+            excluded("chance", case.steady[0] if case.steady else None),
+        ],
+        command=case.explain(cells),
+        figures=[figures.recipes_figure(cells[0])],
+    )
+
+
+RULES: tuple[Callable[[Case], Cause | None], ...] = (made_of_operators,)

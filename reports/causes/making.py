@@ -1,0 +1,115 @@
+"""How rules make causes: what a class shares with every other stands here once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from harness.inside import protocol
+from reports.causes.cases import Case
+from reports.causes.cells import Cell
+from reports.causes.model import CORRECTNESS, Cause, Figure, Ruled
+from reports.factors import SAME, Factor
+from reports.model import CorrectnessSide, Rate, Seen
+
+ASSERTION = re.compile(r"\bassert(?:ion)?\b.*\bfailed\b", re.IGNORECASE)
+
+
+def make(
+    case: Case,
+    cause: str,
+    grade: str,
+    statement: str,
+    cells: Sequence[Cell],
+    evidence: Iterable[Seen],
+    *,
+    about: str = CORRECTNESS,
+    ruled: Iterable[Ruled | None] = (),
+    command: str = "",
+    figures: Iterable[Figure | None] = (),
+    gist: tuple[str, ...] = (),
+) -> Cause:
+    """`gist`: what else must be alike for two causes to share a card, where that is not the whole statement."""
+    said = statement.replace(case.kernel, "\0") if case.kernel else statement
+    workloads = tuple(dict.fromkeys(cell.workload for cell in cells))
+    return Cause(
+        cause=cause,
+        grade=grade,
+        about=about,
+        kernel=case.kernel,
+        reference=case.reference,
+        workloads=workloads,
+        device=case.device,
+        environment=case.environment,
+        baseline=case.baseline,
+        statement=statement,
+        evidence=tuple(dict.fromkeys(evidence)),
+        ruled_out=tuple(dict.fromkeys(each for each in ruled if each is not None)),
+        next_command=command or case.command(cells),
+        figures=tuple(each for each in figures if each is not None),
+        rows=tuple(cell.row.id for cell in cells),
+        gist=(cause, about, case.device, *(gist or (grade, said))),
+    )
+
+
+def ruled(rival: str, factor: Factor) -> Ruled | None:
+    """A factor that is the same in both environments cannot be what moved."""
+    return Ruled(rival=rival, how=factor.seen.text, record=factor.seen.record) if factor.state == SAME else None
+
+
+def excluded(rival: str, seen: Seen | None) -> Ruled | None:
+    return Ruled(rival=rival, how=seen.text, record=seen.record) if seen is not None else None
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    every = list(dict.fromkeys(names))
+    left = len(every) - most
+    return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def share(rate: Rate | None) -> str:
+    return f"{rate.passed} of {rate.trials}" if rate is not None else "an unknown number of"
+
+
+def dtypes_of(case: Case, cells: Sequence[Cell]) -> str:
+    infos = [case.evidence.workload(cell.workload) for cell in cells]
+    return listed(dict.fromkeys(info.dtype for info in infos if info is not None))
+
+
+def recipe_seen(cell: Cell, recipes: list[str]) -> Seen:
+    told = []
+    for recipe in recipes:
+        rate = cell.passing(recipe, 1) or cell.passing(recipe, 0)
+        if rate is not None:
+            told.append(f"{recipe.replace('_', ' ')} {rate.passed}/{rate.trials}")
+    return Seen(text=f"{cell.workload}: trials within tolerance: {', '.join(told)}", record=cell.record)
+
+
+def was_so(cells: Sequence[Cell]) -> list[Seen]:
+    found = []
+    for cell in cells[:3]:
+        if all(cell.wrong) and not cell.row.alone:
+            found.append(
+                Seen(text=f"{cell.workload}: {cell.row.correctness.why}; {cell.bits.seen.text}", record=cell.record)
+            )
+        else:
+            found.append(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record))
+    return found
+
+
+def last_words(side: CorrectnessSide) -> str:
+    """What an assertion said before it ended the process; empty where none did."""
+    found = ASSERTION.findall(side.log_excerpt)
+    return f"; it said: {found[-1][-200:]}" if side.status == protocol.CRASHED and found else ""
+
+
+def steady_rivals(case: Case) -> list[Ruled | None]:
+    return [
+        excluded("a race", case.steady[0] if case.steady else None),
+        excluded("uninitialised memory", case.memory_clean),
+        excluded("what ran before", case.predecessor_clean),
+    ]

@@ -1,0 +1,308 @@
+"""Rules for faults in a kernel's memory: what it reads that it should not, and when. Each takes a case, and gives a
+cause or None.
+
+Uninitialised memory and a race look alike from outside: both give other bits from call to call. They part where the
+memory is filled: what a kernel reads uninitialised then repeats itself and follows the filling; a race does neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from harness.inside import protocol
+from reports.causes import figures, observed
+from reports.causes.cases import Case
+from reports.causes.cells import Cell
+from reports.causes.making import excluded, listed, make
+from reports.causes.model import (
+    DECISIVE,
+    OUT_OF_BOUNDS,
+    RACE,
+    STRONG,
+    SUGGESTIVE,
+    UNINITIALISED_GLOBAL,
+    UNINITIALISED_HOST,
+    UNINITIALISED_SHARED,
+    Cause,
+    Figure,
+    Ruled,
+)
+from reports.causes.observed import Finding, Spread
+from reports.causes.state import keeps_state
+from reports.model import Seen
+
+CORRUPT = re.compile(
+    r"illegal memory access|illegal instruction address|SIGSEGV|SIGBUS|segmentation fault|heap corruption"
+    r"|corrupted|invalid (next )?size|invalid pointer|double free|munmap_chunk",
+    re.IGNORECASE,
+)
+PLACES = {
+    "shared": "shared memory",
+    "output": "the output's memory",
+    "workspace": "memory that the allocator hands out",
+    "heap": "the heap",
+    "stack": "the stack",
+}
+
+
+def class_of(site: str, device: str) -> str:
+    """A tensor's memory is the device's own: on a CPU it is the host's."""
+    if site == "shared":
+        return UNINITIALISED_SHARED
+    return UNINITIALISED_GLOBAL if device == "cuda" and site in ("output", "workspace") else UNINITIALISED_HOST
+
+
+def _checked(case: Case, kind: str) -> list[tuple[Cell, Finding]]:
+    return [(cell, finding) for cell in case.cells for finding in observed.findings(cell.checkers, kind)]
+
+
+def _silent(case: Case, kind: str) -> Seen | None:
+    for cell in case.cells:
+        found = observed.silent(cell.checkers, kind)
+        if found is not None:
+            result, path = found
+            text = f"{result.tool} found nothing, and did find what was planted for it ({result.control or 'a fault'})"
+            return Seen(text=text, record=path)
+    return None
+
+
+def _finding_seen(finding: Finding) -> Seen:
+    where = f" at {finding.finding.where}" if finding.finding.where else ""
+    proof = (
+        f"; it also found the fault planted for it ({finding.result.control})"
+        if finding.proven and finding.result.control
+        else "; it found the fault planted for it"
+        if finding.proven
+        else "; no planted fault shows that it works here"
+    )
+    return Seen(text=f"{finding.result.tool}: {finding.finding.text}{where}{proof}", record=finding.path)
+
+
+def _spread_seen(cell: Cell, spread: Spread) -> Seen:
+    rates = ", ".join(
+        f"{result.condition.pattern or result.condition.label} {result.passed}/{result.runs}"
+        for result in spread.results
+    )
+    told = PLACES.get(spread.site, spread.site)
+    where = f"{cell.workload} in {spread.environment}"
+    text = f"{where}: with {told} filled before the call, runs within tolerance: {rates}"
+    return Seen(text=text, record=spread.path)
+
+
+def _proven_out_of_bounds(case: Case) -> bool:
+    return any(finding.proven for _, finding in _checked(case, "out_of_bounds"))
+
+
+def _uninitialised(case: Case, wanted: str) -> Cause | None:
+    spreads = [
+        (cell, spread)
+        for cell, spread in case.poison
+        if spread.follows and class_of(spread.site, case.device) == wanted
+    ]
+    tensor_class = class_of("output", case.device)
+    left = [cell for cell in case.cells if wanted == tensor_class and any(side.unwritten_trials for side in cell.sides)]
+    checked = _checked(case, "uninitialised") if wanted == tensor_class else []
+    if not spreads and not left and not checked:
+        return None
+    if wanted != UNINITIALISED_SHARED and _proven_out_of_bounds(case):
+        return None  # what lies beyond a buffer was filled too
+    cells = list(dict.fromkeys([cell for cell, _ in (*spreads, *checked)] + left))
+    evidence = [_spread_seen(cell, spread) for cell, spread in spreads]
+    evidence += [_finding_seen(finding) for _, finding in checked]
+    for cell in left:
+        trials = max(side.unwritten_trials for side in cell.sides)
+        text = f"{cell.workload}: {trials} trials left what was in the output before"
+        evidence.append(Seen(text=text, record=cell.record))
+    repeatable = [spread for _, spread in spreads if spread.moves and spread.systematic and spread.settled]
+    alone = any(spread.site in ("shared", "output") for spread in repeatable)
+    within = _silent(case, "out_of_bounds")
+    certain = any(finding.proven for _, finding in checked) or bool(repeatable and (alone or within))
+    return make(
+        case,
+        wanted,
+        DECISIVE if certain else STRONG,
+        _uninitialised_statement(case, wanted, [spread for _, spread in spreads], bool(left)),
+        cells,
+        evidence,
+        ruled=[
+            Ruled(
+                rival="a race",
+                how="under each filling alone the bits repeat; only another filling gives others",
+                record=repeatable[0].path,
+            )
+            if repeatable
+            else None,
+            Ruled(
+                rival="PyTorch's version, the build, the reference",
+                how="one process, one binary and the same input bytes gave all of these outputs",
+                record=spreads[0][1].path,
+            )
+            if spreads
+            else None,
+            excluded("out of bounds", within),
+        ],
+        command=case.explain(cells),
+        figures=[figures.spread_figure(f"{cell.workload}: what was there before", s) for cell, s in spreads[:2]],
+    )
+
+
+def _uninitialised_statement(case: Case, wanted: str, spreads: list[Spread], left: bool) -> str:
+    kind = {
+        UNINITIALISED_SHARED: "shared memory",
+        UNINITIALISED_GLOBAL: "device memory",
+        UNINITIALISED_HOST: "host memory",
+    }[wanted]
+    if not spreads and left:
+        return f"{case.kernel} leaves part of its output unwritten: what stands there is what was in {kind} before."
+    said = f"{case.kernel} reads {kind} that it has not written: its output follows what was left there."
+    if spreads and not any(spread.fails for spread in spreads):
+        said += " No run failed for it yet."
+    return said
+
+
+def race(case: Case) -> Cause | None:
+    checked = _checked(case, "race")
+    proven = any(finding.proven for _, finding in checked)
+    if not checked and not case.unsteady:
+        return None
+    explained = any(spread.follows for _, spread in case.poison)
+    if (explained or keeps_state(case) is not None) and not proven:
+        return None
+    wrong = bool(case.failing) or any(spread.fails for _, spread in case.poison) or _fails_repeated(case)
+    loose = [(cell, spread) for cell, spread in case.poison if spread.settled is False]
+    if not checked and not (wrong and (loose or case.memory_clean)):
+        return None
+    evidence = [*(_finding_seen(finding) for _, finding in checked), *case.unsteady]
+    evidence += [
+        Seen(
+            text=f"{cell.workload}: with {PLACES.get(spread.site, spread.site)} filled alike, the bits differ still",
+            record=spread.path,
+        )
+        for cell, spread in loose
+    ]
+    cells = [cell for cell, _ in (*checked, *loose)] or case.failing or list(case.cells)
+    grade = DECISIVE if proven and case.unsteady else STRONG if proven or case.unsteady else SUGGESTIVE
+    shown = "its outputs differ from call to call on the same inputs" if case.unsteady else "a checker sees it"
+    return make(
+        case,
+        RACE,
+        grade,
+        f"{case.kernel} has a race: {shown}.",
+        list(dict.fromkeys(cells)),
+        evidence,
+        ruled=[
+            Ruled(
+                rival="uninitialised memory",
+                how="the bits differ although the memory was filled with the same pattern each time",
+                record=loose[0][1].path,
+            )
+            if loose
+            else excluded("uninitialised memory", case.memory_clean),
+            excluded("out of bounds", _silent(case, "out_of_bounds")),
+        ],
+        command=case.explain(list(case.cells)),
+        figures=[_repeat_figure(case)],
+    )
+
+
+def _fails_repeated(case: Case) -> bool:
+    results = [result for cell in case.cells for conditions in cell.repeats for result in conditions.ran]
+    return any(result.passed < result.runs for result in results)
+
+
+def _repeat_figure(case: Case) -> Figure | None:
+    for cell in case.cells:
+        for conditions in cell.repeats:
+            title = f"The same call again, {cell.workload}, in {conditions.record.environment}"
+            return figures.conditions_figure(title, conditions.ran, conditions.path)
+    for cell, spread in case.poison:
+        return figures.spread_figure(f"{cell.workload}: the same call again", spread)
+    return None
+
+
+def out_of_bounds(case: Case) -> Cause | None:
+    checked = _checked(case, "out_of_bounds")
+    crashed = [
+        cell
+        for cell in case.cells
+        if any(
+            side.status == protocol.CRASHED and CORRUPT.search(f"{side.message}\n{side.log_excerpt}")
+            for side in cell.sides
+        )
+    ]
+    silent = _silent(case, "out_of_bounds")
+    kept = any(spread.follows for _, spread in case.predecessors) or keeps_state(case) is not None  # met again by place
+    shifted = [] if silent or kept else [(cell, path) for cell in case.cells if (path := _offset_matters(cell))]
+    if not checked and not crashed and not shifted:
+        return None
+    if not case.is_kernel:
+        return None
+    cells = list(dict.fromkeys([cell for cell, _ in (*checked, *shifted)] + crashed))
+    evidence = [_finding_seen(finding) for _, finding in checked]
+    for cell in crashed:
+        side = next(side for side in reversed(cell.sides) if side.status == protocol.CRASHED)
+        evidence.append(Seen(text=f"{cell.workload}: {side.message}", record=side.record))
+    evidence += [
+        Seen(text=f"{cell.workload}: right where tensors begin their allocation, wrong where they do not", record=path)
+        for cell, path in shifted
+    ]
+    evidence += [
+        _spread_seen(cell, spread) for cell, spread in case.poison if spread.follows and spread.site != "shared"
+    ]
+    proven = _proven_out_of_bounds(case)
+    return make(
+        case,
+        OUT_OF_BOUNDS,
+        DECISIVE if proven else STRONG,
+        f"{case.kernel} reads or writes memory beyond its tensors"
+        + (f", on {listed(cell.workload for cell in cells)}." if len(cells) < len(case.cells) else "."),
+        cells,
+        evidence,
+        ruled=[
+            Ruled(
+                rival="uninitialised memory",
+                how="the checker names the access; what was read there belongs to nobody",
+                record=checked[0][1].path,
+            )
+            if proven
+            else None,
+            excluded("a race", _silent(case, "race")),
+        ],
+        command=case.explain(cells),
+        figures=[_masks_figure(cell) for cell, _ in shifted[:1]]
+        or [figures.spread_figure(f"{cell.workload}: what lies around", s) for cell, s in case.poison if s.follows][:1],
+    )
+
+
+def _masks_figure(cell: Cell) -> Figure | None:
+    for conditions in cell.masks:
+        return figures.conditions_figure(f"{cell.workload}: other inputs", conditions.ran, conditions.path)
+    return None
+
+
+def _offset_matters(cell: Cell) -> str:
+    """The record that shows the same elements right at an allocation's beginning, and wrong behind it."""
+    for conditions in cell.masks:
+        plain = {
+            result.condition.recipe: result
+            for result in conditions.ran
+            if result.condition.layout == "contiguous" and result.condition.stream == "current"
+        }
+        for result in conditions.ran:
+            same = plain.get(result.condition.recipe)
+            if result.condition.layout != "offset" or same is None:
+                continue
+            if same.runs and same.passed == same.runs and result.passed < result.runs:
+                return conditions.path
+    return ""
+
+
+RULES: tuple[Callable[[Case], Cause | None], ...] = (
+    out_of_bounds,
+    partial(_uninitialised, wanted=UNINITIALISED_SHARED),
+    partial(_uninitialised, wanted=UNINITIALISED_GLOBAL),
+    partial(_uninitialised, wanted=UNINITIALISED_HOST),
+    race,
+)

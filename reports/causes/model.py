@@ -1,0 +1,171 @@
+"""The words of attribution: a cause, how well it is shown, what shows it, and what was ruled out by what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reports.model import Seen
+
+WRONG_EVERYWHERE = "wrong_everywhere"
+KERNEL_CODE_MOVED = "kernel_code_moved"
+BUILD_MOVED = "build_moved"
+REFERENCE_MOVED = "reference_moved"
+DEFAULT_BACKEND_MOVED = "default_backend_moved"
+INPUTS_MOVED = "inputs_moved"
+UNINITIALISED_SHARED = "uninitialised_shared"
+UNINITIALISED_GLOBAL = "uninitialised_global"
+UNINITIALISED_HOST = "uninitialised_host"
+RACE = "race"
+OUT_OF_BOUNDS = "out_of_bounds"
+PREDECESSOR_SENSITIVITY = "predecessor_sensitivity"
+MASKED_BY_INPUTS = "masked_by_inputs"
+RANGE_OVERFLOW = "range_overflow"
+TOLERANCE_TOO_TIGHT = "tolerance_too_tight"
+TOLERANCE_TOO_LOOSE = "tolerance_too_loose"
+UNSUPPORTED_COMBINATION = "unsupported_combination"
+ENVIRONMENT_CONFOUNDER = "environment_confounder"
+LATENCY_OPERATOR = "latency_operator"
+LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
+LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
+LATENCY_THREAD_COUNT = "latency_thread_count"
+NOTHING_MOVED = "nothing_moved"
+UNDECIDED = "undecided"
+
+# Class to its name for people. The order is that of cards whose evidence is equally good: what makes every other
+# comparison void first, then faults in memory, then what moved, then what was always so.
+NAMES = {
+    INPUTS_MOVED: "the inputs moved",
+    OUT_OF_BOUNDS: "out of bounds",
+    UNINITIALISED_SHARED: "uninitialised shared memory",
+    UNINITIALISED_GLOBAL: "uninitialised device memory",
+    UNINITIALISED_HOST: "uninitialised host memory",
+    RACE: "a race",
+    PREDECESSOR_SENSITIVITY: "depends on what ran before",
+    BUILD_MOVED: "the build moved",
+    KERNEL_CODE_MOVED: "the kernel's code moved",
+    ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
+    DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
+    REFERENCE_MOVED: "the reference moved",
+    UNSUPPORTED_COMBINATION: "not supported",
+    MASKED_BY_INPUTS: "masked by the inputs",
+    RANGE_OVERFLOW: "range or overflow",
+    TOLERANCE_TOO_TIGHT: "the tolerance is too tight",
+    TOLERANCE_TOO_LOOSE: "the tolerance is too loose",
+    WRONG_EVERYWHERE: "wrong in every version",
+    LATENCY_OPERATOR: "an operator's time",
+    LATENCY_LAUNCH_OVERHEAD: "the overhead of a call",
+    LATENCY_THREAD_COUNT: "the number of threads",
+    LATENCY_CLOCK_OR_LOAD: "clock or load",
+    UNDECIDED: "undecided",
+    NOTHING_MOVED: "nothing moved",
+}
+MEMORY = (OUT_OF_BOUNDS, UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST, RACE)
+MOVERS = (
+    BUILD_MOVED,
+    KERNEL_CODE_MOVED,
+    ENVIRONMENT_CONFOUNDER,
+    DEFAULT_BACKEND_MOVED,
+    REFERENCE_MOVED,
+)
+
+DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
+GRADES = {
+    DECISIVE: "One factor was varied and all others held, or identical bytes leave no other factor. Each rival was "
+    "excluded by an observation that could have come out otherwise.",
+    STRONG: "Everything recorded points here and nothing against it, but one step rests on what was not varied alone.",
+    SUGGESTIVE: "It fits all that was seen. A rival that is named with it is not excluded.",
+    UNDECIDED: "Evidence is missing or contradicts itself. The next command would decide.",
+}
+CORRECTNESS, LATENCY = "correctness", "latency"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruled:
+    """A rival, and the observation that excludes it."""
+
+    rival: str
+    how: str
+    record: str | None = None
+
+
+GOOD, BAD, SAME, DIFFERENT, PLAIN = "good", "bad", "same", "different", ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One field of a figure. `share`, between -1 and 1, is drawn as a bar; below zero to the left."""
+
+    text: str
+    state: str = PLAIN
+    share: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A small table to check at a glance; every row is a label and one field for each column."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+    record: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
+
+    `rows` are the ids of the comparisons that it explains; `parts` are the other causes of the same story. Causes
+    with the same `gist` say the same of several subjects, and share a card.
+    """
+
+    cause: str
+    grade: str
+    about: str
+    kernel: str
+    reference: str
+    workloads: tuple[str, ...]
+    device: str
+    environment: str
+    baseline: str
+    statement: str
+    evidence: tuple[Seen, ...]
+    ruled_out: tuple[Ruled, ...] = ()
+    next_command: str = ""
+    figures: tuple[Figure, ...] = ()
+    parts: tuple[Cause, ...] = ()
+    rows: tuple[str, ...] = ()
+    gist: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.cause]
+
+    @property
+    def subject(self) -> str:
+        return self.kernel or self.reference
+
+    @property
+    def workload(self) -> str:
+        return self.workloads[0] if self.workloads else ""
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """This class, and those of the story's other parts."""
+        return (self.cause, *(part.cause for part in self.parts))
+
+    @property
+    def added(self) -> tuple[Seen, ...]:
+        """Evidence of the other parts, beside its own."""
+        own = set(self.evidence)
+        return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
+
+    @property
+    def drawn(self) -> tuple[Figure, ...]:
+        """The whole story's figures: its own, and the first of each other part's."""
+        return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
+
+
+def rank(cause: Cause) -> tuple[int, int]:
+    """Most certain first within what must be known first. Nothing that is undecided precedes what is shown."""
+    order = tuple(NAMES)
+    return (cause.cause in (UNDECIDED, NOTHING_MOVED), order.index(cause.cause))

@@ -1,0 +1,263 @@
+"""What the experiments on one cell say, before anybody is blamed: outputs by poison, by predecessor, by repeat. Pure.
+
+Outputs are compared by digest, trial by trial, and only where the inputs were the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.experiments.records import (
+    CheckerFinding,
+    CheckerResult,
+    CheckersRecord,
+    ConditionResult,
+    ConditionsRecord,
+    SwapRecord,
+    SwapResult,
+)
+from harness.inside import protocol
+from harness.records import Outcome
+from reports.model import CorrectnessSide
+
+RAN = ("ok", "wrong")
+DIED = re.compile(r"\bdied by SIG")
+# What is read from filled memory shows in most trials. What shows in few comes from elsewhere, such as what a kernel
+# kept from an earlier call, where an allocation happened to lie.
+SYSTEMATIC = 0.5
+CONSTANT = ("zero", "nan", "max")  # `random` may be another pattern in each repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """One experiment's record, and where it stands."""
+
+    record: ConditionsRecord
+    path: str
+
+    @property
+    def ran(self) -> list[ConditionResult]:
+        return [result for result in self.record.results if result.status in RAN]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Outputs under conditions that differ in one thing alone. None: these records cannot tell.
+
+    `settled`: all repeats under the same condition gave the same bits. `moves`: two conditions, each settled, gave
+    other bits on the same inputs; `systematic`: so in most trials. `marked`: NaN came out exactly where NaN was put in.
+    """
+
+    site: str
+    environment: str
+    path: str
+    results: tuple[ConditionResult, ...]
+    settled: bool | None
+    moves: bool | None
+    systematic: bool = True
+    marked: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether outputs follow what was varied, and nothing else explains that."""
+        return bool(self.moves and self.systematic and self.settled is not False) or self.marked
+
+    @property
+    def fails(self) -> bool:
+        return any(result.passed < result.runs for result in self.results)
+
+
+FEWEST_REPEATS = 3
+
+
+def settled(results: Iterable[ConditionResult]) -> bool | None:
+    """Whether each condition gives the same bits each time; None where nothing was done twice.
+
+    Where every output is NaN, which NaN it is says nothing."""
+    told = [result for result in results if not result.runs or result.nonfinite < result.runs]
+    repeated = [trial for result in told for trial in result.output_sha256 if len(trial) > 1]
+    return all(len(set(trial)) == 1 for trial in repeated) if repeated else None
+
+
+def settles(results: Iterable[ConditionResult]) -> bool:
+    """Whether, in each trial that was run three times or more, all runs but the first give the same bits, and the first
+    gives others in some: what an earlier call left decides, and not chance."""
+    trials = [trial for result in results for trial in result.output_sha256 if len(trial) >= FEWEST_REPEATS]
+    later = all(len(set(trial[1:])) == 1 for trial in trials)
+    return bool(trials) and later and any(trial[0] != trial[1] for trial in trials)
+
+
+def moves(results: Sequence[ConditionResult], least: float = 0.0) -> bool | None:
+    """Whether two conditions, each of which gives one output for a trial, give different ones: in any trial, and in
+    at least this share of them."""
+    by_inputs: dict[tuple[int, str], list[str]] = {}
+    for result in results:
+        for trial, outputs in enumerate(result.output_sha256):
+            given = result.input_sha256[trial] if trial < len(result.input_sha256) else ""
+            if len(set(outputs)) == 1:
+                by_inputs.setdefault((trial, given), []).append(outputs[0])
+    compared = [outputs for outputs in by_inputs.values() if len(outputs) > 1]
+    moved = sum(len(set(outputs)) > 1 for outputs in compared)
+    return moved > 0 and moved >= least * len(compared) if compared else None
+
+
+def _marked(results: Sequence[ConditionResult]) -> bool:
+    """NaN in every run under NaN, none under zero: it can have come from nowhere else."""
+    by_pattern = {result.condition.pattern: result for result in results}
+    under, without = by_pattern.get("nan"), by_pattern.get("zero")
+    return bool(under and without and under.runs and under.nonfinite == under.runs and not without.nonfinite)
+
+
+def poison(found: Iterable[Conditions]) -> list[Spread]:
+    """Of each environment and site that was filled with at least two patterns."""
+    spreads = []
+    for conditions in found:
+        for site, results in _alike(conditions.ran, "pattern"):
+            if not site or len(results) < 2:
+                continue
+            constant = [result for result in results if result.condition.pattern in CONSTANT] or results
+            spreads.append(
+                Spread(
+                    site=site,
+                    environment=conditions.record.environment,
+                    path=conditions.path,
+                    results=tuple(results),
+                    settled=settled(constant),
+                    moves=moves(results),
+                    systematic=bool(moves(results, SYSTEMATIC)),
+                    marked=_marked(results),
+                )
+            )
+    return spreads
+
+
+def predecessors(found: Iterable[Conditions]) -> list[Spread]:
+    """Of each environment: the kernel after each of at least two predecessors."""
+    spreads = []
+    for conditions in found:
+        for _, results in _alike(conditions.ran, "before"):
+            if len({result.condition.before for result in results}) < 2:
+                continue
+            spreads.append(
+                Spread(
+                    site="",
+                    environment=conditions.record.environment,
+                    path=conditions.path,
+                    results=tuple(results),
+                    settled=settled(results),
+                    moves=moves(results),
+                )
+            )
+    return spreads
+
+
+def _alike(results: Iterable[ConditionResult], varied: str) -> list[tuple[str, list[ConditionResult]]]:
+    """Results whose conditions differ in `varied` alone, with the site they share."""
+    groups: dict[tuple[str, ...], list[ConditionResult]] = {}
+    for result in results:
+        told = result.condition.model_dump(exclude={"label", varied})
+        if varied == "pattern" and not result.condition.pattern:
+            continue
+        groups.setdefault(tuple(map(str, told.values())), []).append(result)
+    return [(group[0].condition.site, group) for group in groups.values()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one checker said, in one environment."""
+
+    result: CheckerResult
+    finding: CheckerFinding
+    environment: str
+    path: str
+
+    @property
+    def proven(self) -> bool:
+        """The same checker found the fault that was planted for it in the same session."""
+        return self.result.control_found is True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkers:
+    record: CheckersRecord
+    path: str
+
+
+TOOLS = {
+    "out_of_bounds": ("memcheck", "address"),
+    "race": ("racecheck", "thread"),
+    "uninitialised": ("initcheck",),
+}
+
+
+def findings(found: Iterable[Checkers], kind: str) -> list[Finding]:
+    return [
+        Finding(result=result, finding=finding, environment=checkers.record.environment, path=checkers.path)
+        for checkers in found
+        for result in checkers.record.results
+        for finding in result.findings
+        if finding.kind == kind
+    ]
+
+
+def silent(found: Iterable[Checkers], kind: str) -> tuple[CheckerResult, str] | None:
+    """A tool that looks for this, that proved it can find it, and that found nothing at all of the kind."""
+    for checkers in found:
+        for result in checkers.record.results:
+            if (
+                result.tool in TOOLS[kind]
+                and result.control_found
+                and result.status == "ok"
+                and not any(finding.kind == kind for finding in result.findings)
+            ):
+                return result, checkers.path
+    return None
+
+
+OBJECT, PLACE, NEITHER, MIXED = "object", "place", "neither", "mixed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap:
+    """Two environments' object code, each run in both. `follows`: what the outputs go with, or that there are none for
+    the process died; None: not all ran, or all died."""
+
+    record: SwapRecord
+    path: str
+    cells: dict[tuple[str, str], SwapResult]  # (code from, run in)
+    follows: str | None
+
+
+def swap_between(record: SwapRecord, path: str, base: str, this: str) -> Swap:
+    cells = {
+        (result.code_from, result.run_in): result
+        for result in record.results
+        if {result.code_from, result.run_in} <= {base, this} and (result.status in RAN or died(result))
+    }
+    return Swap(record=record, path=path, cells=cells, follows=_follows(cells, base, this))
+
+
+def _follows(cells: dict[tuple[str, str], SwapResult], base: str, this: str) -> str | None:
+    wanted = [(base, base), (base, this), (this, base), (this, this)]
+    outcomes = [_outcome(cells[key]) if key in cells else [] for key in wanted]
+    if not all(outcomes) or all(outcome == [protocol.CRASHED] for outcome in outcomes):
+        return None
+    home, carried, returned, away = outcomes
+    if home == carried == returned == away:
+        return NEITHER
+    if home == carried and returned == away:
+        return OBJECT
+    if home == returned and carried == away:
+        return PLACE
+    return MIXED
+
+
+def died(result: Outcome | CorrectnessSide) -> bool:
+    """By a signal: what raised, or could not be loaded, says nothing of the code."""
+    return result.status == protocol.CRASHED and DIED.search(result.message) is not None
+
+
+def _outcome(result: SwapResult) -> list[str]:
+    return [protocol.CRASHED] if died(result) else result.output_sha256

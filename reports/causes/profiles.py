@@ -1,0 +1,139 @@
+"""Profiles of both environments, differenced: which operators and device functions a call's time went to. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.experiments.records import OperatorTime, ProfileRecord
+from reports.causes.cases import Case
+from reports.causes.cells import SDPA, Cell
+from reports.causes.model import BAD, GOOD, Entry, Figure
+from reports.causes.timed import Timed
+from reports.factors import operator_names
+
+PUBLIC = "aten::scaled_dot_product_attention"
+OPERATORS_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One operator or device function in both environments, per call of the target. None: it did not run."""
+
+    name: str
+    before_us: float | None
+    after_us: float | None
+    calls: tuple[float, float]
+
+    @property
+    def delta_us(self) -> float:
+        return (self.after_us or 0.0) - (self.before_us or 0.0)
+
+    @property
+    def word(self) -> str:
+        if self.before_us is None:
+            return "appeared"
+        if self.after_us is None:
+            return "vanished"
+        more = self.calls[1] > self.calls[0] * 1.5
+        fewer = self.calls[1] * 1.5 < self.calls[0]
+        return (
+            "runs more often"
+            if more
+            else "runs less often"
+            if fewer
+            else "slowed"
+            if self.delta_us > 0
+            else "got faster"
+        )
+
+
+def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[Change]:
+    """Largest change first. On a GPU its functions hold the time; operators above them are not counted again."""
+    kind = "device_function" if any(each.kind == "device_function" for each in this.operators) else "operator"
+
+    def by_name(record: ProfileRecord) -> dict[str, list[OperatorTime]]:
+        found: dict[str, list[OperatorTime]] = {}
+        for each in record.operators:
+            if each.kind == kind:
+                found.setdefault(next(iter(operator_names([each.name]))), []).append(each)
+        return found
+
+    one, two = by_name(base), by_name(this)
+    changes = []
+    for name in one.keys() | two.keys():
+        before, after = one.get(name), two.get(name)
+        changes.append(
+            Change(
+                name=name,
+                before_us=sum(each.self_us for each in before) if before else None,
+                after_us=sum(each.self_us for each in after) if after else None,
+                calls=(sum(each.calls for each in before or []), sum(each.calls for each in after or [])),
+            )
+        )
+    return sorted(changes, key=lambda change: (-abs(change.delta_us), change.name))
+
+
+def profiled(timed: Timed) -> tuple[Cell, list[Change], str] | None:
+    for cell in timed.cells:
+        found = [cell.profile(name) for name in (timed.case.baseline, timed.case.environment)]
+        if found[0] is not None and found[1] is not None:
+            return cell, profile_changes(found[0][0], found[1][0]), found[1][1]
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backends:
+    """What attention ran as, by the profiles of one cell in both environments."""
+
+    workload: str
+    before: str
+    here: str
+    record: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.workload}: {self.before} in the baseline, {self.here} here"
+
+
+def another_backend(case: Case, cell: Cell) -> Backends | None:
+    """Whoever calls attention by its public name leaves the choice to PyTorch: another backend under it is a choice."""
+    base, this = (cell.profile(name) for name in (case.baseline, case.environment))
+    if base is None or this is None or case.one_torch:
+        return None
+    names = [operator_names([each.name for each in record.operators]) for record, _ in (base, this)]
+    one, two = ({name for name in each if SDPA in name} for each in names)
+    if not (one and two) or one == two or not all(PUBLIC in each for each in names):
+        return None
+    before, here = (", ".join(sorted(each)).replace("aten::", "").replace(SDPA, "") for each in (one, two))
+    return Backends(workload=cell.workload, before=before, here=here, record=this[1])
+
+
+def profile_figure(cell: Cell, changes: list[Change], path: str) -> Figure:
+    reach = max(abs(change.delta_us) for change in changes) or 1.0
+    rows = []
+    for change in changes[:OPERATORS_SHOWN]:
+        state = BAD if change.delta_us > 0 else GOOD
+        rows.append(
+            (
+                change.name,
+                (
+                    Entry(text=_us(change.before_us)),
+                    Entry(text=_us(change.after_us)),
+                    Entry(
+                        text=f"{change.delta_us:+.3g} \N{MICRO SIGN}s",
+                        state=state,
+                        share=change.delta_us / reach,
+                    ),
+                ),
+            )
+        )
+    return Figure(
+        title=f"Where a call's time goes, {cell.workload}",
+        columns=("baseline", "here", "change"),
+        rows=tuple(rows),
+        record=path,
+    )
+
+
+def _us(value: float | None) -> str:
+    return "not run" if value is None else f"{value:.3g} \N{MICRO SIGN}s"

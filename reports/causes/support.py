@@ -1,0 +1,224 @@
+"""Rules for what PyTorch refuses in one version or in all, and for kernels that ask for it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from harness.inside import protocol
+from reports import model
+from reports.causes.cases import Case
+from reports.causes.cells import Cell
+from reports.causes.making import dtypes_of, listed, make, ruled
+from reports.causes.model import DECISIVE, STRONG, UNSUPPORTED_COMBINATION, Cause, Entry, Figure, Ruled
+from reports.factors import DIFFERS
+from reports.model import CorrectnessSide, Seen
+
+# What PyTorch says where it has no code for a type, a shape or a device, and raises a plain error for it.
+NO_CODE = re.compile(
+    r"not implemented for|not supported|unsupported|no available kernel|is not available|only supports?"
+    r"|does not support"
+    # Python's own words where a version lacks a function, an argument or a module.
+    r"|raised (TypeError: .*unexpected keyword|AttributeError: .*has no attribute|ImportError|ModuleNotFoundError)",
+    re.IGNORECASE,
+)
+
+
+# What the kernels' C interface says where one refuses a width, a type or a size: csrc/attention.h has the codes.
+REFUSES = re.compile(r"attention_forward: .*\(code -(3|4|6), shape ")
+
+
+def refused_by_itself(case: Case) -> Cause | None:
+    """The kernel gives its interface's code for what it has no code for, in every environment. In one alone it is told
+    with other exceptions."""
+    if not case.is_kernel:
+        return None
+    cells = [cell for cell in case.cells if _refuses(cell)]
+    if not cells:
+        return None
+    said = cells[0].sides[1].message
+    return make(
+        case,
+        UNSUPPORTED_COMBINATION,
+        STRONG,
+        f"{case.kernel} refuses by itself what it is asked for{'' if case.alone else ', in both environments'}: {said}",
+        cells,
+        [
+            Seen(text=f"{cell.workload} in {side.environment}: {side.message}", record=side.record)
+            for cell in cells[:4]
+            for side in cell.sides
+        ],
+        ruled=[
+            Ruled(rival="the upgrade", how="the baseline refuses alike", record=cells[0].sides[0].record)
+            if not case.alone
+            else None,
+            Ruled(rival="a wrong result", how="by its interface, such a code is given before anything is computed"),
+        ],
+    )
+
+
+def _refuses(cell: Cell) -> bool:
+    return all(side.status == protocol.CRASHED and REFUSES.search(side.message) for side in cell.sides)
+
+
+def refused_by_error(case: Case) -> Cause | None:
+    """It ends with PyTorch's words for a combination that it has no code for, in one environment or in all."""
+    if not case.is_kernel:
+        return None
+    cells = [cell for cell in case.cells if any(_says_no(side) for side in cell.sides)]
+    if not cells:
+        return None
+    cell = cells[0]
+    refused = [side for side in cell.sides if _says_no(side)]
+    others = _references_refuse(cell)
+    here = [_says_no(side) for side in cell.sides]
+    where = "in both environments" if all(here) else "here" if here[1] else "in the baseline"
+    return make(
+        case,
+        UNSUPPORTED_COMBINATION,
+        DECISIVE if others else STRONG,
+        f"{case.kernel} asks {where} for what PyTorch has no code for there: {refused[-1].message}",
+        cells,
+        [Seen(text=f"{each.environment}: {each.message}", record=each.record) for each in refused] + others,
+        ruled=[Ruled(rival="a change of results", how="there are none on one side to compare")],
+    )
+
+
+# What an exception says where the machine failed, or what is called, and not the kernel in what it asks for.
+SURROUNDINGS = re.compile(
+    r"raised (\w*(OSError|IOError|MemoryError|RecursionError|File|Directory|Permission|Connection|Timeout|Pipe)\w*"
+    r"|SystemExit|KeyboardInterrupt)\b|out of memory|can't allocate|No space left|CUDA|cuDNN|CUBLAS|NCCL"
+)
+RAISED = re.compile(r"raised (\w+): ")
+
+
+def raises_on_one_side(case: Case) -> Cause | None:
+    """In one environment every call ends with the same exception of Python's, on inputs that did not move: the kernel,
+    or what it calls there, refuses them. A signal, or an exception that comes and goes, says nothing of the kind."""
+    if not case.is_kernel or case.alone:
+        return None
+    found = []
+    for cell in case.cells:
+        raising = [number for number in (0, 1) if _always_raises(cell, number)]
+        if len(raising) == 1 and cell.sides[1 - raising[0]].status in (protocol.OK, protocol.WRONG):
+            found.append((cell, raising[0]))
+    if not found:
+        return None
+    cell, number = found[0]
+    cells = [each for each, which in found if which == number]
+    side = cell.sides[number]
+    return make(
+        case,
+        UNSUPPORTED_COMBINATION,
+        STRONG,
+        f"{case.kernel} is refused {'here' if number else 'in the baseline'}, and not in the other environment: "
+        f"{side.message}",
+        cells,
+        [
+            *(Seen(text=f"{each.workload}: {each.sides[number].message}", record=side.record) for each in cells[:4]),
+            Seen(text="so does every call that was tried there, in whichever process and on whichever inputs"),
+            cell.inputs.seen,
+        ],
+        ruled=[
+            ruled("the inputs", cell.inputs),
+            Ruled(rival="a fault in memory", how="the same exception each time, and no signal", record=side.record),
+            Ruled(rival="a change of results", how="there are none on one side to compare"),
+        ],
+        command=case.explain(cells),
+    )
+
+
+def _always_raises(cell: Cell, number: int) -> bool:
+    """Whether the first trial of every recipe raised the same exception there, and each call of an experiment."""
+    side, said = cell.sides[number], RAISED.search(cell.sides[number].message)
+    if side.status != protocol.CRASHED or said is None or _says_no(side) or SURROUNDINGS.search(side.message):
+        return False
+    validated = [(result.status, result.message) for _, result in cell.results(number)]
+    tried = [
+        (result.status, result.message)
+        for conditions in cell.conditions
+        if conditions.record.environment == side.environment
+        for result in conditions.record.results
+        if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED) and not result.condition.variables_of
+    ]
+    first = all(message.startswith("trial 0 ") for _, message in validated)
+    same = all(status == protocol.CRASHED and said[0] in message for status, message in (*validated, *tried))
+    return cell.inputs.state != DIFFERS and bool(validated) and first and same
+
+
+def _says_no(side: CorrectnessSide) -> bool:
+    return side.status == protocol.CRASHED and bool(NO_CODE.search(side.message))
+
+
+def _references_refuse(cell: Cell) -> list[Seen]:
+    """PyTorch's own references that are refused where the kernel is."""
+    found = []
+    for number, side in enumerate(cell.sides):
+        record = cell.validations[number]
+        if record is None or not _says_no(side):
+            continue
+        names = [each for recipe in record.recipes for each in recipe.targets if each.status == protocol.UNSUPPORTED]
+        found += [
+            Seen(text=f"{each.target} is refused there too: {each.message}", record=side.record) for each in names
+        ]
+    return list(dict.fromkeys(found))[:2]
+
+
+REFUSED = {
+    model.NEWLY_SUPPORTED: "is refused in the baseline, and accepted here",
+    model.NO_LONGER_SUPPORTED: "is accepted in the baseline, and refused here",
+}
+
+
+def unsupported(case: Case) -> Cause | None:
+    """Refused by one version, or, of a kernel, by all. What no version's reference supports moved nothing."""
+    cells = [
+        cell
+        for cell in case.cells
+        if cell.verdict in REFUSED
+        or (case.is_kernel and cell.verdict == model.UNSUPPORTED)
+        or (case.is_kernel and case.alone and cell.sides[1].status == protocol.UNSUPPORTED)
+        or (cell.verdict == model.FAILING and cell.sides[0].status == protocol.UNSUPPORTED)
+    ]
+    if not cells:
+        return None
+    verdict = cells[0].verdict
+    cells = [cell for cell in cells if cell.verdict == verdict]
+    said = REFUSED.get(verdict, "is refused in every environment")
+    evidence, statuses = [], []
+    for cell in cells[:4]:
+        refused = next(side for side in cell.sides if side.status == protocol.UNSUPPORTED)
+        message = refused.message or "refused"
+        evidence.append(
+            Seen(text=f"{cell.workload}, {case.kernel or case.reference}: {message}", record=refused.record)
+        )
+        statuses.append(
+            (
+                cell.workload,
+                tuple(
+                    Entry(text=side.status.replace("_", " "), state="good" if side.status == "ok" else "bad")
+                    for side in cell.sides
+                ),
+            )
+        )
+    dtypes = dtypes_of(case, cells)
+    who = case.kernel or "PyTorch's own attention"
+    return make(
+        case,
+        UNSUPPORTED_COMBINATION,
+        DECISIVE,
+        f"{who} {said}: {dtypes or listed(cell.workload for cell in cells)} on {case.device}.",
+        cells,
+        evidence,
+        ruled=[Ruled(rival="a change of results", how="there are none on one side to compare")],
+        figures=[Figure(title="Supported", columns=("baseline", "here"), rows=tuple(statuses))],
+        gist=("unsupported", case.kernel, said, dtypes, case.device),
+    )
+
+
+RULES: tuple[Callable[[Case], Cause | None], ...] = (
+    unsupported,
+    refused_by_itself,
+    refused_by_error,
+    raises_on_one_side,
+)

@@ -1,0 +1,284 @@
+"""Rules for times that moved with the number of threads: those that PyTorch tells, and those at work. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+
+from harness.records import LaunchRecord, Timing
+from reports import model
+from reports.causes.cases import Case
+from reports.causes.cells import Cell
+from reports.causes.code import build_differences
+from reports.causes.machine import BUSIER, FEWEST_LAUNCHES, loads, processors, whole_environment
+from reports.causes.making import excluded, number
+from reports.causes.model import (
+    BUILD_MOVED,
+    DECISIVE,
+    KERNEL_CODE_MOVED,
+    LATENCY_THREAD_COUNT,
+    STRONG,
+    SUGGESTIVE,
+    Cause,
+    Ruled,
+)
+from reports.causes.timed import MOST, Timed, differences_seen
+from reports.causes.variables import differ
+from reports.factors import DIFFERS, SAME
+from reports.model import Seen
+
+SAME_WORK = 0.3  # a logarithm: processor time that is within a third of the other's
+STARTED, FEW = 4.0, 1.0  # in each call: what other processes of the machine start meanwhile is less
+MORE = 2.0  # times as many
+RESTLESS, CALM = 50.0, 5.0  # times in a millisecond: no clock of the system's takes a thread off so often
+BEYOND = 0.3  # processors at work beyond PyTorch's threads, as a share of these
+
+
+def _threads(case: Case, environment: str) -> int | None:
+    """Threads that PyTorch told in the launches, else when the environment was observed."""
+    kernels = [case.kernel] if case.is_kernel else [kernel.name for kernel in case.evidence.run.kernels]
+    for kernel in kernels:
+        records = case.evidence.launch_records.get((environment, kernel, case.device), [])
+        told = {record.threads for record in records if record.threads}
+        if len(told) == 1:
+            return told.pop()
+    stack = case.evidence.environments.get(environment)
+    return stack.observed.threads if stack is not None and stack.observed is not None else None
+
+
+def thread_count(timed: Timed) -> Cause | None:
+    case = timed.case
+    one, two = (_threads(case, name) for name in (case.baseline, case.environment))
+    for cell in timed.cells:
+        profiles = [cell.profile(name) for name in (case.baseline, case.environment)]
+        told = [found[0].threads for found in profiles if found is not None]
+        if len(told) == 2 and all(told) and one == two:
+            one, two = told
+    if not one or not two or one == two:
+        return None
+    if (two < one) != (timed.verdict == model.REGRESSED):
+        return _too_many_threads(timed, one, two)
+    ratios = [ratio for cell in timed.cells if (ratio := timed.latency(cell).ratio)]
+    most = max(one / two, two / one)
+    within = all(max(ratio, 1 / ratio) <= most * 1.3 for ratio in ratios)
+    return timed.make(
+        LATENCY_THREAD_COUNT,
+        DECISIVE if within and timed.around.alike else STRONG,
+        f"{case.subject} is {timed.extent}, because {number(two, 'thread')} compute{'s' if two == 1 else ''} here, and "
+        f"{one} in the baseline.",
+        [
+            Seen(text=f"{number(one, 'thread')} in the baseline's launches, {two} here"),
+            *differences_seen(case, "thread"),
+        ],
+        [excluded("the kernel's code", case.code.seen) if case.is_kernel and case.code.state == SAME else None],
+        gist=("threads", str(one), str(two)),
+    )
+
+
+def _too_many_threads(timed: Timed, one: int, two: int) -> Cause | None:
+    """Slower with more threads: where there are more of them than processors, they wait for each other."""
+    case = timed.case
+    shared = processors(case)
+    if shared is None or max(one, two) <= shared:
+        return None
+    cause = timed.make(
+        LATENCY_THREAD_COUNT,
+        SUGGESTIVE if case.is_kernel and case.code.state == DIFFERS else STRONG,
+        f"{case.subject} is {timed.extent}: {number(max(one, two), 'thread')} "
+        f"{'here' if two > one else 'in the baseline'} share {number(shared, 'processor')}, and take turns.",
+        [
+            Seen(text=f"{number(one, 'thread')} in the baseline's launches, {two} here, for {shared} processors"),
+            *differences_seen(case, "thread"),
+        ],
+        [excluded("the kernel's code", case.code.seen) if case.is_kernel and case.code.state == SAME else None],
+        gist=("threads", str(one), str(two)),
+    )
+    also = whole_environment(timed)
+    return cause if also is None else replace(cause, parts=(also,))
+
+
+def lost_threads(timed: Timed) -> Cause | None:
+    """As much processor time as before, by fewer processors at a time: what ran side by side runs one after the other,
+    whatever number of threads PyTorch tells. Not where the processors were taken by others."""
+    case = timed.case
+    seen = [loads(case, environment) for environment in (case.baseline, case.environment)]
+    for name in ("busy", "steal"):
+        one, two = (statistics.median(load[name]) if load[name] else 0.0 for load in seen)
+        if (two - one) * timed.sign > BUSIER:
+            return None
+    told = [(cell, found) for cell in timed.cells if (found := _fewer_at_work(timed, cell)) is not None]
+    if not told or len(told) < len(timed.cells):
+        return None
+    cause = timed.make(
+        LATENCY_THREAD_COUNT,
+        STRONG,
+        f"{case.subject} is {timed.extent}, and works on {'fewer' if timed.sign > 0 else 'more'} processors at a time: "
+        "another number of threads computes, whatever PyTorch tells.",
+        [seen for _, seen in told[:3]],
+        [
+            Ruled(rival="more work", how="the processor time of a call did not move with it"),
+            Ruled(rival="other processes", how="they took no more of the machine"),
+        ],
+        gist=("threads at work", case.subject),
+    )
+    return replace(cause, parts=(_other_code(timed),)) if case.is_kernel and case.code.state == DIFFERS else cause
+
+
+def _other_code(timed: Timed) -> Cause:
+    """The part of a story of threads that says where they may come from."""
+    case = timed.case
+    differences = build_differences(case)
+    said = "was built otherwise here, to" if differences else "has a source that compiles to"
+    return timed.make(
+        BUILD_MOVED if differences else KERNEL_CODE_MOVED,
+        SUGGESTIVE,
+        f"{case.subject} {said} other machine code.",
+        [case.code.seen, *differences],
+    )
+
+
+def _fewer_at_work(timed: Timed, cell: Cell) -> Seen | None:
+    """What says so of one cell: in every launch of the slower side fewer than in any of the other's."""
+    sides = [_at_work(timed.case, cell, name) for name in (timed.case.baseline, timed.case.environment)]
+    latency = timed.latency(cell)
+    times = [latency.baseline.median_us, latency.this.median_us]
+    if min(map(len, sides)) < FEWEST_LAUNCHES or None in times:
+        return None
+    slower, faster = (sides[1], sides[0]) if timed.sign > 0 else (sides[0], sides[1])
+    one, two = map(statistics.median, sides)
+    if not one or not two or max(slower) >= min(faster):
+        return None
+    ratio = (times[1] or 0.0) / (times[0] or 1.0)
+    if ratio in (0.0, 1.0):
+        return None
+    fell = math.log(one / two) / math.log(ratio)
+    if not MOST <= fell <= 1 / MOST or abs(math.log(ratio * two / one)) > SAME_WORK:
+        return None
+    text = (
+        f"{cell.workload}: its calls kept {one:.2f} processors busy in the baseline, {two:.2f} here; the processor "
+        f"time of a call is {ratio * two / one:.2f} times the baseline's"
+    )
+    return Seen(text=text, record=latency.this.record)
+
+
+def more_threads(timed: Timed) -> Cause | None:
+    """The slower side's calls keep more processors busy than PyTorch has threads, start more threads, or their threads
+    come and go all the time, and the other's do not: threads of the kernel's own, which wait for each other. That they
+    do more work, or wait for something else, is not excluded."""
+    case = timed.case
+    told = [
+        [seen for rule in (_beyond, _starts, _restless) if (seen := rule(timed, cell)) is not None]
+        for cell in timed.cells
+    ]
+    if not case.is_kernel or not all(told):
+        return None
+    where = "here" if timed.sign > 0 else "in the baseline"
+    cause = timed.make(
+        LATENCY_THREAD_COUNT,
+        SUGGESTIVE,
+        f"{case.subject} is {timed.extent}, and computes {where} by more threads than PyTorch has.",
+        [
+            *(seen for both in told[:3] for seen in both),
+            Seen(text="not excluded: that it has more work to do, or waits for something else"),
+        ],
+        [timed.machine_ruled_out],
+        gist=("threads of its own", case.subject),
+        command=case.explain(timed.cells),
+    )
+    if case.code.state != DIFFERS:
+        return cause
+    return replace(cause, parts=(_other_code(timed),))
+
+
+def _same_threads(case: Case) -> int | None:
+    """What PyTorch tells in both environments, where that is one number."""
+    one, two = (_threads(case, name) for name in (case.baseline, case.environment))
+    return one if one == two else None
+
+
+def _beyond(timed: Timed, cell: Cell) -> Seen | None:
+    """That one cell's calls keep more processors busy than PyTorch has threads, in every launch of one side alone."""
+    base, this = (_at_work(timed.case, cell, name) for name in (timed.case.baseline, timed.case.environment))
+    threads = _same_threads(timed.case)
+    if min(len(base), len(this)) < FEWEST_LAUNCHES or threads is None:
+        return None
+    slower, faster = (this, base) if timed.sign > 0 else (base, this)
+    if min(slower) < (1 + BEYOND) * threads or max(faster) > (1 + BEYOND / 3) * threads:
+        return None
+    text = (
+        f"{cell.workload}: its calls kept {statistics.median(base):.2f} processors busy in the baseline, "
+        f"{statistics.median(this):.2f} here; PyTorch tells {number(threads, 'thread')} in both"
+    )
+    return Seen(text=text, record=timed.latency(cell).this.record)
+
+
+def _starts(timed: Timed, cell: Cell) -> Seen | None:
+    """That one cell's calls start threads, in every launch of the slower side at least twice as many as in any of the
+    other's, where no other target's calls do."""
+    case = timed.case
+    base, this = (_of_calls(case, cell, name, "threads_started") for name in (case.baseline, case.environment))
+    if min(len(base), len(this)) < FEWEST_LAUNCHES:
+        return None
+    slower, faster = (this, base) if timed.sign > 0 else (base, this)
+    others = _of_calls(
+        case, cell, case.environment if timed.sign > 0 else case.baseline, "threads_started", others=True
+    )
+    if min(slower) < max(STARTED, MORE * max(faster)) or max(others, default=0.0) > FEW:
+        return None
+    one, two = (f"{statistics.median(side):,.0f}" for side in (base, this))
+    text = f"{cell.workload}: each of its calls started {one} threads in the baseline, {two} here"
+    return Seen(text=text, record=timed.latency(cell).this.record)
+
+
+def _restless(timed: Timed, cell: Cell) -> Seen | None:
+    """That one cell's threads leave their processors all the time, in every launch of one side, and in none of the
+    other's, nor in any other target's calls. What a variable tells threads to do while they wait is another matter."""
+    case = timed.case
+    base, this = (_of_calls(case, cell, name, "switches_per_ms") for name in (case.baseline, case.environment))
+    threads = _same_threads(case)
+    if min(len(base), len(this)) < FEWEST_LAUNCHES or threads is None or differ(case):
+        return None
+    slower, faster = (this, base) if timed.sign > 0 else (base, this)
+    others = _of_calls(
+        case, cell, case.environment if timed.sign > 0 else case.baseline, "switches_per_ms", others=True
+    )
+    if min(slower) < RESTLESS or max((*faster, *others)) > CALM:
+        return None
+    one, two = (f"{statistics.median(side):.3g}" for side in (base, this))
+    text = (
+        f"{cell.workload}: in each millisecond of its calls threads left their processors {one} times in the baseline, "
+        f"{two} here; PyTorch tells {number(threads, 'thread')} in both"
+    )
+    return Seen(text=text, record=timed.latency(cell).this.record)
+
+
+def _timings(case: Case, cell: Cell, environment: str) -> list[tuple[LaunchRecord, Timing]]:
+    """Of all launches that measured this cell."""
+    kernel = cell.row.latency.this.measured_with or cell.row.latency.baseline.measured_with or cell.kernel
+    return [
+        (launch, timing)
+        for launch in case.evidence.launch_records.get((environment, kernel, case.device), [])
+        for timing in launch.timings
+        if timing.status == "ok"
+    ]
+
+
+def _of_calls(case: Case, cell: Cell, environment: str, what: str, others: bool = False) -> list[float]:
+    """A field of one target's timings, or of all others', by launch."""
+    found = [
+        getattr(timing, what)
+        for _, timing in _timings(case, cell, environment)
+        if ((timing.workload, timing.target) == (cell.workload, cell.target)) != others
+        and (not others or timing.target != cell.target)
+    ]
+    return [value for value in found if value is not None]
+
+
+def _at_work(case: Case, cell: Cell, environment: str) -> list[float]:
+    """Processors that one target's calls kept busy, in each launch, without what its process does besides."""
+    return [
+        max(0.0, timing.busy_processors - (launch.idle_processors or 0.0))
+        for launch, timing in _timings(case, cell, environment)
+        if (timing.workload, timing.target) == (cell.workload, cell.target) and timing.busy_processors is not None
+    ]
