@@ -18,6 +18,7 @@ import tempfile
 import time
 
 from benchmarks.matrix import ROOT, run_harness
+from harness.environments import PYPI
 from harness.executors.choosing import cell_limits
 from harness.executors.containers import KEEPER, VERB, owner
 from harness.executors.docker.cell import open_cell
@@ -25,7 +26,7 @@ from harness.executors.docker.engine import Engine
 from harness.executors.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
 from harness.executors.parcels import pack
 from harness.interpreters import need_interpreter
-from harness.matrix import PYPI, load_matrix
+from harness.matrix import load_matrix
 from harness.pins import pins_path
 from harness.plan import PlannedEnvironment
 from harness.tools import cache_folder, uv_command

@@ -22,8 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from harness.environments import PYPI  # noqa: E402
 from harness.interpreters import need_interpreter  # noqa: E402
-from harness.matrix import PYPI, load_matrix  # noqa: E402
+from harness.matrix import load_matrix  # noqa: E402
 from harness.storage import Run  # noqa: E402
 from harness.tools import uv_command  # noqa: E402
 
