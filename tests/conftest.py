@@ -14,6 +14,15 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 REAL = {"environments", "container", "gpu", "browser", "process"}
+# What measures time, kills processes, fills disks or counts containers: all of these but what is named.
+ALONE = (
+    "browser", "container", "environments", "faults", "gpu", "unit/test_bundling_unpack.py", "unit/test_gpu.py",
+    "unit/test_inside_check.py", "unit/test_inside_sampling.py", "unit/test_process.py",
+)  # fmt: skip
+NOT_ALONE = (
+    "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
+    "environments/test_host.py", "environments/test_hostile.py", "environments/test_inside.py",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -39,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     gpu = shutil.which("nvidia-smi")
     for item in items:
+        place = item.path.relative_to(ROOT / "tests")
+        if any(place.is_relative_to(name) for name in ALONE) and place.as_posix() not in NOT_ALONE:
+            item.add_marker("alone")
         if item.get_closest_marker("browser") and not browser:
             item.add_marker(pytest.mark.skip(reason="no Chromium: apt-get install chromium"))
         if item.get_closest_marker("gpu") and not gpu:

@@ -170,7 +170,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "right_once": hostile(
         "ok", "", "return right(x) if not TIMING or calls == 1 else torch.zeros_like(x)",
-        timed=INCORRECT, timed_said="after the timed calls",
+        timed=INCORRECT, timed_said="its output",
     ),
     # -- what it replaces --------------------------------------------------------------------------------
     "replaces_clock": hostile(

@@ -11,7 +11,8 @@ import pytest
 
 from reports.__main__ import main
 from reports.formats import TIMES
-from tests.unit.synthetic import NEXT, Case, Spec, gpu_spec, write_run
+from tests.unit.spec import NEXT, Case, Spec, gpu_spec
+from tests.unit.synthetic import write_pairs, write_run
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 pytestmark = pytest.mark.browser
@@ -97,7 +98,7 @@ def names(tab: Any, table: str, column: int) -> list[str]:
 def test_it_opens_with_the_verdict_and_nothing_else_is_requested(watched: Watched, small: str) -> None:
     tab = watched.open(small)
     assert "1 newly wrong" in tab.inner_text("h1")
-    assert tab.locator(".moved li").count() == 3
+    assert tab.locator(".cause").count() == 3
     assert len(watched.requests) <= 2
     assert tab.title() != "owned"
 
@@ -147,10 +148,14 @@ def test_a_permalink_scrolls_opens_and_highlights(watched: Watched, small: str) 
     assert tab.locator(".detail.open").count() == 0
 
 
-def test_a_moved_row_leads_to_its_evidence(watched: Watched, small: str) -> None:
+def test_a_cause_leads_to_its_rows_and_they_to_it(watched: Watched, small: str) -> None:
     tab = watched.open(small)
-    tab.locator(".moved a").first.click()
-    sync_api.expect(tab.locator(".detail.open .finding").first).to_be_visible()
+    tab.locator(".cause details summary").first.click()
+    tab.locator(".cause .rowlinks a").first.click()
+    back = tab.locator(".detail.open .why a").first
+    sync_api.expect(back).to_be_visible()
+    back.click()
+    sync_api.expect(tab.locator(".cause").first).to_be_in_viewport()
 
 
 def test_keys_walk_the_rows(watched: Watched, small: str) -> None:
@@ -221,6 +226,21 @@ def test_a_gpus_page_never_scrolls_sideways_and_shows_both_times(browser: Any, g
     assert tab.locator(f'[id="latency/{row}"] .mode').all_inner_texts() == ["cold", "hot"]
     assert "Hot: Median of launch medians" in tab.inner_text(".detail.open")
     assert tab.locator("#rates tbody").count() == 36
+    watched.finish()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_fast_p_and_every_solution_fit_the_page(browser: Any, tmp_path: Path, width: int) -> None:
+    cases = {(NEXT, "kernel", "*"): Case(status="crashed", message=HOSTILE), (NEXT, "model", "*"): Case(slowdown=1.7)}
+    write_pairs(tmp_path, Spec(kernels=("level1.19_relu", "level1.20_gelu"), cases=cases), missing=[HOSTILE])
+    assert main([str(tmp_path)]) == 0
+    watched = Watched(browser, viewport={"width": width, "height": 844})
+    tab = watched.open((tmp_path / "index.html").as_uri() + "#kernelbench")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert "fast1.5" in tab.inner_text("#kernelbench thead >> nth=0").replace("\n", "")
+    text = tab.inner_text("#kernelbench")
+    assert "level1/level1.20_gelu.py" in text and "onerror" in text and "no solution" in text
+    assert tab.title() != "owned"
     watched.finish()
 
 

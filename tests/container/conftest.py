@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 import textwrap
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from harness.environments import PYPI
 from harness.errors import HarnessError
 from harness.executors import Answer, Task
 from harness.executors.containers import DockerExecutor
 from harness.executors.docker.cell import CellLimits
 from harness.executors.docker.engine import Engine
 from harness.executors.images import base_identity, build_image
-from harness.matrix import PYPI, Matrix, load_matrix
+from harness.matrix import Matrix, load_matrix
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment
 from harness.tools import cache_folder
@@ -26,6 +30,7 @@ from tests.conftest import ROOT
 from tests.container.engines import SecondEngine, variables
 
 BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4")
+BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
 LIMITS = CellLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
 
 # In place of harness/inside: a verb that runs the code of its request as the code under test would run.
@@ -67,17 +72,21 @@ def planned(matrix: Matrix, torch: str) -> PlannedEnvironment:
     return PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
 
 
+def stage_code(folder: Path) -> Path:
+    """An executor's `inside` whose only verb runs its request's code."""
+    (folder / "inside").mkdir(parents=True, exist_ok=True)
+    (folder / "inside" / "__init__.py").write_text("")
+    (folder / "inside" / "__main__.py").write_text(INSIDE)
+    return folder
+
+
 class Cells:
     """Runs code in cells of one image, through the executor: what a verb may do, this may."""
 
     def __init__(self, engine: Engine, image: str, folder: Path, limits: CellLimits = LIMITS) -> None:
         self.folder = folder
         self.executor = DockerExecutor(engine, folder / "project", folder / "cache", 2, limits=limits)
-        staged = folder / "fake"
-        (staged / "inside").mkdir(parents=True, exist_ok=True)
-        (staged / "inside" / "__init__.py").write_text("")
-        (staged / "inside" / "__main__.py").write_text(INSIDE)
-        self.executor.inside = staged
+        self.executor.inside = stage_code(folder / "fake")
         self.executor._images["here"] = image
 
     def task(self, code: str, timeout_s: float = 60, **options: Any) -> Task:
@@ -113,6 +122,30 @@ def image(engine: Engine, matrix: Matrix, tmp_path_factory: pytest.TempPathFacto
     record = executor.prepare(environment, ensure_pins(ROOT, environment, matrix)[0])
     assert record.status == "ok", record.message
     return record.image
+
+
+@pytest.fixture(scope="session")
+def place(image: str) -> Iterator[Path]:
+    """The folder of a bundle of that image, packed fast, and of what it was unpacked to, which anybody may read."""
+    if shutil.which("zstd") is None:
+        pytest.skip("no zstd here: apt-get install zstd")
+    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
+    folder.chmod(0o755)
+    try:
+        command = [sys.executable, "-m", "harness", "bundle", "--arch=90", "--torch=2.5.0", "--level=3"]
+        done = subprocess.run(
+            [*command, "--part-mb=100", f"--base-image={BASE}", f"--out={folder / 'out'}"],
+            cwd=ROOT, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"proven {BUNDLED}: 5 results bit for bit" in done.stdout
+        done = subprocess.run(
+            ["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.bundling.manifest import Bundle, load_bundle
-from harness.bundling.trying import run_in, run_verb
-from harness.executors.proving import stage_inside
+from harness.executors import Task
+from harness.executors.bundle import BundleExecutor
+from harness.executors.namespaces import probe_namespaces
+from harness.matrix import Matrix
+from harness.pins import ensure_pins
 from harness.storage import Run
 from tests.conftest import ROOT
-from tests.container.conftest import BASE
+from tests.container.conftest import BUNDLED, planned, stage_code
 from tests.environments.test_run import SHIPPED, head, make_project
 
-ID = "torch2.5.0-pypi-py311"
-pytestmark = [
-    pytest.mark.container,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(shutil.which("zstd") is None, reason="no zstd here: apt-get install zstd"),
-]
+pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
 EXTENSION = """\
+import os
+os.environ["TORCH_CUDA_ARCH_LIST"] = "9.0"
 import torch
 from torch.utils.cpp_extension import load_inline
 module = load_inline(
@@ -37,7 +34,7 @@ module = load_inline(
     functions=["twice", "launch"],
     build_directory="/out",
 )
-assert module.twice(torch.ones(2)).tolist() == [2.0, 2.0]
+result["twice"] = module.twice(torch.ones(2)).tolist()
 """
 PACKAGES = """\
 import subprocess, sys
@@ -48,42 +45,13 @@ print(sys.version_info[:2], sys.executable)
 """
 
 
-@pytest.fixture(scope="module")
-def place(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a bundle, packed fast, and what it was unpacked to."""
-    folder = tmp_path_factory.mktemp("bundle")
-    try:
-        command = [
-            sys.executable,
-            "-m",
-            "harness",
-            "bundle",
-            "--arch=90",
-            "--torch=2.5.0",
-            "--level=3",
-            "--part-mb=100",
-        ]
-        done = subprocess.run(
-            [*command, f"--base-image={BASE}", f"--out={folder / 'out'}"], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert f"proven {ID}: 5 results bit for bit" in done.stdout
-        done = subprocess.run(
-            ["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @pytest.fixture
 def bundle(place: Path) -> Bundle:
     return load_bundle(place / "there")
 
 
 def test_it_is_small_and_says_what_it_is(place: Path, bundle: Bundle, image: str) -> None:
-    entry = bundle.entry(ID)
+    entry = bundle.entry(BUNDLED)
     assert entry.image == image and entry.torch.startswith("2.5.0") and bundle.manifest.least_driver == "525.60.13"
     assert sum(path.stat().st_size for path in (place / "out").iterdir()) < 1.1e9
     assert all(part.bytes <= 100_000_000 for part in bundle.manifest.parts)
@@ -92,42 +60,41 @@ def test_it_is_small_and_says_what_it_is(place: Path, bundle: Bundle, image: str
     assert not (place / "out" / ".work").exists() and not list((place / "out").parent.glob(".out.part"))
 
 
-def test_a_library_that_lost_its_code_is_found(bundle: Bundle, tmp_path: Path) -> None:
-    library = bundle.environment(ID) / "lib/python3.11/site-packages/nvidia/cufft/lib/libcufft.so.11"
+@pytest.fixture
+def executor(bundle: Bundle, tmp_path: Path) -> BundleExecutor:
+    return BundleExecutor(bundle, probe_namespaces(bundle), ROOT, tmp_path / "cache", 2)
+
+
+def test_a_library_that_lost_its_code_is_found(executor: BundleExecutor) -> None:
+    name = "nvidia/cufft/lib/libcufftw.so.11"  # PyTorch itself does not link it
+    library = executor.bundle.environment(BUNDLED) / "lib/python3.11/site-packages" / name
     kept = library.with_suffix(".kept")
     library.rename(kept)
     try:
         whole = kept.read_bytes()
         library.write_bytes(whole[:4] + bytes(60) + whole[64:])  # its header, but for what says that it is an ELF file
-        command = [
-            "/opt/environment/bin/python", "-c",
-            "import json; from inside import prove_bundle as p; "
-            "print(json.dumps(dict(zip(('libraries', 'unloadable'), p.load_libraries()))))",
-        ]  # fmt: skip
-        done = run_in(bundle, ID, command, inside=stage_inside(tmp_path), out=tmp_path)
-        assert done.returncode == 0, done.stderr
-        seen = json.loads(done.stdout)
+        problem = executor.unproven(BUNDLED)
     finally:
         kept.replace(library)
-    proof = bundle.entry(ID).proof
-    name = "nvidia/cufft/lib/libcufft.so.11"
-    assert name in proof.libraries and "ELF" in seen["unloadable"][name]
-    others = [library for library in proof.libraries if library != name]
-    answer = {"digests": proof.digests, "machine": proof.machine.model_dump(), "unsupported": {}, **seen}
-    assert f"{name}: loaded before packing, and not here" in proof.problem_with({**answer, "libraries": others})
+    assert f"{name}: loaded before packing, and not here" in problem and "ELF" in problem
 
 
-def test_extensions_are_built_in_it(bundle: Bundle, tmp_path: Path) -> None:
-    (tmp_path / "extension.py").write_text(EXTENSION)
-    command = ["env", "TORCH_CUDA_ARCH_LIST=9.0", "/opt/environment/bin/python", "/out/extension.py"]
-    done = run_in(bundle, ID, command, inside=stage_inside(tmp_path / "cache"), out=tmp_path)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+def test_extensions_are_built_in_it(executor: BundleExecutor, tmp_path: Path) -> None:
+    executor.inside = stage_code(tmp_path / "fake")
+    task = Task(
+        environment=BUNDLED, verb="code", request={"code": EXTENSION}, scratch=tmp_path / "scratch",
+        log=tmp_path / "log", timeout_s=850, compiles=True,
+    )  # fmt: skip
+    answer = executor.run(task)
+    assert answer.result == {"twice": [2.0, 2.0]}, answer.ended.log[-3000:]
 
 
-def test_observing_it_finds_every_pin(bundle: Bundle, tmp_path: Path) -> None:
-    inside = stage_inside(tmp_path / "cache")
-    seen = run_verb(bundle, ID, "observe", {"threads": 1}, inside=inside, scratch=tmp_path / "scratch")
-    assert "triton" in seen["wheels"] and "release 12.4" in seen["nvcc"] and seen["compiler"]
+def test_observing_it_finds_every_pin(executor: BundleExecutor, matrix: Matrix) -> None:
+    environment = planned(matrix, "2.5.0")
+    record = executor.prepare(environment, ensure_pins(ROOT, environment, matrix)[0])
+    assert (record.status, record.message) == ("ok", "") and record.observed is not None
+    assert "triton" in record.observed.wheels and "release 12.4" in (record.observed.nvcc or "")
+    assert record.observed.compiler
 
 
 def test_the_harness_runs_by_what_it_brings(bundle: Bundle) -> None:

@@ -1,4 +1,4 @@
-"""Executor `bundle` with a real image's files, unpacked as a bundle is: whole runs, and cells that run any code.
+"""Executor `bundle` with a real bundle, unpacked: whole runs, and cells that run any code.
 
 Each is done as root, and as a user without rights where this machine lets one have namespaces.
 """
@@ -22,84 +22,31 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 import pytest
 
-from harness.bundling.manifest import BundledEnvironment, BundleManifest, Proof, load_bundle
+from harness.bundling.manifest import load_bundle
 from harness.errors import InfrastructureError
 from harness.executors import Task
 from harness.executors.bundle import BundleExecutor
 from harness.executors.cells import VERB
-from harness.executors.containers import DockerExecutor
-from harness.executors.docker.cell import CellLimits
-from harness.executors.docker.engine import Engine
 from harness.executors.namespaces import ENTER, probe_namespaces
 from harness.inside import protocol
-from harness.matrix import PYPI
 from harness.storage import Run
 from tests.conftest import ROOT
-from tests.container.conftest import INSIDE
+from tests.container.conftest import BUNDLED, stage_code
 from tests.container.project import DOCKER
 from tests.environments.test_run import SHIPPED, command, head, make_project
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
-ID = "torch2.5.0-pypi-py311"
 NOBODY = 65534
 SLEEP_S = "86353"  # what cells leave asleep
 
 
 @pytest.fixture(scope="module")
-def unpacked(engine: Engine, image: str) -> Iterator[Path]:
-    """The files of the image of 2.5.0 as an unpacked bundle, nothing taken out; its proof is the container's."""
-    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
-    folder.chmod(0o755)
-    try:
-        with engine.client(timeout_s=600) as client:
-            container = client.containers.create(image, "true")
-            try:
-                (folder / "root").mkdir()
-                tar = subprocess.Popen(["tar", "-x", "-C", str(folder / "root")], stdin=subprocess.PIPE)
-                assert tar.stdin is not None
-                for block in container.export():
-                    tar.stdin.write(block)
-                tar.stdin.close()
-                assert tar.wait() == 0
-            finally:
-                container.remove()
-        (folder / "environments").mkdir()
-        (folder / "root" / "opt" / "environment").rename(folder / "environments" / ID)
-        (folder / "root" / "opt" / "environment").mkdir()
-        _describe(folder, _proof(engine, image, folder / "proof"))
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
-def _proof(engine: Engine, image: str, folder: Path) -> dict[str, Any]:
-    """What `prove` gives in a container of the image."""
-    limits = CellLimits(memory_bytes=4 << 30, processes=1024, output_bytes=1 << 30, output_files=65536)
-    executor = DockerExecutor(engine, ROOT, folder, 2, limits=limits)
-    executor._images[ID] = image
-    task = Task(environment=ID, verb="prove", request={}, scratch=folder / "scratch", log=folder / "log", timeout_s=300)
-    answer = executor.run(task)
-    assert answer.result is not None, answer.ended
-    shutil.rmtree(folder)
-    return answer.result
-
-
-def _describe(folder: Path, proof: dict[str, Any]) -> None:
-    entry = BundledEnvironment(
-        torch="2.5.0+cu124", cuda="12.4", python="3.11", index=PYPI, key="0" * 64, image="sha256:0", base_image="base",
-        pins_sha256=protocol.sha256_file(str(ROOT / "docker" / "pins" / f"{ID}.txt")), removed={}, blanked={},
-        proof=Proof(**{name: proof[name] for name in ("digests", "unsupported", "libraries", "machine")}),
-    )  # fmt: skip
-    manifest = BundleManifest(
-        created_utc="2026-01-02T03:04:05Z", machine="x86_64", architecture="90", least_driver="525.60.13", removed={},
-        packages={}, parts=[], archives={}, environments={ID: entry},
-    )  # fmt: skip
-    (folder / "manifest.json").write_text(manifest.model_dump_json())
-    digest = protocol.sha256_file(str(folder / "manifest.json"))
-    (folder / "complete.json").write_text(json.dumps({"manifest_sha256": digest, "environments": [ID]}))
+def unpacked(place: Path) -> Path:
+    return place / "there"
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
@@ -143,7 +90,8 @@ def as_root(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     before = snapshot(unpacked)
     code, printed, run = bundle_run(project, unpacked, cache=folder / "cache")
     assert code == 0, printed
-    assert "executor: a bundle of 2026-01-02 for sm_90; cells as another user" in printed
+    made = load_bundle(unpacked).manifest.created_utc[:10]
+    assert f"executor: a bundle of {made} for sm_90; cells as another user" in printed
     assert snapshot(unpacked) == before, "the bundle was written to"
     return project, run
 
@@ -151,7 +99,7 @@ def as_root(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 def test_a_matrix_runs_in_an_unpacked_bundle(as_root: tuple[Path, Run], unpacked: Path) -> None:
     run = as_root[1]
     (environment,) = run.environments()
-    assert environment.status == "ok" and environment.executor == "bundle" and environment.id == ID
+    assert environment.status == "ok" and environment.executor == "bundle" and environment.id == BUNDLED
     assert {record.status for record in [*run.builds(), *run.validations(), *run.launches()]} == {"ok"}
     assert run.load().bundle["manifest"] == load_bundle(unpacked).manifest_sha256
     seen = environment.observed and environment.observed.confinement
@@ -206,10 +154,10 @@ def test_other_bits_are_broken_with_their_name(unpacked: Path, tmp_path: Path) -
     for name in ("root", "environments"):
         (copy / name).symlink_to(unpacked / name)
     manifest = json.loads((unpacked / "manifest.json").read_text())
-    manifest["environments"][ID]["proof"]["digests"]["cpu/math/fp32"] = "0" * 64
+    manifest["environments"][BUNDLED]["proof"]["digests"]["cpu/math/fp32"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
     digest = protocol.sha256_file(str(copy / "manifest.json"))
-    (copy / "complete.json").write_text(json.dumps({"manifest_sha256": digest, "environments": [ID]}))
+    (copy / "complete.json").write_text(json.dumps({"manifest_sha256": digest, "environments": [BUNDLED]}))
     project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
     code, printed, run = bundle_run(project, copy, "--launches=1", cache=tmp_path / "cache")
     assert code == 30, printed
@@ -262,11 +210,7 @@ class Cells:
     def __init__(self, unpacked: Path, folder: Path, user: int | None) -> None:
         self.folder, self.user = folder, user
         self.bundle = load_bundle(unpacked)
-        staged = folder / "fake"
-        (staged / "inside").mkdir(parents=True)
-        (staged / "inside" / "__init__.py").write_text("")
-        (staged / "inside" / "__main__.py").write_text(INSIDE)
-        self.staged = staged
+        self.staged = stage_code(folder / "fake")
         if user is not None:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, user, user)
@@ -282,7 +226,7 @@ class Cells:
             executor.inside = self.staged
             name = uuid.uuid4().hex
             task = Task(
-                environment=ID, verb="code", request={"code": textwrap.dedent(code), **options.pop("request", {})},
+                environment=BUNDLED, verb="code", request={"code": textwrap.dedent(code), **options.pop("request", {})},
                 scratch=self.folder / "scratch" / name, log=self.folder / "logs" / f"{name}.log", timeout_s=timeout_s,
                 **options,
             )  # fmt: skip
@@ -387,6 +331,8 @@ attempt("outside", lambda: socket.create_connection(("1.1.1.1", 53), 2))
 attempt("first", lambda: os.listdir("/proc/1/root"))
 result["processes"] = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 result["interfaces"] = os.listdir("/sys/class/net")
+with socket.create_server(("127.0.0.1", 0)) as own:
+    socket.create_connection(own.getsockname(), 2).close()
 """
         )
     processes, interfaces = result.pop("processes"), result.pop("interfaces")
@@ -475,7 +421,7 @@ def test_a_killed_harness_leaves_no_process_and_no_mount(cells: Cells) -> None:
         cells.run(DAEMON.format(600), timeout_s=600)
         os._exit(0)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not asleep() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert asleep() and mounted(str(cells.folder))
@@ -484,7 +430,7 @@ def test_a_killed_harness_leaves_no_process_and_no_mount(cells: Cells) -> None:
             process.send_signal(signal.SIGKILL)
     finally:
         os.waitpid(child, 0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (asleep() or mounted(str(cells.folder))) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not asleep() and not mounted(str(cells.folder))

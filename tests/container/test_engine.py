@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.environments import PYPI
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
 from harness.executors import containers
 from harness.executors.docker.engine import Engine
 from harness.executors.images import base_identity, build_image
-from harness.matrix import PYPI, Matrix
+from harness.matrix import Matrix
 from harness.plan import PlannedEnvironment
 from harness.storage import Run
 from tests.conftest import ROOT

@@ -192,8 +192,8 @@ def test_nothing_of_an_interrupted_build_is_left(
     assert child.poll() is None, child.communicate()[0].decode()
     assert second.docker("ps", "-q").stdout
     child.send_signal(how)
-    assert child.wait(30) == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    until(lambda: not second.docker("ps", "-aq").stdout, "no container left", timeout_s=20)
+    assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    until(lambda: not second.docker("ps", "-aq").stdout, "no container left", timeout_s=60)
     assert second.docker("network", "ls", "-q", "--filter=type=custom").stdout == b""
     assert second.docker("volume", "ls", "-q").stdout == b""
 

@@ -36,8 +36,8 @@ def test_nothing_is_left_and_nothing_is_lost(image: str, tmp_path: Path, how: si
         until(lambda: MOMENTS[moment](project), moment, timeout_s=300)
         assert containers_of(child.pid), "something runs that could be left"
         child.send_signal(how)
-        assert child.wait(30) == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    until(lambda: not containers_of(child.pid), "no container left", timeout_s=15)
+        assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    until(lambda: not containers_of(child.pid), "no container left", timeout_s=60)
     said = (project / "first").read_text()
     assert "Traceback" not in said and (how == signal.SIGKILL or "interrupted; the same command goes on" in said), said
     kept = launches(project)

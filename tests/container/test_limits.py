@@ -72,7 +72,7 @@ def test_processes_that_never_end(cells: Cells) -> None:
     bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
     started = time.monotonic()
     answer = cells(bomb, timeout_s=4)
-    assert answer.ended.timed_out and answer.result is None and time.monotonic() - started < 25
+    assert answer.ended.timed_out and answer.result is None and time.monotonic() - started < 60
 
 
 def test_its_folder(cells: Cells) -> None:
@@ -96,7 +96,7 @@ def test_a_sparse_file_that_is_larger_than_any_disk(cells: Cells, tmp_path: Path
     started = time.monotonic()
     answer = cells("open('/out/w0/x', 'wb').truncate(1 << 40)", reads=(out,), writes=(out,))
     ended(answer, "killed at its output limit: it left more than")
-    assert time.monotonic() - started < 20 and not list(out.iterdir())
+    assert time.monotonic() - started < 60 and not list(out.iterdir())
 
 
 def test_more_files_than_it_may(cells: Cells, tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_time(cells: Cells) -> None:
     os.fork()
     time.sleep(600)
     """
-    answer = cells(code, timeout_s=2)
-    assert answer.ended.timed_out and answer.ended.how == "killed at its limit of 2 s"
-    assert "began" in answer.ended.log and time.monotonic() - started < 20
+    answer = cells(code, timeout_s=5)
+    assert answer.ended.timed_out and answer.ended.how == "killed at its limit of 5 s"
+    assert "began" in answer.ended.log and time.monotonic() - started < 60
 
 
 def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
@@ -158,7 +158,7 @@ def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
     os.wait()
     """
     assert cells(daemon).result == {}
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_only_plain_files_come_back_and_only_into_their_folder(cells: Cells, tmp
     passwd = Path("/etc/passwd").read_bytes()
     started = time.monotonic()
     assert cells(LEAVES, request={"outside": str(outside)}, reads=(out,), writes=(out,)).result == {}
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     for path in tmp_path.rglob("*"):
         kind = path.lstat().st_mode
         assert stat.S_ISREG(kind) or stat.S_ISDIR(kind), path

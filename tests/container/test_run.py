@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from harness.executors.docker.engine import Engine
-from harness.records import BuildRecord, LaunchRecord, TargetResult
+from harness.records import BINDING_OBJECT, BuildRecord, LaunchRecord, TargetResult
 from harness.storage import Run, load_record
 from harness.tools import cache_folder, cache_lock
 from tests.container.conftest import BASE
@@ -83,6 +83,7 @@ def test_cuda_sources_are_compiled_under_both_versions_for_every_architecture(bo
         assert {function.architecture for function in build.functions} == {"sm_80", "sm_89", "sm_90"}
         assert all(function.registers > 8 and function.disassembly_sha256 for function in build.functions)
         assert build.artifact_sha256 and "nvcc" in build.build_ninja
+        assert BINDING_OBJECT in build.objects and build.binding_s and build.build_s
     assert builds[0].artifact_sha256 != builds[1].artifact_sha256
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.environments import PYPI
 from harness.executors.venv import VenvExecutor
-from harness.matrix import PYPI, load_matrix
+from harness.matrix import load_matrix
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment
 from harness.tools import cache_folder

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.experiments.conditions_list import conditions_of
 from harness.inside import protocol
 from harness.records import BuildRecord, Load, Observation, RecipeResult, Timing
 
@@ -30,10 +32,14 @@ TIMING = {
     "relative_error": 0.005,
 }
 REFERENCES = ["flash", "math", "default"]
+STORED = {"dtype": "float32", "most_bytes": 1 << 30}
 
-# A plain float32 attention that, when asked by an environment variable, does one thing wrong.
+# A plain float32 attention that, when asked by an environment variable, does one thing wrong. Its headers compile in
+# half the time of torch/extension.h.
 KERNEL = r"""
-#include <torch/extension.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/utils/pybind.h>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 static int calls = 0;
@@ -41,18 +47,18 @@ static bool wants(const char* fault) {
     const char* asked = std::getenv("TOY_FAULT");
     return asked && std::string(asked) == fault;
 }
-static torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v, double scale) {
-    return torch::softmax(torch::matmul(q, k.transpose(-2, -1)) * scale, -1).matmul(v);
+static at::Tensor attention(at::Tensor q, at::Tensor k, at::Tensor v, double scale) {
+    return at::softmax(at::matmul(q, k.transpose(-2, -1)) * scale, -1).matmul(v);
 }
 #ifdef RETURNS_YES
-torch::Tensor forward(torch::Tensor q, torch::Tensor k, torch::Tensor v, bool, double scale) {
+at::Tensor forward(at::Tensor q, at::Tensor k, at::Tensor v, bool, double scale) {
     auto out = attention(q, k, v, scale);
     if (wants("shape")) return out.narrow(2, 0, 3);
-    if (wants("dtype")) return out.to(torch::kDouble);
+    if (wants("dtype")) return out.to(at::kDouble);
     return out;
 }
 #else
-void forward(torch::Tensor q, torch::Tensor k, torch::Tensor v, torch::Tensor out, bool, double scale) {
+void forward(at::Tensor q, at::Tensor k, at::Tensor v, at::Tensor out, bool, double scale) {
     if (wants("abort")) std::abort();
     TORCH_CHECK(!wants("raise"), "no such shape");
     TORCH_CHECK_NOT_IMPLEMENTED(!wants("refuse"), "head_dim is not a multiple of 8");
@@ -196,15 +202,18 @@ def environments(pinned_pythons: list[Path], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def built(environments: list[Environment]) -> list[Environment]:
-    for environment in environments:
+    def build(environment: Environment) -> None:
         result = environment.build("toy", KERNEL, {})
         record = BuildRecord(environment="e", kernel="k", device="cpu", key="", runnable=True, **result)
         assert record.status == "ok", record.log_excerpt
         assert Path(record.artifact).is_absolute() and "-std=c++17" in record.build_ninja
         assert set(record.objects) == {"toy.o"} and record.build_s
         environment.artifact = record.artifact
-    first = environments[0]
-    first.returning = first.build("returning", KERNEL, {"RETURNS": "yes"})["artifact"]
+        if environment is environments[0]:
+            environment.returning = environment.build("returning", KERNEL, {"RETURNS": "yes"})["artifact"]
+
+    with ThreadPoolExecutor(len(environments)) as pool:  # a compiler of one file uses one core
+        list(pool.map(build, environments))
     return environments
 
 
@@ -219,7 +228,7 @@ def test_observation(environments: list[Environment]) -> None:
 
 
 def test_compile_error_is_a_row(environments: list[Environment]) -> None:
-    result = environments[0].build("faulty", KERNEL + "\nint x = nothing_of_that_name;\n", {})
+    result = environments[0].build("faulty", "int x = nothing_of_that_name;\n", {})
     assert result["status"] == "build_failed"
     assert result["message"].startswith("faulty.cpp:") and "nothing_of_that_name" in result["message"]
     assert "nothing_of_that_name" in result["log_excerpt"] and len(result["log_excerpt"]) <= 8000
@@ -268,6 +277,7 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
             "order_seed": 3,
             "timing": TIMING,
             "expected_sha256": {case["id"]: kernel.output_sha256[:2]},
+            "held_back": False,
         }
         timed = environment.result("time", request)
         Load(**timed["load"])
@@ -363,7 +373,7 @@ def test_a_problem_file_is_replayed(environments: list[Environment]) -> None:
     path = first.folder / "problem.py"
     path.write_text(PROBLEM)
     store = first.folder / "store"
-    stored = first.result("store", {"problem": str(path), "out": str(store), "seed": 1, "trials": 2})
+    stored = first.result("store", {"problem": str(path), "out": str(store), "seed": 1, "trials": 2, **STORED})
     assert stored["status"] == "ok" and "index.json" in stored["files"]
     case = {
         **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
@@ -382,9 +392,65 @@ def test_a_problem_file_is_replayed(environments: list[Environment]) -> None:
     assert len(digests) == 1
 
 
+SOFTPLUS = """import torch
+
+class {name}(torch.nn.Module):
+    def forward(self, x):
+        return {computed}
+
+def get_inputs():
+    return [torch.linspace(-4, 4, 4096).reshape(4, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_problems_kernel_is_asked_in_a_wider_type(environments: list[Environment]) -> None:
+    """exp(60 x) leaves float32's range, not float64's; a wrong sign is wrong in both."""
+    first = environments[0].folder
+    path, store, out = first / "softplus.py", first / "softplus", first / "wider"
+    path.write_text(SOFTPLUS.format(name="Model", computed="torch.nn.functional.softplus(60 * x)"))
+    request = {"problem": str(path), "out": str(store), "seed": 1, "trials": 1, **STORED}
+    assert environments[0].result("store", request)["status"] == "ok"
+    case = {
+        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
+        "id": "problem",
+        "dtype": "float32",
+        "recipes": {"independent": 1},
+        "problem": {"file": str(path), "store": str(store)},
+    }
+    common = {"workload": case, "seed": 1, "threads": 1}
+    listed = conditions_of("wider", "cpu", [protocol.MODEL], problem=True)
+    jobs = [
+        {"number": n, "condition": c.model_dump(), "trials": [0], "repeats": 1, "patience_s": 60.0}
+        for n, c in enumerate(listed)
+    ]
+    seen = {}
+    solutions = {"far": "torch.log1p(torch.exp(60 * x))", "sign": "torch.log1p(torch.exp(-x))"}
+    for environment, (name, computed) in zip((environments[0], environments[-1]), solutions.items(), strict=True):
+        (first / f"{name}.py").write_text(SOFTPLUS.format(name="ModelNew", computed=computed))
+        kernel = {"name": name, "device": "cpu", "artifact": None, "model_new": str(first / f"{name}.py")}
+        shutil.rmtree(out, ignore_errors=True)
+        environment.result("conditions", {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {}})
+        ended = [
+            {**{key: job[key] for key in ("number", "trials", "repeats")}, "recipe": "independent",
+             "done": protocol.read_json(str(out / str(job["number"]) / "done.json"))}
+            for job in jobs
+        ]  # fmt: skip
+        weighed = environment.result(
+            "weigh",
+            {**common, "candidate_out": str(out), "truth_dir": str(first / "truth-wider"), "decides": "rounding",
+             "limits": LIMITS, "jobs": ended},
+        )["results"]  # fmt: skip
+        seen[name] = [(row["status"], row["nonfinite"]) for row in weighed]
+    assert seen["far"] == [("wrong", 1), ("ok", 0)]
+    assert seen["sign"] == [("wrong", 0), ("wrong", 0)]
+
+
 def test_a_broken_problem_file_says_so(environments: list[Environment]) -> None:
     path = environments[0].folder / "broken.py"
     path.write_text("def get_init_inputs():\n    return []\n")
-    request = {"problem": str(path), "out": str(environments[0].folder / "none"), "seed": 0}
+    request = {"problem": str(path), "out": str(environments[0].folder / "none"), "seed": 0, "trials": 1, **STORED}
     result = environments[0].result("store", request)
     assert result["status"] == "crashed" and "Model" in result["message"]

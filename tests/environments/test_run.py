@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.records import RunRecord, ValidationRecord
@@ -58,7 +55,10 @@ def make_project(folder: Path, matrix: str) -> Path:
 
 
 def command(project: Path, verb: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "harness", verb, f"--matrix={project / 'matrix.yaml'}", *arguments]
+    """Without experiments, which cost minutes of a project of faulty kernels, unless they are asked for."""
+    silent = verb in ("matrix", "eval") and not any(word.startswith("--explain") for word in arguments)
+    explain = ["--explain=never"] if silent else []
+    return [sys.executable, "-m", "harness", verb, f"--matrix={project / 'matrix.yaml'}", *explain, *arguments]
 
 
 def start(project: Path, verb: str, *arguments: str) -> tuple[int, str, Run]:
@@ -128,54 +128,6 @@ def test_an_unchanged_run_does_nothing_and_says_so(project: Path, finished: tupl
     assert run.folder == finished[2].folder and files(run) == before
 
 
-def test_fresh_measures_anew(project: Path, finished: tuple[int, str, Run]) -> None:
-    code, printed, _ = start(project, "matrix", "--fresh", "--launches=1")
-    assert code == 0, printed
-    assert "validate torch" in printed and "validation unchanged" not in printed
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_run_goes_on_where_it_stopped(
-    project: Path, finished: tuple[int, str, Run], how: signal.Signals
-) -> None:
-    launches = "--launches=5" if how == signal.SIGKILL else "--launches=6"
-    runs = project / "reports" / "runs"
-    known = set(runs.iterdir())
-    child = subprocess.Popen(
-        command(project, "matrix", VENV, launches),
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        # A shell's background job ignores Ctrl-C, and hands that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 300
-    done: list[Path] = []
-    while len(done) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-        new = [folder for folder in runs.iterdir() if folder not in known]
-        done = list((new[0] / "launches").rglob("*.json")) if new else []
-    child.send_signal(how)
-    assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    time.sleep(0.5)
-    left = [p for p in psutil.process_iter() if str(project) in " ".join(_command_line(p))]
-    assert not left, "children outlive the harness"
-    before = {path: path.stat().st_mtime for path in done}
-
-    code, printed, run = start(project, "matrix", launches)
-    assert code == 0, printed
-    assert run.folder not in known and "validated before" in printed
-    assert len(run.launches()) == 2 * int(launches[-1])
-    assert {path: path.stat().st_mtime for path in before} == before, "a finished launch was done again"
-    assert not (run.folder / "scratch").exists()
-
-
-def _command_line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
 def test_eval_measures_one_version_against_the_stored_baseline(project: Path, finished: tuple[int, str, Run]) -> None:
     code, printed, run = start(project, "eval", "--torch=2.5.0")
     assert code == 0, printed
@@ -194,21 +146,6 @@ def test_eval_without_a_stored_baseline_says_what_to_start(tmp_path: Path, finis
     missing = [v for v in run.validations() if v.status == "not_run"]
     assert len(missing) == 1 and "nox -s matrix" in missing[0].message
     assert report(run)[0] == 0
-
-
-def test_two_runs_at_once_do_not_disturb_each_other(project: Path, finished: tuple[int, str, Run]) -> None:
-    same = [
-        subprocess.Popen(command(project, "matrix", VENV, "--launches=3"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    other = subprocess.Popen(
-        command(project, "matrix", VENV, "--launches=4"), cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    printed = [child.communicate(timeout=600)[0] for child in [*same, other]]
-    assert [child.returncode for child in [*same, other]] == [0, 0, 0], printed
-    folders = [line.split("records: ")[1] for text in printed for line in text.splitlines() if "records: " in line]
-    assert folders[0] == folders[1] != folders[2]
-    assert len(Run(Path(folders[0])).launches()) == 6 and len(Run(Path(folders[2])).launches()) == 8
 
 
 def test_an_edited_record_is_refused_with_its_path(tmp_path: Path, finished: tuple[int, str, Run]) -> None:
@@ -230,7 +167,6 @@ FAULTS = {
     "wrong_value": ("wrong", "", "return x.exp() * 1.01e-5"),
     # Within KernelBench's tolerance of every element, which are about 1e-5 each.
     "zeros": ("wrong", "", "return torch.zeros_like(x)"),
-    "mutates": ("wrong", "", "y = x.exp() * 1e-5; x.zero_(); return y"),
     "not_a_tensor": ("wrong", "", "return 1.0"),
     "right": ("ok", "", "return x.exp() * 1e-5"),
 }

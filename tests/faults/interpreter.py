@@ -45,7 +45,12 @@ def observe(_request, settings):
 
 def build(request, settings):
     artifact = os.path.join(request["build_dir"], request["name"] + ".so")
-    write(artifact, sha(settings["environment"], request["sources"][0].split("/")[-1]).encode() * 64)
+    if request["defines"].get("FAULT") == "build":
+        return {**OK, "status": "build_failed", "message": "error: static assertion failed: FAULT"}
+    # What a kernel was built with stands at the beginning, for the verbs that run it.
+    defines = json.dumps(request["defines"]).encode() + b"\n" if request["defines"] else b""
+    code = sha(settings["environment"], request["sources"][0].split("/")[-1]).encode() * 64
+    write(artifact, (defines + code)[:4096])
     with open(artifact, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     return {
@@ -54,9 +59,16 @@ def build(request, settings):
     }  # fmt: skip
 
 
+def built_with(kernel):
+    """What the kernel was built with."""
+    with open(kernel["artifact"], "rb") as file:  # a build that is not whole is not loaded
+        code = file.read()
+    assert len(code) == 4096, "the artifact is damaged"
+    return json.loads(code.partition(b"\n")[0]) if code.startswith(b"{") else {}
+
+
 def candidate(request, _settings):
-    with open(request["kernel"]["artifact"], "rb") as file:  # a build that is not whole is not loaded
-        assert len(file.read()) == 4096, "the artifact is damaged"
+    fault = built_with(request["kernel"]).get("FAULT")
     for recipe, trials in request["workload"]["recipes"].items():
         for trial in range(trials):
             folder = os.path.join(request["out"], recipe)
@@ -67,11 +79,22 @@ def candidate(request, _settings):
         print("about to abort", flush=True)
         pause()
         os.abort()
-    return {**OK, "recipes": {}}
+    return {**OK, "recipes": {}, "fault": fault}
+
+
+def against(trials, share):
+    """What a judge says of a target of which this share of the trials passes; nothing where no share is scripted."""
+    if share is None:
+        return []
+    return [
+        {"against": "truth", "passed": {"rounding": round(share * trials)}, "max_abs": 0.0, "mean_abs": 0.0,
+         "within_strict_share": 1.0, "nonfinite_trials": 0, "histogram": [0] * 11, "worst": None}
+    ]  # fmt: skip
 
 
 def judge(request, settings):
     recipes = []
+    wrong = (request["candidate"] or {}).get("fault") == "wrong"
     with open(os.path.join(HERE, "arrays.npz"), "rb") as file:
         write(request["arrays"], file.read())
     pause()
@@ -87,16 +110,48 @@ def judge(request, settings):
                 "recipe": recipe, "trials": trials, "truth_sha256": [], "rounding_cost": [],
                 "input_sha256": [sha("input", recipe, trial) for trial in range(trials)],
                 "targets": [
-                    {**OK, "target": target,
+                    {**OK, "target": target, "against": against(trials, settings.get("passes")),
                      "output_sha256": [sha(settings["environment"], target, recipe, trial) for trial in range(trials)]}
                     for target in targets
                 ],
             }
         )  # fmt: skip
-    return {"status": "ok", "message": "", "recipes": recipes}
+    return {"status": "wrong" if wrong else "ok", "message": "none is right" if wrong else "", "recipes": recipes}
+
+
+def library(request, _settings):
+    write(request["out"], b"probe")
+    return OK
+
+
+def conditions(request, _settings):
+    fault = built_with(request["kernel"]).get("FAULT")
+    for job in request["jobs"]:
+        write(os.path.join(request["out"], str(job["number"]), "done.json"), json.dumps({"fault": fault}).encode())
+        pause()
+    return OK
+
+
+def weigh(request, _settings):
+    results = []
+    for job in request["jobs"]:
+        fault, trials, repeats = job["done"]["fault"], job["trials"], job["repeats"]
+        bits = [[sha(trial, fault == "repeat" and i) for i in range(repeats)] for trial in trials]
+        if fault == "poison":
+            bits = [[sha(trial, job["number"])] * repeats for trial in trials]
+        results.append(
+            {**OK, "number": job["number"], "runs": len(trials) * repeats, "passed": len(trials) * repeats,
+             "nonfinite": 0, "max_units": 1.0, "output_sha256": bits, "input_sha256": [sha(trial) for trial in trials]}
+        )  # fmt: skip
+    return {**OK, "results": results}
 
 
 def timing(request, settings):
+    if request["held_back"]:
+        sys.stdin.buffer.read()
+    built = built_with(request["kernel"]) if request["kernel"] else {}
+    shares = str(built.get("TIME", 100)).split("/")  # per cent, and on 2.5.0 where that is another
+    share = int(shares["2.5.0" in settings["environment"] and len(shares) > 1]) / 100
     rows = []
     for workload in request["workloads"]:
         for order, target in enumerate(request["targets"]):
@@ -105,14 +160,20 @@ def timing(request, settings):
             seed = sha(settings["environment"], workload["id"], target, request["order_seed"])
             rows.append(
                 {**OK, "workload": workload["id"], "target": target, "order": order, "clock": "perf_counter_ns",
-                 "samples_us": [100 + int(seed[i : i + 2], 16) / 100 for i in (0, 2, 4)], "correct": None}
+                 "samples_us": [
+                     settings.get("times", 1) * share * (100 + int(seed[i : i + 2], 16) / 100)
+                     for i in (0, 2, 4)
+                 ], "correct": None}
             )  # fmt: skip
             pause()
     load = {"load_average": 0.0, "busy_share_others": 0.0, "cpu_mhz": None, "steal_share": None}
     return {**OK, "threads": request["threads"], "load": load, "timings": rows}
 
 
-VERBS = {"observe": observe, "build": build, "candidate": candidate, "judge": judge, "time": timing}
+VERBS = {
+    "observe": observe, "build": build, "candidate": candidate, "judge": judge, "time": timing, "library": library,
+    "conditions": conditions, "weigh": weigh,
+}  # fmt: skip
 
 if __name__ == "__main__":
     verb, asked, answer = sys.argv[3:]

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,14 @@ import numpy as np
 import harness.runner  # noqa: F401 - imported before a process is forked, so that a run starts at once
 from harness import gathering, indexes, runner
 from harness.__main__ import main
+from harness.bisecting import command, environments, running
+from harness.bisecting.releases import Listed
 from harness.errors import InfrastructureError
 from harness.executors import venv
 from harness.inside import protocol
 from harness.interpreters import Interpreter
+from harness.interrupts import keep_interrupts
+from harness.phases import launching
 from harness.pins import load_pins, normalise
 from harness.plan import PlannedEnvironment
 from harness.storage import KINDS, Run, load_record
@@ -35,6 +39,7 @@ from harness.storage import KINDS, Run, load_record
 ROOT = Path(__file__).parents[2]
 INTERPRETER = Path(__file__).with_name("interpreter.py")
 PYTHON = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
+STORY = "story.json"  # a file of the project: by version, the share of trials that `passes`, and by what it `times`
 BROKEN = "broken"  # a file of the project that names environments which cannot be made
 VERSIONS = ("2.1.0", "2.5.0")
 PACKAGES = {"numpy": "1.26.4", "ninja": "1.11.1.1", "setuptools": "69.5.1"}
@@ -61,13 +66,13 @@ launches: 3
 OWN = frozenset({"run_id", "created_utc", "started_utc", "duration_s", "prepared_s", "reused", "command"})
 
 
-def make_project(folder: Path) -> Path:
+def make_project(folder: Path, versions: Sequence[str] = VERSIONS) -> Path:
     (folder / "csrc").mkdir(parents=True)
     (folder / "csrc" / "scripted.cpp").write_text("// answered by interpreter.py\n")
     (folder / "matrix.yaml").write_text(MATRIX)
     pins = folder / "docker" / "pins"
     pins.mkdir(parents=True)
-    for version in VERSIONS:
+    for version in versions:
         wanted = {"torch": version, **PACKAGES}
         text = "".join(f"{name}=={pin} --hash=sha256:{'0' * 64}\n" for name, pin in wanted.items())
         (pins / f"torch{version}-cu121-py311.txt").write_text(text)
@@ -117,7 +122,9 @@ class ScriptedExecutor(venv.VenvExecutor):
         python.write_text(f"#!{sys.executable} -SE\n{INTERPRETER.read_text()}")
         python.chmod(0o755)
         (bin / "arrays.npz").write_bytes(_arrays(environment.id))
-        settings = {"environment": environment.id, "observation": _observation(environment, pins)}
+        story = self.root / STORY
+        told = json.loads(story.read_text()).get(environment.spec.torch, {}) if story.exists() else {}
+        settings = {"environment": environment.id, "observation": _observation(environment, pins), **told}
         (bin / "settings.json").write_text(json.dumps(settings))
 
     def stop(self) -> None:
@@ -127,12 +134,30 @@ class ScriptedExecutor(venv.VenvExecutor):
 
 def patch() -> None:
     runner.make_executor = lambda choice, limits, plan, root, cache: ScriptedExecutor(root, cache, plan.threads)
+    launching.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
     indexes.probe_index = lambda index: ""
     gathering.host_facts = lambda: {"cpu": "scripted", "compiler": "scripted 1.0"}
     gathering.gpus = lambda: ()
     gathering.physical_cores = lambda: 1
     gathering.find_interpreter = lambda version: PYTHON
     venv.need_interpreter = lambda version: PYTHON
+    command.fetch_listing = listing
+    running.probe_index = lambda index: ""
+    environments.NEEDED_GIB = 0
+
+
+RELEASES = ("2.1.0", "2.1.1", "2.1.2", "2.2.0", "2.2.1", "2.2.2", "2.3.0", "2.3.1", "2.4.0", "2.4.1", "2.5.0")
+
+
+def listing(index: str) -> list[Listed]:
+    """What the index has: the releases, one for another Python alone, one that was yanked, and a pre-release."""
+
+    def wheel(version: str, python: str = "cp311", yanked: bool = False) -> Listed:
+        name = f"torch-{version}+cu121-{python}-{python}-linux_x86_64.whl"
+        return Listed(filename=name, yanked=yanked, requires_python=">=3.8")
+
+    odd = [wheel("2.3.2", "cp312"), wheel("2.2.9", yanked=True), wheel("2.4.0rc1")]
+    return [*map(wheel, RELEASES), *odd]
 
 
 # Events after which the file system, or a child, is another: what a kill can land between.
@@ -165,6 +190,7 @@ def _process(arguments: list[str], environment: Mapping[str, str], printed: str,
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    keep_interrupts()
     patch()
     if die:
         die_at(die)
@@ -186,8 +212,8 @@ _context.set_forkserver_preload(["tests.faults.scripted"])
 class Scripted:
     """A project, its cache, and runs of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = make_project(folder / "project")
+    def __init__(self, folder: Path, versions: Sequence[str] = VERSIONS) -> None:
+        self.root = make_project(folder / "project", versions)
         self.cache = folder / "cache"
         self.printed = folder / "printed.txt"
 

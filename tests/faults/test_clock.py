@@ -206,6 +206,7 @@ def test_a_mended_run_is_found_after_the_clock_went_back(elsewhen: Elsewhen) -> 
     assert code == 0 and "nothing changed" in printed, printed
     code, printed = elsewhen.run(-2 * DAY_S, "--fresh")
     assert code == 0 and "launch 1/3" in printed, printed
+    assert "validate torch" in printed and "validation unchanged" not in printed, printed
     fresh = scripted.latest.folder
     code, printed = elsewhen.run(0)
     assert code == 0 and "nothing changed" in printed and scripted.latest.folder == fresh

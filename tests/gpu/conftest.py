@@ -1,4 +1,8 @@
-"""A real GPU, and a PyTorch that sees it: this interpreter's own, or the one that HARNESS_TEST_ENVIRONMENTS names."""
+"""A real GPU, and a PyTorch that sees it: this interpreter's own, or the one that HARNESS_TEST_ENVIRONMENTS names.
+
+Where KERNEL_MATRIX_PROGRAMS names a folder, what was compiled for these tests is kept there, and found again:
+`python -m tests.gpu.prebuild` compiles all of it at once.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import filelock
 import pytest
 
 from harness.executors import Answer, Task
 from harness.executors.venv import VenvExecutor
-from harness.gpu import use
+from harness.gpu import models, use
+from harness.inside import protocol
 from harness.records import GpuFacts
 from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
 
 HERE = "here"
 SEED = {"BLOCK_M": "32", "NUM_WARPS": "8", "VEC_WIDTH": "4", "SYNC_POLICY": "2", "REDUCE": "warp"}
+PROGRAMS = "KERNEL_MATRIX_PROGRAMS"
 SHIPPED, SPECIMEN = "csrc/attention_scalar.cu", "csrc/specimens/device_faults.cu"
+UNWRITTEN = "tests/gpu/unwritten.cu"
 FAULTS = ("NONE", "LEGACY_STREAM", "SKIPS_CAPTURE", "SYNCHRONISES", "ILLEGAL_ADDRESS", "ASSERTS", "ENDLESS")
 BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     "shipped": (SHIPPED, SEED),
     "slowed": (SHIPPED, SEED | {"EXTRA_STEPS": "4"}),
     **{fault: (SPECIMEN, {"FAULT": fault}) for fault in FAULTS},
+    **{f"unwritten-{fault}": (UNWRITTEN, {"FAULT": fault}) for fault in ("NONE", "SHARED", "WORKSPACE", "STREAM")},
 }
 REFERENCES = ["flash", "math", "efficient", "cudnn", "default"]
 TIMING = {"warmup_s": 0.2, "warmup_calls": 3, "target_s": 0.3}
@@ -55,6 +64,8 @@ class Here(VenvExecutor):
         named = os.environ.get(VARIABLE, "").split(":")[0]
         self._pythons[HERE] = Path(named or sys.executable)
         self.work = folder / "work"
+        self.builds = programs(self.work)
+        self._built: dict[str, dict[str, Any]] = {}
 
     def ask(self, verb: str, request: dict[str, Any], *, timeout_s: float = 300, name: str = "") -> Answer:
         place = self.work / (name or verb)
@@ -69,9 +80,15 @@ class Here(VenvExecutor):
             )
         )
 
+    def build_folder(self, name: str) -> Path:
+        return self.builds / f"build-{name}"
+
     def build(self, name: str) -> dict[str, Any]:
+        """What the verb `build` says of one of `BUILDS`; it compiles what is not there yet."""
+        if name in self._built:
+            return self._built[name]
         source, defines = BUILDS[name]
-        folder = self.work / f"build-{name}"
+        folder = self.build_folder(name)
         request = {
             "device": "cuda",
             "name": f"k_{name.lower()}",
@@ -83,10 +100,20 @@ class Here(VenvExecutor):
             "build_dir": str(folder),
             "load": True,
         }
-        answer = self.ask("build", request, name=f"build-{name}")
-        assert answer.result is not None, answer.ended.log
-        assert answer.result["status"] == "ok", answer.result["log_excerpt"]
-        return answer.result
+        folder.mkdir(parents=True, exist_ok=True)
+        key = protocol.digest([request, str(self._pythons[HERE]), sources_digest(ROOT / source)])
+        record = folder.with_suffix(".json")
+        with filelock.FileLock(folder.with_suffix(".lock")):
+            kept = protocol.read_json(str(record)) if record.exists() else {"key": ""}
+            if kept["key"] != key:
+                answer = self.ask("build", request, name=f"build-{name}")
+                assert answer.result is not None, answer.ended.log
+                assert answer.result["status"] == "ok", answer.result["log_excerpt"]
+                kept = {"key": key, "result": answer.result}
+                protocol.write_json(str(record), kept)
+        result: dict[str, Any] = kept["result"]
+        self._built[name] = result
+        return result
 
     def time(
         self,
@@ -110,17 +137,26 @@ class Here(VenvExecutor):
             "order_seed": order_seed,
             "timing": TIMING,
             "expected_sha256": expected or {},
+            "held_back": False,
         }
         return self.ask("time", request, timeout_s=timeout_s)
 
 
 def architecture() -> str:
-    from harness.gpu import library
+    _, capability, _ = models()[0]
+    return f"sm_{capability}"
 
-    nvml = library()
-    assert nvml is not None
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
-    return f"sm_{major}{minor}"
+
+def sources_digest(source: Path) -> str:
+    """Of a source and of all that it may include."""
+    files = [source, *(path for path in sorted((ROOT / "csrc").iterdir()) if path.is_file())]
+    return protocol.digest([protocol.sha256_file(str(path)) for path in files])
+
+
+def programs(otherwise: Path) -> Path:
+    """Where what was compiled is kept."""
+    kept = os.environ.get(PROGRAMS)
+    return Path(kept).absolute() if kept else otherwise
 
 
 @pytest.fixture(scope="session")

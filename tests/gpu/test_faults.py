@@ -52,7 +52,7 @@ def test_a_fault_in_validation_is_a_status(here: Here, built: Callable[[str], st
 def test_a_kernel_that_never_ends_is_killed_and_the_device_answers(
     here: Here, built: Callable[[str], str], gpu: GpuFacts
 ) -> None:
-    answer = here.time(built("ENDLESS"), [SHAPE], ["kernel"], timeout_s=20)
+    answer = here.time(built("ENDLESS"), [SHAPE], ["kernel"], timeout_s=12)
     assert answer.result is None and answer.ended.timed_out
     context: Any = SimpleNamespace(executor=here, run=Run(here.work / "run"), gpu=gpu)
     check_device(context, HERE)

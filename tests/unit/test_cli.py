@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,25 @@ def test_a_kernel_whose_source_is_missing_exits_64(
     (tmp_path / "matrix.yaml").write_text(text)
     assert main(["matrix", "--list", f"--matrix={tmp_path / 'matrix.yaml'}"]) == 64
     assert "no such file" in capsys.readouterr().err
+
+
+def test_problems_without_solutions_exit_64(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", "--list", f"--matrix={root / 'matrix.yaml'}", "--problems=csrc"]) == 64
+    assert "--problems and --solutions belong together" in capsys.readouterr().err
+
+
+def test_a_folder_of_pairs_is_planned_like_kernels(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "probe_index", lambda index: "")
+    (tmp_path / "matrix.yaml").write_text((root / "matrix.yaml").read_text())
+    shutil.copytree(root / "tests" / "kernelbench", tmp_path / "bench")
+    shutil.copytree(root / "csrc", tmp_path / "csrc")
+    given = [f"--{name}={tmp_path / 'bench' / name}" for name in ("problems", "solutions")]
+    assert main(["matrix", "--list", f"--matrix={tmp_path / 'matrix.yaml'}", "--device=cpu", *given]) == 0
+    printed = capsys.readouterr().out
+    assert "/level1.3_embedding/level1.3_embedding.3_Embedding/cpu: 5 independent" in printed
+    assert "6 cells" in printed and "attention_scalar" not in printed
 
 
 def test_strict_refuses_the_fallback_and_without_it_the_fallback_is_said(

@@ -14,6 +14,7 @@ from reports.commands import eval_command, matrix_command, place_options
         (["--base-image=kernel-matrix/base:x", "--kernel", "k"], ["--base-image=kernel-matrix/base:x"]),
         (["--base-image", "a b; rm -rf /"], ["--base-image", "'a b; rm -rf /'"]),
         (["--base-image"], ["--base-image", "''"]),
+        (["--problems=p/level1", "--solutions=s", "--quick"], ["--problems=p/level1", "--solutions=s"]),
     ],
 )
 def test_what_reproduces_a_run_runs_where_it_ran(given: list[str], kept: list[str]) -> None:

@@ -12,7 +12,8 @@ from reports.fastp import fast_p
 from reports.latency import group_launches
 from reports.model import Comparison
 from reports.report import build_report
-from tests.unit.synthetic import BASE, NEXT, Case, Spec, write_run
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
 
 SEED = "seed-fp16"
 

@@ -15,7 +15,8 @@ from reports.evidence import load_evidence
 from reports.latency import group_launches
 from reports.page import render_page
 from reports.report import build_report
-from tests.unit.synthetic import BASE, NEXT, Case, Spec, write_run
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
 
 REPLICA = f"{BASE}-r1"
 SLOWED = {"slowed": ("attention_scalar", 1.05)}
@@ -51,6 +52,13 @@ def test_replicas_that_are_alike_raise_no_alarm_and_every_row_is_counted(tmp_pat
     assert (aa.environments, aa.blocks, aa.trials, aa.rows.of) == ([BASE, REPLICA], 20, 2, 12)
     assert aa.rows.count == 0 and aa.alarmed == control.count_share(0, 2)
     assert aa.rows.low == 0.0 and aa.rows.high == pytest.approx(1 - 0.025 ** (1 / 12))
+
+
+def test_false_alarms_are_counted_over_replicas_and_unchanged_references(tmp_path: Path) -> None:
+    found = controls_of(tmp_path, spec(cases={(REPLICA, "flash", "*"): Case(slowdown=1.05)}))
+    # Beside the slowed kernel its reference, cold and hot, in two trials of each environment.
+    assert found.unchanged == control.count_share(0, 8)
+    assert found.false_alarms == control.count_share(found.aa[0].rows.count, found.aa[0].rows.of + 8)
 
 
 def test_a_replica_that_is_slower_is_an_alarm_in_every_trial(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from harness.crossing import as_float64, cross, cross_pair
+from harness.crossing import BLOCK_ELEMENTS, as_float64, cross, cross_recipe
 from harness.inside import protocol
 from harness.records import RecipeResult, ValidationRecord, WorkloadInfo
 
@@ -36,6 +37,30 @@ def test_bfloat16_bits_become_values() -> None:
     bits = np.array([0x3F80, 0xC000, 0x7FC0], dtype=np.uint16)
     values = as_float64(bits)
     assert values[0] == 1.0 and values[1] == -2.0 and np.isnan(values[2])
+
+
+def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None, float | None]:
+    """(trials with identical bits, largest and mean difference, share of elements that differ)."""
+    sums = cross_recipe([{"left": a, "right": b} for a, b in zip(left, right, strict=True)])["left", "right"]
+    assert sums.trials == len(left)
+    mean = sums.total / sums.finite if sums.finite else None
+    return sums.identical, sums.largest, mean, sums.differing / sums.elements if sums.elements else None
+
+
+def test_blocks_add_up() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(2 * BLOCK_ELEMENTS + 5).astype(np.float16)
+    b = a.copy()
+    b[[0, BLOCK_ELEMENTS, -1]] = [np.inf, np.nan, 3.0]
+    identical, largest, mean, share = cross_pair([a], [b])
+    difference = abs(float(a[-1]) - 3.0)
+    assert (identical, largest, share) == (0, difference, 3 / a.size)
+    assert mean == pytest.approx(difference / (a.size - 2))
+
+
+def test_outputs_of_another_shape_are_not_crossed() -> None:
+    a, b = np.zeros(2, dtype=np.float16), np.zeros(3, dtype=np.float16)
+    assert set(cross_recipe([{"a": a, "b": a, "c": b, "d": b}])) == {("a", "b"), ("c", "d")}
 
 
 def test_identity_is_of_bits_and_differences_are_of_finite_values() -> None:

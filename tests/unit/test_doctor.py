@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from harness import doctor, indexes
+from harness.__main__ import main
+from harness.environments import PYPI, Environment
 from harness.errors import InfrastructureError
 from harness.executors.choosing import Choice
 from harness.indexes import Probes, choose_indexes
 from harness.interpreters import Interpreter
-from harness.matrix import PYPI, Environment, load_matrix
+from harness.matrix import load_matrix
 
 
 @pytest.fixture
@@ -36,13 +38,49 @@ def test_every_missing_piece_names_what_to_do(bare: None, root: Path) -> None:
     assert all(check.remedy for check in checks.values() if not check.ok)
 
 
-def test_containers_need_neither_this_machines_compiler_nor_its_disk(
-    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+OWN = {"C++ compiler", "nvcc", "disk", "Python 3.11"}
+
+
+def test_virtual_environments_need_this_machines_compiler_pythons_and_disk(bare: None, root: Path) -> None:
+    checks = {check.name: check for check in doctor.examine(load_matrix(root / "matrix.yaml")[0], root)}
+    assert checks.keys() >= OWN and checks["disk"].needed and not checks["containers"].ok
+
+
+def test_containers_need_none_of_them(bare: None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Choice(executor="docker", reason="containers of an engine")
     monkeypatch.setattr(doctor, "choose_here", lambda wanted, bases, gpus: found)
-    checks = {check.name: check for check in doctor.examine(load_matrix(root / "matrix.yaml")[0], root)}
-    assert not checks["C++ compiler"].needed and not checks["disk"].needed and checks["containers"].ok
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    checks = {check.name: check for check in doctor.examine(matrix, root)}
+    assert not checks.keys() & OWN and checks["containers"].ok
+
+
+def test_another_base_is_the_one_that_is_looked_for(bare: None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def choose(wanted: str, bases: list[str], gpus: int) -> Choice:
+        asked.extend(bases)
+        return Choice(executor="docker", reason="containers of an engine")
+
+    monkeypatch.setattr(doctor, "choose_here", choose)
+    monkeypatch.setattr(doctor, "probe_index", lambda index: "")
+    assert main(["doctor", f"--matrix={root / 'matrix.yaml'}", "--base-image=some/base:1"]) == 0
+    assert asked == ["some/base:1"]
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+def test_the_host_s_pytorch_builds_with_this_machines_compiler(
+    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bundled: bool
+) -> None:
+    if bundled:
+        monkeypatch.setenv("KERNEL_MATRIX_BUNDLE", str(tmp_path))
+    found = Choice(executor="docker", reason="containers of an engine")
+    monkeypatch.setattr(doctor, "choose_here", lambda wanted, bases, gpus: found)
+    monkeypatch.setattr(doctor, "find_host_python", lambda inside: "/usr/bin/python3 (3.12, PyTorch 2.11.0)")
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    beside = matrix.model_copy(update={"environments": [*matrix.environments, Environment(torch="host")]})
+    checks = {check.name: check for check in doctor.examine(beside, root)}
+    assert checks["C++ compiler"].needed and not checks["C++ compiler"].ok
+    assert checks["the host's PyTorch"].ok and not checks.keys() & {"disk", "Python 3.11"}
 
 
 def test_a_bundle_that_is_named_is_looked_at_instead(

@@ -50,6 +50,7 @@ class FakeLibrary:
             "nvmlDeviceGetCount": 2,
             "nvmlDeviceGetHandleByIndex": handle,
             "nvmlDeviceGetHandleByUUID": 0,
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetUUID": f"GPU-{handle}a",
             "nvmlDeviceGetName": b"Fake 1",
             "nvmlSystemGetDriverVersion": "1.2",
@@ -79,6 +80,13 @@ def test_facts(library: FakeLibrary) -> None:
     assert (one.ecc, one.mig, one.power_limit_w, one.max_sm_mhz) == (True, False, 700.0, 1980)
 
 
+def test_models_and_descriptions(library: FakeLibrary) -> None:
+    assert gpu.models() == [("Fake 1", "90", "1.2")] * 2
+    assert gpu.described(gpu.gpus()[1]) == "Fake 1, GPU-1a, 1.2"
+    library.silent = ("nvmlDeviceGetCudaComputeCapability",)
+    assert gpu.models() == []
+
+
 def test_what_a_gpu_does_not_say_is_none(library: FakeLibrary) -> None:
     library.silent = ("nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetEnforcedPowerLimit")
     one = gpu.gpus()[0]
@@ -95,7 +103,7 @@ def test_no_driver_is_no_gpu_and_no_error(monkeypatch: pytest.MonkeyPatch) -> No
     gpu.library.cache_clear()
     try:
         environ: dict[str, str] = {}
-        assert gpu.gpus() == [] and gpu.use(environ) is None and environ == {}
+        assert gpu.gpus() == gpu.models() == [] and gpu.use(environ) is None and environ == {}
         with gpu.Watch("GPU-0a") as watch:
             pass
         assert watch.readings == [] and watch.other_processes is None
@@ -162,7 +170,7 @@ def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
 
 
 def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, tmp_path: Path) -> None:
-    from harness.runner import _device
+    from harness.phases.holding import device_held
 
     facts = GpuFacts(
         uuid="GPU-0a",
@@ -176,10 +184,10 @@ def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, 
     )
     (tmp_path / "cache" / "locks").mkdir(parents=True)
     context: Any = SimpleNamespace(cache=tmp_path / "cache", gpu=facts)
-    with _device(context, "cuda"):
+    with device_held(context, "cuda"):
         assert (locks / "GPU-0a.lock").exists() and not (tmp_path / "cache" / "locks" / "measure.lock").exists()
     elsewhere: Any = SimpleNamespace(cache=tmp_path / "cache", gpu=None)
-    with _device(elsewhere, "cuda"):
+    with device_held(elsewhere, "cuda"):
         assert (tmp_path / "cache" / "locks" / "measure.lock").exists()
 
 

@@ -11,11 +11,13 @@ import pytest
 
 from harness.records import Outcome
 from reports.evidence import load_evidence
+from reports.exit_codes import exit_codes
 from reports.model import Comparison
 from reports.page import render_page
-from reports.report import Report, build_report, exit_codes
+from reports.report import Report, build_report
 from reports.summaries import render_csv, render_junit, render_markdown, render_summary
-from tests.unit.synthetic import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec, write_run
+from tests.unit.spec import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec
+from tests.unit.synthetic import write_run
 from tests.unit.test_page import HOSTILE, assert_harmless
 
 SEED = "seed-fp16"
@@ -71,11 +73,35 @@ def test_a_kernel_that_is_slower_hot_alone_moved_and_says_so(tmp_path: Path) -> 
     report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_slowdown=1.05)}))
     assert [row.target for row in report.moved] == ["attention_scalar"]
     assert "1 slower by 5%" in report.headline
-    texts = [seen.text for finding in report.moved[0].findings for seen in finding.evidence]
+    texts = [seen.text for _, cause in report.by_row[report.moved[0].id] for seen in cause.evidence]
     assert any("only replays moved" in text for text in texts)
     assert "hot: regressed" in render_markdown(report)
     assert exit_codes(report, frozenset({"latency"})) == [11]
     assert 'failures="1"' in render_junit(report)
+
+
+def test_hot_times_that_are_undecided_are_under_strict(tmp_path: Path) -> None:
+    report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_message="cannot be captured")}))
+    assert {row.latency.verdict for row in report.rows} == {"pass"}
+    assert exit_codes(report, frozenset({"latency"}), strict=True) == [40]
+    assert not exit_codes(report, frozenset({"correctness"}), strict=True)
+
+
+def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> None:
+    report = report_of(tmp_path, small(environments=(BASE,)))
+    nothing = "nothing to compare with"
+    assert dict(report.tallies) == {"correctness": "2 pass", "latency": nothing, "hot latency": nothing}
+    assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_markdown(report)
+    page = render_page(report)
+    assert page.count(f'<dd><span class="dim">{nothing}</span></dd>') == 2
+    assert "One environment: there is none from which" in page and "moved beyond doubt" not in page
+    assert "not compared" in page and "v-undecided" not in page.partition("<body>")[2]
+
+
+def test_one_environment_alone_that_breaks_is_tallied(tmp_path: Path) -> None:
+    cases = {(BASE, "kernel", SEED): Case(status="crashed", message="it ended")}
+    report = report_of(tmp_path, small(environments=(BASE,), cases=cases))
+    assert dict(report.tallies)["latency"] == "1 broken"
 
 
 def test_replays_that_are_missing_have_their_reason(tmp_path: Path) -> None:
@@ -120,17 +146,18 @@ def test_shares_that_are_missing_have_their_reason(tmp_path: Path, ceilings: Out
 
 
 def test_the_page_names_the_gpu_its_state_and_what_default_ran(whole: Report) -> None:
-    first_screen = render_page(whole).partition("What moved")[0]
+    page = render_page(whole)
+    first_screen = page.partition(">Why<")[0]
     for text in (
         "NVIDIA H200, driver 580.159.04, 140 GiB, ECC on, MIG off, power limit 700 W",
         "792 TFLOP/s in a float16 product (8192³)",
         "4318 GB/s in a copy",
         "<code>_scaled_dot_product_flash_attention</code>",
         "<code>_scaled_dot_product_cudnn_attention</code>",
-        "pytorch_flash::flash_fwd_kernel",
         "PyTorch 2.11.0+cu130",
     ):
         assert text in first_screen
+    assert "pytorch_flash::flash_fwd_kernel" in page, "what ran on the GPU stands further down"
 
 
 def test_the_share_of_the_run_in_which_the_gpu_measured(whole: Report) -> None:
@@ -153,7 +180,7 @@ def test_another_clock_is_a_confounder_and_evidence(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", SEED): Case(slowdown=1.05)}
     report = report_of(tmp_path, small(cases=cases, sm_mhz={BASE: 1980.0, NEXT: 1755.0}))
     assert any("1980 MHz in the baseline and 1755" in item.statement for item in report.confounders)
-    texts = [seen.text for finding in kernel_row(report).findings for seen in finding.evidence]
+    texts = [seen.text for _, cause in report.by_row[kernel_row(report).id] for seen in cause.evidence]
     assert "SM clock while sampled: 1980 MHz in the baseline, 1755 here" in texts
     quiet = report_of(tmp_path / "quiet", small(sm_mhz={BASE: 1980.0, NEXT: 1975.0}))
     assert not any("SM clock" in item.statement for item in quiet.confounders)

@@ -182,6 +182,7 @@ def test_each_environment_is_asked_of_its_own_executor() -> None:
     class Named:
         def __init__(self, name: str) -> None:
             self.name, self.stopped = name, False
+            self.holds_back = name == "host"
 
         def run(self, task: Any) -> str:
             return self.name
@@ -200,5 +201,6 @@ def test_each_environment_is_asked_of_its_own_executor() -> None:
         task.environment = name
         answers[name] = both.run(task)
     assert list(answers.values()) == ["docker", "host", "host"] and both.name == "docker"
+    assert not both.holds_back, "what the pinned executor cannot, the whole cannot"
     both.stop()
     assert pinned.stopped and own.stopped

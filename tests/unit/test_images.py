@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from harness.environments import PYPI, Environment
 from harness.errors import InfrastructureError
 from harness.executors import images
 from harness.executors.docker.engine import BuildFailed, Image
 from harness.executors.images import KEY, base_identity, base_problem, build_context, build_image, explain, image_key
 from harness.imaging import Wanted, _remove
-from harness.matrix import PYPI, Environment
 from harness.plan import PlannedEnvironment
 
 DIGEST = "a" * 64

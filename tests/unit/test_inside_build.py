@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +32,13 @@ def test_cuda_flags_only_with_cuda_sources() -> None:
     assert build.compiler_flags(request) == {"cxx": [], "nvcc": [], "ld": []}
     request["sources"] = ["/a/x.cu"]
     assert build.compiler_flags(request)["nvcc"] == ["-lineinfo", "-gencode=arch=compute_80,code=sm_80"]
+
+
+def test_the_shipped_binding_needs_cuda_s_headers_and_none_of_its_flags() -> None:
+    request = {"sources": ["/a/x.cpp"], "cuda_headers": True, "flags": {"cxx": ["-O3"]}, "defines": {}}
+    assert build.uses_cuda(request) and not build.has_device_code(request)
+    assert build.compiler_flags({**request, "architectures": []}) == {"cxx": ["-O3"], "nvcc": [], "ld": []}
+    assert not build.uses_cuda({**request, "cuda_headers": False})
 
 
 GCC = """[1/2] c++ -DTORCH_EXTENSION_NAME=k -c /home/u/csrc/k.cpp -o k.o
@@ -102,6 +112,20 @@ def test_device_functions_are_parsed() -> None:
     first, second = (machine_code.parse_sass(SASS.format(address=address)) for address in ("0010", "0020"))
     assert list(first) == [("sm_80", "_Z6kernelPf")]
     assert first == second
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not (shutil.which("g++") and shutil.which("objdump")), reason="no g++, or no objdump, on PATH")
+def test_a_second_c_plus_plus_runtime_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "throws.cpp"
+    source.write_text("void refuse(long number) { throw number; }\n")
+    notes = []
+    for flags in ([], ["-static-libstdc++"]):
+        library = tmp_path / "throws.so"
+        subprocess.run(["g++", "-shared", "-fPIC", *flags, str(source), "-o", str(library)], check=True)
+        notes.append(machine_code.runtime_note(str(library)))
+    assert notes[0] == "" and "libstdc++ is linked into it" in notes[1]
+    assert machine_code.runtime_note(str(source)) == ""
 
 
 def test_the_median_is_known_better_with_more_samples() -> None:

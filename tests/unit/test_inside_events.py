@@ -21,6 +21,7 @@ class Device:
     def __init__(self) -> None:
         self.host_s = 1000.0
         self.done_s = 1000.0
+        self.stream = "the stream"
 
     def work(self, seconds: float, host_s: float = HOST_S) -> None:
         self.host_s += host_s
@@ -36,7 +37,8 @@ class Device:
             def __init__(self, enable_timing: bool) -> None:
                 assert enable_timing
 
-            def record(self) -> None:
+            def record(self, stream: str) -> None:
+                assert stream == "the stream"
                 device.work(0.0)
                 self.at_s = device.done_s
 
@@ -55,9 +57,10 @@ class Device:
         vars(torch).update(
             uint8=0,
             empty=lambda *_, **__: flush,
+            _C=SimpleNamespace(_CudaEventBase=Event),
             cuda=SimpleNamespace(
-                Event=Event, get_device_properties=lambda _: properties, current_device=lambda: 0,
-                synchronize=self.synchronize,
+                get_device_properties=lambda _: properties, current_device=lambda: 0, synchronize=self.synchronize,
+                current_stream=lambda: self.stream,
             ),
         )  # fmt: skip
         return torch
@@ -151,3 +154,61 @@ def test_sampling_stops_at_its_limits(events: Any, device: Device) -> None:
     begun = device.host_s
     events.sample(spread, {**TIMING, "relative_error": 0.0, "max_samples": 10**6})
     assert 0.3 < device.host_s - begun < 0.6
+
+
+class Watcher:
+    """An audit that asks for two samples of its own, and notes when it is called."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.left, self.fault = device, 2, ""
+        self.ours = False
+        self.written_s: list[float] = []
+        self.kept: list[tuple[Any, float]] = []
+        self.ended_us: list[float | None] = []
+
+    def begins(self, sampling: bool) -> bool:
+        self.ours = not sampling and self.left > 0
+        self.left -= self.ours
+        return self.ours
+
+    def write(self) -> None:
+        if self.ours:
+            self.written_s.append(self.device.done_s)
+
+    def keep(self, output: Any) -> None:
+        if self.ours:
+            self.kept.append((output, self.device.done_s))
+
+    def ended(self, time_us: float | None) -> None:
+        self.ended_us.append(time_us)
+
+    def look(self) -> None:
+        pass
+
+
+def test_an_audit_writes_behind_the_other_work_and_its_samples_are_not_the_rows(events: Any, device: Device) -> None:
+    watcher = Watcher(device)
+    began = device.done_s
+
+    def call() -> str:
+        device.work(20e-6)
+        return "output"
+
+    found = events.sample(call, TIMING, watcher)
+    assert len(found["samples_us"]) == 10 and watcher.ended_us == pytest.approx([20.0, 20.0], abs=0.1)
+    assert [output for output, _ in watcher.kept] == ["output"] * 2 and watcher.fault == ""
+    for written_s, (_, kept_s) in zip(watcher.written_s, watcher.kept, strict=True):
+        assert began < written_s and kept_s - written_s == pytest.approx(20e-6, abs=5e-6), (
+            "nothing between but the call"
+        )
+
+
+def test_a_stream_that_is_left_current_is_told(events: Any, device: Device) -> None:
+    watcher = Watcher(device)
+
+    def call() -> None:
+        device.work(20e-6)
+        device.stream = "another"
+
+    events.sample(call, TIMING, watcher)
+    assert watcher.fault == "it left another stream the current one"

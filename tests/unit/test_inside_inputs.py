@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.inside import dtypes, inputs
+from harness.inside import agreement, dtypes, inputs, truth, workload
 
 SHAPE = (1, 2, 17, 8)
 
@@ -22,6 +22,24 @@ GOLDEN = {
 @pytest.mark.parametrize(("recipe", "dtype"), GOLDEN)
 def test_bytes_are_the_recorded_ones(recipe: str, dtype: str) -> None:
     assert inputs.digest(inputs.generate(recipe, dtype, SHAPE, 7, 3)) == GOLDEN[recipe, dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_smaller_inputs_are_halved_and_ask_the_same(dtype: str) -> None:
+    asked = {"id": "x", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": 17, "head_dim": 8, "causal": False}
+    plain = workload.AttentionWorkload({**asked, "scale": 0.25, "recipes": {}, "problem": None})
+    small = plain.on("halved_4")
+    assert plain.on("large_logits") is plain and (plain.scale, small.scale) == (0.25, 64.0)
+    full, halved = (plain.arrays(recipe, 1, 7) for recipe in ("independent", "halved_4"))
+    for one, other in zip(full, halved, strict=True):
+        assert np.array_equal(dtypes.decode(one, dtype) / 16, dtypes.decode(other, dtype))
+    answers = [truth.attention(*arrays, False, w.scale, dtype) for w, arrays in ((plain, full), (small, halved))]
+    assert np.allclose(answers[0][0] / 16, answers[1][0], rtol=1e-12, atol=0)
+    limits = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
+    assert agreement.is_scaled(answers[0][0], answers[1][0], limits, answers[1][1])
+    flat = truth.attention(*halved, False, plain.scale, dtype)[0]
+    assert not agreement.is_scaled(answers[0][0], flat, limits, answers[1][1]), "its weights are other ones"
+    assert not agreement.is_scaled(np.zeros(3), np.zeros(3), limits, 1.0)
 
 
 def test_first_deviates_from_their_definition() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.gpu import Reading, Watch
 from harness.records import LaunchRecord, Timing
-from harness.steps.launching import implausible, timing_request, watched_launch
+from harness.steps.launching import AUDITED_TRIALS, Launch, implausible, timing_request, watched_launch
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
 
@@ -90,3 +90,20 @@ def test_each_device_has_its_own_precision() -> None:
     plan: Any = SimpleNamespace(timing={"target_s": 0.3, "relative_error": 0.005, "relative_error_cuda": 0.003})
     assert timing_request(plan, "cpu") == {"target_s": 0.3, "relative_error": 0.005}
     assert timing_request(plan, "cuda") == {"target_s": 0.3, "relative_error": 0.003}
+
+
+@pytest.mark.parametrize(
+    ("problem", "index", "count"),
+    [(None, 0, 2), (None, 1, 1), ("p.py", 0, AUDITED_TRIALS), ("p.py", 1, AUDITED_TRIALS)],
+)
+def test_answers_of_problem_files_are_looked_at_in_every_block(problem: str | None, index: int, count: int) -> None:
+    workload = SimpleNamespace(id="w", problem=problem)
+    target = SimpleNamespace(target="kernel", output_sha256=list("abcdefghij"))
+    validation = SimpleNamespace(status="ok", recipes=[SimpleNamespace(recipe="independent", targets=[target])])
+    plan = SimpleNamespace(
+        workloads_of=lambda *_: [workload], kernel=lambda _: SimpleNamespace(references_on=lambda _: ["model"])
+    )
+    context: Any = SimpleNamespace(plan=plan, stores={"w": ("folder", "")})
+    planned: Any = SimpleNamespace(kernel="k", device="cpu", index=index)
+    validations: Any = {"w": validation}
+    assert Launch(context, planned, validations)._expected() == {"w": list("abcdefghij")[:count]}

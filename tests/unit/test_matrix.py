@@ -7,8 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
+from harness.environments import PYPI, threads_in
 from harness.errors import BAD_INPUT, InputError
-from harness.matrix import PYPI, Matrix, json_schema, load_matrix, parse_matrix
+from harness.matrix import Matrix, json_schema, load_matrix, parse_matrix
 
 SMALL = """\
 schema_version: 1
@@ -92,6 +93,14 @@ def test_the_same_environment_twice_needs_a_replica_number() -> None:
         ("seq_len: 8", "seq_len: 0", ["workloads[0].shape.seq_len", "greater than or equal to 1"]),
         ("seq_len: 8", "seq_len: true", ["workloads[0].shape.seq_len", "True (bool)"]),
         ("[float32]", "[float8]", ["workloads[0].dtypes.cpu[0]", "float8"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {LD_PRELOAD: x.so}, cuda', ["environments[0].variables", "loads code"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {PYTHONPATH: x}, cuda', ["PYTHONPATH", "remove it"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {NVCC_APPEND_FLAGS: -G}, cuda', ["NVCC_APPEND_FLAGS", "under flags"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {OMP_NUM_THREADS: "0"}, cuda', ["OMP_NUM_THREADS", "'0'"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {OMP_NUM_THREADS: 1}, cuda', ["variables.OMP_NUM_THREADS", "quotes"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {MKL_CBWR: "a\\nb"}, cuda', ["MKL_CBWR", "one line"]),
+        ('"2.1.0", cuda', '"2.1.0", variables: {mkl_cbwr: AVX2}, cuda', ["environments[0].variables"]),
+        ('"2.1.0", cuda', '"2.1.0", flags: {ld: [-lm]}, cuda', ["environments[0].flags.ld", "unknown key"]),
         ("numpy==1.26.4, ", "", ["packages", "numpy"]),
         ("numpy==1.26.4", "numpy>=1.26", ["packages[0]"]),
         ("  - {name: mine, ", "  - {name: mine, workloads: [none], ", ["kernels[0].workloads", "none"]),
@@ -123,6 +132,16 @@ def test_a_wrong_value_is_named_with_its_path(old: str, new: str, said: list[str
 )
 def test_hostile_or_broken_yaml_is_refused(text: str, said: str) -> None:
     assert said in refusal(text)
+
+
+def test_an_environment_may_have_flags_and_variables_of_its_own() -> None:
+    own = 'flags: {cxx: [-ffast-math], nvcc: [-use_fast_math]}, variables: {OMP_NUM_THREADS: "1", MKL_CBWR: AVX2}'
+    first, second = parse_matrix(SMALL.replace('{torch: "2.5.0"', f'{{{own}, torch: "2.5.0"')).environments
+    assert (first.flags.cxx, first.flags.nvcc, first.variables) == ([], [], {})
+    assert (second.flags.cxx, second.flags.nvcc) == (["-ffast-math"], ["-use_fast_math"])
+    assert second.variables == {"OMP_NUM_THREADS": "1", "MKL_CBWR": "AVX2"}
+    assert second.id() == "torch2.5.0-cu121-py311", "what it is called is what is installed"
+    assert (threads_in(first.variables, 4), threads_in(second.variables, 4)) == (4, 1)
 
 
 def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from harness.records import Fallback, Outcome
 from reports.evidence import load_evidence
-from reports.formats import strip, time_text
+from reports.exit_codes import exit_codes
+from reports.formats import difference_text, strip, time_text
 from reports.page import SERVER_ROWS, csp_hash, render_page
-from reports.report import Report, build_report, exit_codes
-from tests.unit.synthetic import BASE, NEXT, Case, Spec, write_run
+from reports.report import Report, build_report
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'<svg onload=alert(2)>{{ 7*7 }}"
 
@@ -114,14 +116,14 @@ def test_what_moved_comes_first_and_says_why(tmp_path: Path) -> None:
     assert report.moved[0].id == f"{NEXT}/attention_scalar/seed-fp16/cpu"
     first_screen = render_page(report).partition("<main>")[0]
     assert "1 newly wrong" in first_screen and "slower by up to 3" in first_screen
-    assert first_screen.index("attention_scalar") < first_screen.index(">math<")
+    assert first_screen.index("attention_scalar") < first_screen.index("PyTorch&#39;s own math")
 
 
-def test_moved_rows_show_their_command_on_the_first_screen(tmp_path: Path) -> None:
+def test_causes_show_their_command_on_the_first_screen(tmp_path: Path) -> None:
     report = report_of(tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)}))
     first_screen = render_page(report).partition("<main>")[0]
     command = "nox -s matrix -- --kernel attention_scalar --workload seed-fp16 --device cpu"
-    assert f'<code class="repro">{command}</code>' in first_screen
+    assert command.replace("nox -s matrix", "nox -s explain") in first_screen
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_a_kernel_that_was_always_wrong_did_not_move(tmp_path: Path, case: Case)
     assert not report.moved
     assert [row.workload for row in report.never_right] == ["seed-fp16"]
     first_screen = render_page(report).partition("<main>")[0]
-    assert first_screen.index("Wrong or broken in every version") < first_screen.index(report.never_right[0].id)
+    assert report.never_right[0].id in first_screen.partition("Wrong or broken in every version")[2]
     assert not exit_codes(report, frozenset({"correctness", "latency"}))
     places = [failure.places for failure in report.failures if failure.status == case.status]
     assert len(places) == (1 if case.message else 0) and all(len(found) > 1 for found in places)
@@ -148,7 +150,7 @@ def test_a_kernel_right_in_one_version_was_not_always_wrong(tmp_path: Path) -> N
     other = "torch2.4.0-cu121-py311"
     cases = {(name, "kernel", "seed-fp16"): Case(passed=0) for name in (BASE, NEXT)}
     report = report_of(tmp_path, Spec(environments=(BASE, other, NEXT), cases=cases))
-    assert not report.never_right and "every version" not in render_page(report)
+    assert not report.never_right and "Wrong or broken in every version" not in render_page(report)
 
 
 def test_controls_have_their_own_clause(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_an_index_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
 def test_fallbacks_stand_at_the_top(tmp_path: Path) -> None:
     fallback = Fallback(subject=NEXT, wanted="https://one.example", got="https://two.example", reason="unreachable")
     page = render_page(report_of(tmp_path, Spec(fallbacks=(fallback,))))
-    assert page.index("https://two.example") < page.index("What moved")
+    assert page.index("https://two.example") < page.index(">Why<")
 
 
 def test_an_environment_timed_alone_shows_the_command_that_compares(tmp_path: Path) -> None:
@@ -242,6 +244,12 @@ def test_several_environments_get_a_column_and_a_filter(tmp_path: Path) -> None:
 )
 def test_times_carry_their_unit(value: float | None, text: str) -> None:
     assert time_text(value) == text
+
+
+def test_a_difference_of_times_keeps_its_signs_and_one_unit() -> None:
+    assert difference_text(-0.25, 17.2) == "[-0.25, +17.2] \N{MICRO SIGN}s"
+    assert difference_text(-23512.0, -900.0) == "[-23.51, -0.9] ms"
+    assert difference_text(0.0, 0.0) == "[+0, +0] \N{MICRO SIGN}s"
 
 
 def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:

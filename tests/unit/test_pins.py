@@ -4,17 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.environments import PYPI
 from harness.errors import InputError
-from harness.matrix import PYPI, Environment, load_matrix
+from harness.matrix import load_matrix
 from harness.pins import _explain, ensure_pins, load_pins, parse_pins, pins_path, project_text
 from harness.plan import PlannedEnvironment
+from tests.unit.test_venv import planned
 
 HASH = "--hash=sha256:" + "0" * 64
-
-
-def planned(index: str, **changes: object) -> PlannedEnvironment:
-    spec = Environment(**{"torch": "2.5.0", "cuda": "12.1", "python": "3.11", **changes})  # type: ignore[arg-type]
-    return PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
 
 
 def test_the_committed_pins_hold_what_the_matrix_asks_for(root: Path) -> None:

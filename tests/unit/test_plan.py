@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.environments import PYPI
 from harness.errors import InputError
-from harness.matrix import PYPI, Matrix, load_matrix, parse_matrix
+from harness.matrix import Matrix, load_matrix, parse_matrix
 from harness.plan import Facts, Selection, interleave, kernel_sources, plan_run
 from harness.steps.requests import limits_of
 from tests.unit.test_matrix import SMALL
@@ -32,15 +33,28 @@ def test_every_environment_kernel_and_workload_is_a_cell(shipped: Matrix) -> Non
 def test_cuda_cells_need_a_gpu_but_cuda_sources_are_compiled_without_one(shipped: Matrix) -> None:
     without = plan_run(shipped, Selection(), FACTS)
     assert {c.device for c in without.cells} == {"cpu"}
-    assert [(b.device, b.runnable) for b in without.builds if b.environment == without.baseline] == [
-        ("cpu", True),
-        ("cuda", False),
+    assert [(b.kernel, b.device, b.runnable) for b in without.builds if b.environment == without.baseline] == [
+        ("attention_scalar", "cpu", True),
+        *((kernel.name, "cuda", False) for kernel in shipped.kernels),
     ]
+    quick = plan_run(shipped, Selection(quick=True), FACTS)
+    assert {(b.kernel, b.device) for b in quick.builds} == {("attention_scalar", "cpu")}
     with_gpu = plan_run(shipped, Selection(), replace(FACTS, gpus=1))
     assert {c.device for c in with_gpu.cells} == {"cpu", "cuda"}
     assert all(b.runnable for b in with_gpu.builds)
     only = plan_run(shipped, Selection(devices=("cuda",)), replace(FACTS, gpus=1))
     assert {c.device for c in only.cells} == {"cuda"}
+
+
+def test_an_environment_s_flags_and_variables_make_another_plan() -> None:
+    plans = [
+        plan_run(parse_matrix(SMALL.replace('{torch: "2.5.0"', f'{{{own}torch: "2.5.0"')), Selection(), FACTS)
+        for own in ("", "flags: {cxx: [-O1]}, ", 'variables: {OMP_NUM_THREADS: "1"}, ')
+    ]
+    assert len({plan.digest for plan in plans}) == 3
+    first, second = (environment.id for environment in plans[2].environments)
+    assert (plans[2].threads_in(first), plans[2].threads_in(second)) == (2, 1)
+    assert plans[2].variables == {first: {}, second: {"OMP_NUM_THREADS": "1"}}
 
 
 def test_the_same_arguments_give_the_same_plan_and_any_other_another(shipped: Matrix) -> None:
@@ -139,6 +153,9 @@ def test_a_problem_file_is_its_own_workload() -> None:
     plan = plan_run(parse_matrix(text), Selection(), FACTS)
     assert {c.workload for c in plan.cells} == {"mine.softmax"}
     assert plan.kernel("mine").references == ["model"]
+    # What a launch asks of a kernel's answers needs one trial that is timed, and three that are new.
+    quick = plan_run(parse_matrix(text), Selection(quick=True), FACTS)
+    assert quick.workload("mine.softmax").trials == {"independent": 4}
     # KernelBench's absolute tolerance would pass a softmax of zeros: the truth's own scale decides, more loosely.
     limits = limits_of(plan, plan.workload("mine.softmax"))
     assert plan.tolerances["decides"] == "rounding" and limits["rounding"] == 64.0

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from harness.logs import LOG_LIMIT_BYTES
-from harness.process import MARK, clean_environment, run_child, tail
+from harness.process import MARK, Ended, Gate, clean_environment, run_child, tail
 
 pytestmark = pytest.mark.process
 
@@ -158,6 +158,41 @@ def test_the_log_holds_everything_and_its_tail_starts_at_a_line(tmp_path: Path) 
     assert ended.log.startswith("[...]\nline ")  # type: ignore[attr-defined]
     assert ended.log.endswith("end\n")  # type: ignore[attr-defined]
     assert tail(tmp_path / "none") == ""
+
+
+HELD_BACK = "import sys, time; sys.stdin.buffer.read(); print('through', flush=True); "
+
+
+def held_back(tmp_path: Path, code: str, timeout_s: float, opens_after_s: float) -> tuple[Ended, str]:
+    gate, log = Gate(), tmp_path / "log"
+    command = [sys.executable, "-c", HELD_BACK + code]
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run_child, command, cwd=tmp_path, log=log, timeout_s=timeout_s, environment={}, gate=gate)
+        time.sleep(opens_after_s)
+        before = log.read_text() if log.exists() else ""
+        gate.open()
+        return future.result(), before
+
+
+def test_a_child_that_is_held_back_begins_when_its_gate_opens(tmp_path: Path) -> None:
+    ended, before = held_back(tmp_path, "time.sleep(0.2)", timeout_s=1, opens_after_s=1.5)
+    assert before == "" and "through" in ended.log
+    assert ended.returncode == 0 and not ended.timed_out, "what it waited counts against no limit"
+    assert 0.2 <= ended.duration_s < 1, "nor as its duration"
+
+
+def test_a_child_that_was_held_back_is_killed_at_its_limit(tmp_path: Path) -> None:
+    ended, _ = held_back(tmp_path, "time.sleep(20)", timeout_s=0.5, opens_after_s=0.3)
+    assert ended.timed_out and 0.5 <= ended.duration_s < 5
+
+
+def test_a_child_that_ends_before_its_gate_opens_has_ended(tmp_path: Path) -> None:
+    gate = Gate()
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    ended = run_child(command, cwd=tmp_path, log=tmp_path / "log", timeout_s=9, environment={}, gate=gate)
+    assert ended.returncode == 3
+    gate.open()
+    gate.open()
 
 
 def test_the_environment_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

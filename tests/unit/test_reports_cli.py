@@ -8,7 +8,8 @@ import pytest
 from harness.records import Cell, Outcome, ValidationRecord
 from harness.storage import load_record, save_record
 from reports.__main__ import main
-from tests.unit.synthetic import NEXT, Case, Spec, write_run
+from tests.unit.spec import NEXT, Case, Spec
+from tests.unit.synthetic import write_run
 
 FILES = ("index.html", "summary.json", "summary.md", "junit.xml")
 WRONG = {(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new")}

@@ -4,7 +4,7 @@ import pytest
 
 from harness.inside import protocol
 from harness.records import WorkloadInfo
-from harness.steps.validating import ARRAY_BYTES, array_trials
+from harness.steps.validating import ARRAY_BYTES, array_trials, choice_of
 
 
 def workload(elements: float | None, *, recipes: int = 1, dtype: str = "float16") -> WorkloadInfo:
@@ -29,3 +29,10 @@ def test_recipes_share_the_limit_and_one_trial_is_always_kept() -> None:
 
 def test_a_problem_whose_outputs_are_not_known() -> None:
     assert array_trials(workload(None), 2) == 2
+
+
+def test_what_a_kernel_says_of_its_choice() -> None:
+    """A stranger's process says it: other types, and more than a line, do not reach the record."""
+    assert choice_of({"choice": "mma BLOCK_M=32"}) == "mma BLOCK_M=32"
+    assert choice_of(None) == choice_of({}) == choice_of({"choice": ["mma"]}) == ""
+    assert len(choice_of({"choice": "x" * 10**6})) == 500

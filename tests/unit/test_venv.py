@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from harness.executors import venv
+from harness.environments import PYPI, Environment
+from harness.errors import Interrupted
+from harness.executors import Task, venv
 from harness.executors.venv import VenvExecutor
 from harness.inside import protocol
 from harness.interpreters import Interpreter
-from harness.matrix import PYPI, Environment
 from harness.plan import PlannedEnvironment
+from harness.process import Ended
 from harness.records import Observation, Wheel
 
 HASH = "--hash=sha256:" + "0" * 64
@@ -133,8 +135,54 @@ def test_the_key_knows_pins_index_replica_and_interpreter(
     assert len(keys) == 5
 
 
+def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecutor, tmp_path: Path) -> None:
+    executor._pythons["e"] = tmp_path / "no" / "python"
+    executor.stop()
+    asked = Task(environment="e", verb="build", request={}, scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
+    with pytest.raises(Interrupted):
+        executor.run(asked)
+
+
 def test_only_inside_is_staged(executor: VenvExecutor) -> None:
     staged = {path.name for path in executor.inside.rglob("*.py")}
     assert {"protocol.py", "judge.py"} <= staged and "matrix.py" not in staged
     assert [path.name for path in executor.inside.iterdir()] == ["inside"]
     assert protocol.SCHEMA_VERSION == 1
+
+
+def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
+    tmp_path: Path, pins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(venv, "need_interpreter", lambda version: PYTHON)
+    variables = {"OMP_NUM_THREADS": "1", "MKL_CBWR": "AVX2"}
+    environment = planned(variables=variables)
+    executor = VenvExecutor(tmp_path / "cache", 2, {environment.id: variables})
+    given: list[Any] = []
+
+    def run_child(command: list[str], **options: Any) -> Ended:
+        given.append((protocol.read_json(command[-2]), options["environment"]))
+        return Ended(returncode=1, timed_out=False, duration_s=0, log="")
+
+    monkeypatch.setattr(venv, "run_child", run_child)
+    executor._pythons[environment.id] = executor._pythons["other"] = Path("/usr/bin/python3")
+    for id in (environment.id, "other"):
+        executor._observe(id, tmp_path, verify=False)
+    (asked, seen), (asked_other, seen_other) = given
+    assert asked == {"threads": 1, "verify": False, "variables": ["MKL_CBWR", "OMP_NUM_THREADS"]}
+    assert (seen["OMP_NUM_THREADS"], seen["MKL_CBWR"]) == ("1", "AVX2")
+    assert asked_other == {"threads": 2, "verify": False, "variables": []}
+    assert seen_other["OMP_NUM_THREADS"] == "2" and "MKL_CBWR" not in seen_other
+
+    lent = Task(
+        environment=environment.id, verb="conditions", request={}, scratch=tmp_path / "scratch",
+        log=tmp_path / "log", timeout_s=1, variables={"MKL_CBWR": "SSE"},
+    )  # fmt: skip
+    executor.run(lent)
+    assert given[-1][1]["MKL_CBWR"] == "SSE" and given[-1][1]["OMP_NUM_THREADS"] == "2", "another environment's"
+
+    told = {f"env.{name}": value for name, value in variables.items()}
+    record = prepare(executor, pins, observation(settings=told), environment)
+    assert record.status == "ok" and record.variables == variables
+    for wrong, said in (({}, "found nothing"), (told | {"env.MKL_CBWR": "SSE"}, "found SSE")):
+        record = prepare(executor, pins, observation(settings=wrong), environment)
+        assert record.status == "broken" and said in record.message

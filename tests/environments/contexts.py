@@ -1,0 +1,32 @@
+"""A context whose environments are prepared and whose kernels are built, as experiments get it from the runner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.executors.choosing import make_executor
+from harness.gathering import Options, make_plan
+from harness.phases.preparing import prepare_and_build
+from harness.plan import Selection
+from harness.progress import Display
+from harness.runs import new_run
+from harness.steps.context import Context
+from harness.tools import cache_folder
+
+
+def built_context(project: Path) -> Context:
+    options = Options(matrix_path=project / "matrix.yaml", command=("test",), executor="venv")
+    prepared = make_plan(options, Selection(), write_pins=True)
+    cache = cache_folder()
+    context = Context(
+        root=options.root,
+        cache=cache,
+        matrix=prepared.matrix,
+        plan=prepared.plan,
+        run=new_run(options.root, prepared.plan.digest),
+        executor=make_executor(prepared.choice, prepared.matrix.limits, prepared.plan, options.root, cache),
+        sources=prepared.sources,
+    )
+    with Display(len(prepared.plan.builds)) as display:
+        prepare_and_build(context, display)
+    return context

@@ -1,0 +1,89 @@
+"""The shipped binding in both real versions: compiled once for an environment, linked into each kernel's extension."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.plan import PlannedBuild
+from harness.records import BINDING_OBJECT
+from harness.steps.building import SHIPPED_BINDING, binding_key, build
+from harness.steps.context import Context
+from tests.environments.contexts import built_context
+from tests.environments.test_run import BROKEN_SOURCE, SHIPPED, head, make_project
+
+pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
+
+TWO = """\
+  - name: narrow
+    sources: {cpu: [csrc/attention_scalar_cpu.cpp]}
+    tunables: {BLOCK_M: 16, NUM_WARPS: 8, VEC_WIDTH: 4, SYNC_POLICY: 2, REDUCE: warp}
+  - {name: compile_error, sources: {cpu: [faults/broken.cpp]}}
+workloads:
+"""
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
+    """Of a project whose binding nobody has compiled yet."""
+    project = make_project(
+        tmp_path_factory.mktemp("building"), head("2.1.0", "2.5.0") + SHIPPED.replace("workloads:\n", TWO)
+    )
+    (project / "faults").mkdir()
+    (project / "faults" / "broken.cpp").write_text(BROKEN_SOURCE)
+    with (project / SHIPPED_BINDING).open("a") as file:
+        file.write(f"// {uuid.uuid4().hex}\n")
+    context = built_context(project)
+    kept = {context.build_folder(record, record.key) for record in context.builds.values()}
+    yield context
+    for folder in kept | {binding(context, id).parent.parent for id in context.environments}:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def binding(context: Context, environment: str) -> Path:
+    """The object that an environment's kernels are linked with."""
+    known = context.environments[environment]
+    key = binding_key(context, known, context.kernel("narrow"), "cpu")
+    part = PlannedBuild(environment=environment, kernel="attention_binding", device="cpu", runnable=False)
+    return context.build_folder(part, key) / "out" / BINDING_OBJECT
+
+
+def binding_logs(context: Context) -> list[Path]:
+    return sorted((context.run.folder / "logs").glob("*/build-*-binding.log"))
+
+
+def test_one_compile_serves_every_kernel_of_an_environment(context: Context) -> None:
+    assert len(context.builds) == 2 * 3
+    assert [path.parent.name for path in binding_logs(context)] == sorted(context.environments)
+    for environment in context.environments:
+        first, second = (context.builds[environment, name, "cpu"] for name in ("attention_scalar", "narrow"))
+        assert first.status == second.status == "ok", (first.message, second.message)
+        assert first.objects[BINDING_OBJECT] == second.objects[BINDING_OBJECT]
+        assert first.artifact_sha256 != second.artifact_sha256
+        assert first.binding_s == second.binding_s and first.binding_s and first.build_s
+        for record in (first, second):
+            assert record.build_ninja.count("$ROOT/csrc/attention_binding.cpp") == 1
+            assert f"-shared {BINDING_OBJECT} " in record.build_ninja
+        assert binding(context, environment).is_file()
+
+
+def test_a_kernels_error_is_named_as_before(context: Context) -> None:
+    for environment in context.environments:
+        failed = context.builds[environment, "compile_error", "cpu"]
+        assert failed.status == "build_failed" and failed.message.startswith("broken.cpp:2:"), failed.message
+        assert "undeclared_name" in failed.message and "attention_binding" not in failed.message + failed.log_excerpt
+
+
+def test_a_tampered_object_is_compiled_again(context: Context) -> None:
+    planned = next(b for b in context.plan.builds if b.kernel == "narrow" and b.environment == context.plan.baseline)
+    known = context.builds[planned.environment, "narrow", "cpu"]
+    kept = binding(context, planned.environment)
+    kept.write_bytes(b"tampered")
+    shutil.rmtree(context.build_folder(planned, known.key))
+    again = build(context, planned)
+    assert again.status == "ok" and not again.reused, again.message
+    assert again.objects == known.objects and kept.read_bytes() != b"tampered"

@@ -1,0 +1,318 @@
+"""The verbs of the experiments, by the interpreters of real pinned environments, on kernels with one fault each."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.experiments.conditions_list import PATTERNS, conditions_of
+from harness.experiments.probes import FOLDER
+from harness.experiments.records import Condition, ConditionResult
+from tests.conftest import ROOT
+from tests.environments.test_inside import LIMITS, Environment, stage, workload
+from tests.faulty import SOURCE, STRIDES
+
+pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
+
+REFERENCES = ["flash", "math", "default"]
+
+
+class Bench:
+    """One environment, its faulty kernel and its probe."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.out = environment.folder / "conditions"
+        self.probe = environment.folder / "poison.so"
+        self.artifact = self.build("faulty", SOURCE, [str(ROOT / "csrc" / "attention_binding.cpp")])
+
+    def build(self, name: str, source: str, more: list[str] | None = None) -> str:
+        path, folder = self.environment.folder / f"{name}.cpp", self.environment.folder / f"build-{name}"
+        path.write_text(source)
+        result = self.environment.result(
+            "build",
+            {
+                "device": "cpu",
+                "name": name,
+                "sources": [str(path), *(more or [])],
+                "include_dirs": [str(ROOT / "csrc")],
+                "flags": {"cxx": ["-O1", "-fopenmp"], "nvcc": [], "ld": ["-pthread", "-fopenmp"]},
+                "defines": {},
+                "architectures": [],
+                "build_dir": str(folder),
+                "load": True,
+            },
+        )
+        assert result["status"] == "ok", result["log_excerpt"]
+        return str(result["artifact"])
+
+    def compile_probe(self) -> dict[str, Any]:
+        request = {"source": str(FOLDER / "poison.cpp"), "out": str(self.probe), "architecture": ""}
+        return self.environment.result("library", request)
+
+    def run(
+        self,
+        conditions: list[Condition],
+        fault: str,
+        *,
+        artifact: str = "",
+        trials: int = 2,
+        repeats: int = 2,
+        patience_s: float = 60.0,
+    ) -> tuple[list[ConditionResult], int]:
+        """(results of all conditions whose job ended, the process's exit code)."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        jobs = [
+            {
+                "number": n,
+                "condition": c.model_dump(),
+                "trials": list(range(trials)),
+                "repeats": repeats,
+                "patience_s": patience_s,
+            }
+            for n, c in enumerate(conditions)
+        ]
+        case = {**workload(), "head_dim": 64}
+        request = {
+            "kernel": {"name": "faulty", "device": "cpu", "artifact": artifact or self.artifact, "model_new": None},
+            "workload": case,
+            "seed": 0,
+            "threads": 2,
+            "out": str(self.out),
+            "jobs": jobs,
+            "libraries": {"stack": str(self.probe)},
+        }
+        os.environ["FAULTY_KERNEL"] = fault
+        try:
+            _, code, errors = self.environment.run("conditions", request)
+        finally:
+            del os.environ["FAULTY_KERNEL"]
+        ended = [
+            {**{k: job[k] for k in ("number", "trials", "repeats")}, "recipe": job["condition"]["recipe"],
+             "done": json.loads((self.out / str(job["number"]) / "done.json").read_text())}
+            for job in jobs if (self.out / str(job["number"]) / "done.json").exists()
+        ]  # fmt: skip
+        assert ended or code < 0, errors
+        return self.weigh(ended, conditions, case), code
+
+    def weigh(self, ended: list[Any], conditions: list[Condition], case: dict[str, Any]) -> list[ConditionResult]:
+        request = {
+            "workload": case,
+            "seed": 0,
+            "threads": 2,
+            "candidate_out": str(self.out),
+            "truth_dir": str(self.environment.folder / "truth"),
+            "decides": "rounding",
+            "limits": LIMITS,
+            "jobs": ended,
+        }
+        rows = self.environment.result("weigh", request)["results"]
+        return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def benches(pinned_pythons: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Bench]]:
+    staged = [stage(python, tmp_path_factory.mktemp(f"bench{i}")) for i, python in enumerate(pinned_pythons)]
+    with ThreadPoolExecutor(len(staged)) as pool:
+        made = list(pool.map(Bench, staged))
+    for bench in made:
+        assert bench.compile_probe() == {"status": "ok", "message": "", "log_excerpt": ""}
+    yield made
+
+
+@pytest.fixture(params=[0, 1], ids=["first", "second"])
+def bench(benches: list[Bench], request: pytest.FixtureRequest) -> Bench:
+    if request.param >= len(benches):
+        pytest.skip("one environment alone was named")
+    return benches[request.param]
+
+
+def on(site: Any) -> list[Condition]:
+    return [Condition(label=pattern, site=site, pattern=pattern) for pattern in PATTERNS]
+
+
+def everything() -> list[Condition]:
+    names = ("inputs", "predecessor", "poison")
+    listed = [c for e in names for c in conditions_of(e, "cpu", REFERENCES, problem=False)]  # type: ignore[arg-type]
+    return [c for c in listed if c.before != "fresh"]
+
+
+def bits(result: ConditionResult) -> str:
+    return json.dumps(result.output_sha256)
+
+
+def test_a_right_kernel_is_right_under_every_condition(bench: Bench) -> None:
+    results, code = bench.run(everything(), "none")
+    assert code == 0 and len(results) == len(everything())
+    for result in results:
+        refused = result.condition.layout == "strided"
+        assert result.status == ("unsupported" if refused else "ok"), (result.condition, result.message)
+        assert refused or (result.passed == result.runs == 4 and 0 < (result.max_units or 0) < 4)
+    same = [r for r in results if r.condition.recipe == "independent" and r.status == "ok"]
+    assert len({bits(r) for r in same}) == 1 and len({str(r.input_sha256) for r in results if r.runs}) == 10
+    assert [r.scales for r in results if r.condition.recipe in ("halved_4", "halved_8")] == [True, True]
+    assert all(within == [[True] * 2] * 2 for r in results if r.runs for within in [r.within])
+
+
+@pytest.mark.parametrize(
+    ("fault", "site", "innocent"),
+    [
+        ("heap", "heap", ["stack"]),
+        ("stack", "stack", ["output"]),
+        ("thread", "stack", ["output"]),
+        ("pool", "stack", ["output"]),
+        ("unwritten", "output", ["stack", "heap"]),
+    ],
+)
+def test_who_reads_what_nobody_wrote_depends_on_the_pattern(
+    bench: Bench, fault: str, site: str, innocent: list[str]
+) -> None:
+    results, _ = bench.run([*on("output"), *on("stack"), *on("heap")], fault)
+    by_site = {name: {bits(r) for r in results if r.condition.site == name} for name in ("output", "stack", "heap")}
+    assert len(by_site[site]) == 4, [r.message for r in results if r.condition.site == site]
+    if site != "output":  # whose zeros are no right answer
+        zero = next(r for r in results if (r.condition.site, r.condition.pattern) == (site, "zero"))
+        assert zero.passed == zero.runs
+    assert next(r for r in results if (r.condition.site, r.condition.pattern) == (site, "nan")).nonfinite == 4
+    if fault == "unwritten":
+        assert all(len(by_site[name]) == 1 for name in innocent)
+
+
+def test_what_one_call_leaves_for_the_next_shows_in_a_fresh_process(bench: Bench) -> None:
+    fresh, _ = bench.run([Condition(label="first", before="fresh")], "remembers", trials=1, repeats=1)
+    after, _ = bench.run([Condition(label="after itself"), Condition(label="after", before="flash")], "remembers")
+    assert (fresh[0].status, fresh[0].passed) == ("ok", 1)
+    assert [(r.status, r.passed) for r in after] == [("wrong", 0), ("wrong", 0)]
+    assert (
+        fresh[0].input_sha256[0] == after[0].input_sha256[0] and fresh[0].output_sha256[0] != after[0].output_sha256[0]
+    )
+
+
+def test_a_reference_that_cannot_run_says_so(bench: Bench) -> None:
+    results, _ = bench.run([Condition(label="x", before="cudnn"), Condition(label="y")], "none")
+    assert results[0].status == "not_run" and "cudnn cannot run: " in results[0].message
+    assert results[1].status == "ok"
+
+
+def test_inputs_that_show_what_others_mask(bench: Bench) -> None:
+    recipes = conditions_of("inputs", "cpu", REFERENCES, problem=False)
+    tail, _ = bench.run(recipes, "tail")
+    units = {r.condition.recipe: r for r in tail if r.condition.layout == "contiguous"}
+    assert units["constant_v"].status == "ok", "every weighting of equal rows is that row"
+    assert units["dominant_tail"].status == "wrong" and units["dominant_tail"].passed == 0
+    steep, _ = bench.run(recipes, "nomax")
+    wrong = {r.condition.recipe for r in steep if r.status == "wrong"}
+    assert {"steep_logits", "offset_logits"} <= wrong and not wrong & {"independent", "large_logits", "constant_v"}
+    assert all(r.nonfinite for r in steep if r.condition.recipe == "offset_logits")
+
+
+def test_smaller_inputs_tell_a_range_from_an_algorithm(bench: Bench) -> None:
+    listed = [Condition(label=r, recipe=r) for r in ("independent", "halved_4", "halved_8")]
+    narrow, _ = bench.run(listed, "narrow")
+    assert [r.status for r in narrow] == ["wrong", "ok", "ok"] and narrow[0].within == [[False] * 2] * 2
+    scale, _ = bench.run(listed, "scale")
+    assert [r.status for r in scale] == ["wrong"] * 3, "the weights are the same at any size"
+
+
+def test_ignored_strides_are_wrong_and_a_refusal_is_unsupported(bench: Bench) -> None:
+    listed = [c for c in conditions_of("inputs", "cpu", REFERENCES, problem=False) if c.recipe == "independent"]
+    artifact = bench.build("strides", STRIDES)
+    ignoring, _ = bench.run(listed, "none", artifact=artifact)
+    assert {r.condition.layout: r.status for r in ignoring} == {
+        "contiguous": "ok", "offset": "ok", "misaligned": "ok", "strided": "wrong"
+    }  # fmt: skip
+
+
+def test_a_race_gives_other_bits(bench: Bench) -> None:
+    listed = [Condition(label="alone"), Condition(label="beside", load="beside")]
+    for _ in range(10):  # on a busy machine the two threads may take turns
+        results, _ = bench.run(listed, "race", trials=1, repeats=50)
+        if any(len(set(r.output_sha256[0])) > 1 for r in results):
+            break
+    assert any(len(set(r.output_sha256[0])) > 1 and r.passed < r.runs == 50 for r in results)
+    steady, _ = bench.run(listed, "none", trials=1, repeats=50)
+    assert [len(set(r.output_sha256[0])) for r in steady] == [1, 1]
+
+
+def test_a_slow_kernel_runs_on_fewer_trials(bench: Bench) -> None:
+    several, _ = bench.run([Condition(label="a")], "none", trials=5, patience_s=0)
+    assert several[0].runs == 4 and [len(d) for d in several[0].output_sha256] == [2, 2]
+    same, _ = bench.run([Condition(label="a")], "none", trials=1, repeats=50, patience_s=0)
+    assert same[0].runs == same[0].passed == 4
+
+
+def test_a_crash_leaves_what_was_done_before(bench: Bench) -> None:
+    listed = [Condition(label="a"), Condition(label="b", recipe="steep_logits"), Condition(label="c")]
+    results, code = bench.run(listed, "abort")
+    assert code == -6 and [(r.condition.label, r.status) for r in results] == [("a", "ok")]
+    assert (bench.out / "1").is_dir() and not (bench.out / "2").exists()
+
+
+def test_what_a_process_says_of_itself_is_not_believed(bench: Bench) -> None:
+    bench.run([Condition(label="a")], "none")
+    said = json.loads((bench.out / "0" / "done.json").read_text())
+    cases: list[tuple[Any, str, str]] = [
+        (said, "ok", ""),
+        ({**said, "shape": [1, 2, 3]}, "wrong", "expected (1, 2, 37, 64) float32"),
+        ({**said, "status": "fine"}, "crashed", "cannot be read"),
+        ({**said, "ran": [2, 3]}, "crashed", "cannot be read"),
+        ({**said, "ran": []}, "crashed", "cannot be read"),
+        (None, "crashed", "cannot be read"),
+        (said, "wrong", "5 bytes; expected"),
+        (said, "wrong", "links are not followed"),
+    ]
+    for number in range(1, len(cases)):
+        shutil.copytree(bench.out / "0", bench.out / str(number))
+    (bench.out / "6" / "1-1.bin").write_bytes(b"short")
+    (bench.out / "7" / "1-1.bin").unlink()
+    (bench.out / "7" / "1-1.bin").symlink_to("1-0.bin")
+    jobs = [
+        {"number": number, "trials": [0, 1], "repeats": 2, "recipe": "independent", "done": done}
+        for number, (done, _, _) in enumerate(cases)
+    ]
+    results = bench.weigh(jobs, [Condition(label=str(n)) for n in range(len(cases))], {**workload(), "head_dim": 64})
+    for result, (_, status, words) in zip(results, cases, strict=True):
+        assert result.status == status and words in result.message
+
+
+def test_a_site_whose_probe_is_missing_is_not_run(bench: Bench) -> None:
+    bench.probe.rename(bench.probe.with_suffix(".away"))
+    try:
+        results, _ = bench.run([*on("stack"), *on("output")], "none")
+    finally:
+        bench.probe.with_suffix(".away").rename(bench.probe)
+    assert [r.status for r in results] == ["not_run"] * 4 + ["ok"] * 4
+    assert "cannot be loaded" in results[0].message
+
+
+def test_a_probe_that_does_not_compile_says_why(benches: list[Bench]) -> None:
+    folder = benches[0].environment.folder
+    (folder / "broken.cpp").write_text("int f() { return undeclared; }\n")
+    request = {"source": str(folder / "broken.cpp"), "out": str(folder / "broken.so"), "architecture": ""}
+    result = benches[0].environment.result("library", request)
+    assert result["status"] == "build_failed" and "undeclared" in result["message"]
+
+
+def test_a_cuda_probe_without_a_compiler_is_not_run_or_compiles(benches: list[Bench]) -> None:
+    out = benches[0].environment.folder / "shared.so"
+    request = {"source": str(FOLDER / "poison.cu"), "out": str(out), "architecture": "sm_90"}
+    result = benches[0].environment.result("library", request)
+    if result["status"] == "not_run":
+        assert "nvcc" in result["message"]
+    else:
+        assert result["status"] == "ok", result["log_excerpt"]
+        symbols = subprocess.run(["nm", "-D", str(out)], capture_output=True, text=True).stdout
+        assert "poison_shared" in symbols
+
+
+def test_the_c_library_here_is_one_whose_heap_can_be_filled() -> None:
+    assert hasattr(ctypes.CDLL(None), "mallopt")

@@ -1,0 +1,199 @@
+"""Binary swap, checkers and profiles in the two real versions."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from harness.experiments.checkers import run_checkers
+from harness.experiments.profile import run_profile
+from harness.experiments.records import CheckersRecord, ProfileRecord, SwapRecord
+from harness.experiments.swap import own_objects, run_swap
+from harness.inside import protocol
+from harness.records import Cell
+from harness.steps.context import Context
+from harness.storage import load_record
+from tests.conftest import ROOT
+from tests.environments.contexts import built_context
+
+pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
+OLD, NEW = "torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311"
+MATRIX = """\
+schema_version: 1
+baseline: "2.1.0"
+environments:
+  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}
+  - {torch: "2.5.0", cuda: "12.1", python: "3.11"}
+packages: [numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]
+kernels:
+  - {name: small, sources: {cpu: [csrc/small_attention.cpp]}}
+  - {name: wide, sources: {cpu: [csrc/small_attention.cpp]}, tunables: {SUMS: double}}
+  - {name: beyond, sources: {cpu: [csrc/small_attention.cpp]}, tunables: {FAULT: beyond}}
+  - {name: crashes, sources: {cpu: [csrc/small_attention.cpp]}, tunables: {FAULT: crashes}}
+  - {name: refuses, sources: {cpu: [csrc/small_attention.cpp]}, tunables: {FAULT: refuses}}
+  - {name: torchy, sources: {cpu: [csrc/torchy.cpp]}}
+  - name: openmp
+    sources: {cpu: [csrc/small_attention.cpp]}
+    flags: {cxx: [-O2, -fopenmp]}
+    tunables: {FAULT: openmp}
+workloads:
+  - name: small
+    shape: {batch: 1, heads: 2, seq_len: 70, head_dim: 64}
+    dtypes: {cpu: [float32]}
+    trials: 3
+    extra_trials: 1
+  - name: seed
+    shape: {batch: 1, heads: 8, seq_len: 512, head_dim: 64}
+    dtypes: {cpu: [float32]}
+    trials: 1
+    extra_trials: 0
+"""
+TORCHY = """
+#include <ATen/Parallel.h>
+#include "small_attention.cpp"
+namespace { const int counted = at::get_num_threads(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    project = tmp_path_factory.mktemp("project")
+    for name in ("csrc", "docker"):
+        shutil.copytree(ROOT / name, project / name)
+    shutil.copy(ROOT / "tests" / "small_attention.cpp", project / "csrc")
+    (project / "csrc" / "torchy.cpp").write_text(TORCHY)
+    (project / "matrix.yaml").write_text(MATRIX)
+    return built_context(project)
+
+
+def swapped(context: Context, kernel: str, *, always: bool = True) -> SwapRecord:
+    return run_swap(context, kernel, "small-fp32", "cpu", [OLD, NEW], always=always)
+
+
+def test_all_four_combinations_agree_with_what_was_validated(context: Context) -> None:
+    record = swapped(context, "small")
+    assert record.status == "ok", record
+    assert [(r.code_from, r.run_in) for r in record.results] == [(OLD, OLD), (OLD, NEW), (NEW, OLD), (NEW, NEW)]
+    assert record.trials == {"independent": 3, "shared_qkv": 1, "large_logits": 1}
+    for result in record.results:
+        assert result.status == "ok" and result.runs == result.passed == 5 and len(result.output_sha256) == 5, result
+        assert result.max_units is not None and 0 < result.max_units < 4
+        assert "libstdc++.so.6" in result.runtime and "libc.so.6" in result.runtime
+    assert len({tuple(result.output_sha256) for result in record.results}) == 1
+    runtimes = {result.run_in: result.runtime for result in record.results}
+    assert "libcudart" in runtimes[NEW] and runtimes[OLD] != runtimes[NEW]  # (12.1) and (12.4)
+    path = context.run.swap_path("small", "cpu", "small-fp32")
+    written = context.save(path, record)
+    assert load_record(path, SwapRecord) == written and str(context.root) not in path.read_text()
+    assert not list((context.run.folder / "scratch" / "swap").glob("*")), "something was left behind"
+
+
+def test_the_same_machine_code_is_swapped_on_request_alone(context: Context) -> None:
+    record = swapped(context, "small", always=False)
+    assert record.status == "not_run" and "same machine code" in record.message and not record.results
+
+
+def test_what_follows_the_code_is_told_from_what_follows_the_place(context: Context) -> None:
+    """As if 2.5.0 had compiled another kernel."""
+    real = context.builds[NEW, "small", "cpu"]
+    other = context.builds[NEW, "wide", "cpu"]
+    assert own_objects(real) != own_objects(other)
+    context.builds[NEW, "small", "cpu"] = other
+    try:
+        record = swapped(context, "small", always=False)
+    finally:
+        context.builds[NEW, "small", "cpu"] = real
+    assert record.status == "ok", record
+    bits = {(r.code_from, r.run_in): tuple(r.output_sha256) for r in record.results}
+    assert bits[OLD, OLD] == bits[OLD, NEW] != bits[NEW, NEW] == bits[NEW, OLD]
+    units = {r.code_from: r.max_units for r in record.results}
+    assert units[NEW] is not None and units[OLD] is not None and units[NEW] < units[OLD]
+
+
+def test_what_needs_pytorch_is_not_swapped_and_says_so(context: Context) -> None:
+    record = swapped(context, "torchy")
+    assert record.status == "not_run" and not record.results
+    assert "its objects need PyTorch: at::get_num_threads" in record.message
+
+
+def test_openmp_is_that_of_the_pytorch_that_calls(context: Context) -> None:
+    record = swapped(context, "openmp")
+    assert record.status == "ok" and {result.status for result in record.results} == {"ok"}, record
+    assert all("torch/lib/libgomp" in result.runtime for result in record.results)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "status", "words"), [("crashes", "crashed", "SIGABRT"), ("refuses", "crashed", "no such head_dim")]
+)
+def test_a_combination_that_fails_is_a_row(context: Context, kernel: str, status: str, words: str) -> None:
+    record = swapped(context, kernel)
+    assert record.status == "ok" and len(record.results) == 4
+    for result in record.results:
+        assert result.status == status and words in result.message and result.runs == 0, result
+
+
+def test_an_object_that_was_changed_since_its_build_is_not_run(context: Context) -> None:
+    built = context.builds[OLD, "small", "cpu"]
+    changed = built.model_copy(update={"objects": {name: "0" * 64 for name in built.objects}})
+    context.builds[OLD, "small", "cpu"] = changed
+    try:
+        record = swapped(context, "small")
+    finally:
+        context.builds[OLD, "small", "cpu"] = built
+    assert record.status == "not_run" and OLD in record.message and "is not what its build described" in record.message
+
+
+@pytest.mark.parametrize("environment", [OLD, NEW])
+@pytest.mark.parametrize(("kernel", "found"), [("small", []), ("beyond", ["address"])])
+def test_checkers_in_both_versions(context: Context, environment: str, kernel: str, found: list[str]) -> None:
+    record = run_checkers(context, Cell(environment=environment, kernel=kernel, workload="small-fp32", device="cpu"))
+    assert record.status == "ok", record
+    assert {result.tool for result in record.results} == {"address", "undefined_behaviour", "thread", "auto_var_init"}
+    assert all(result.control_found for result in record.results), record
+    assert [result.tool for result in record.results if result.findings] == found
+    path = context.run.experiment_path(environment, kernel, "cpu", "small-fp32", "checkers")
+    assert context.save(path, record) == load_record(path, CheckersRecord)
+    assert str(context.root) not in path.read_text()
+
+
+def test_checkers_of_a_kernel_with_openmp_leave_its_threads_out(context: Context) -> None:
+    record = run_checkers(context, Cell(environment=NEW, kernel="openmp", workload="small-fp32", device="cpu"))
+    status = {result.tool: result.status for result in record.results}
+    assert status == {"address": "ok", "undefined_behaviour": "ok", "thread": "not_run", "auto_var_init": "ok"}, record
+
+
+def profiled(context: Context, environment: str, target: str, kernel: str = "small") -> ProfileRecord:
+    return run_profile(
+        context, Cell(environment=environment, kernel=kernel, workload="seed-fp32", device="cpu"), target
+    )
+
+
+def test_what_math_does_more_in_2_5_0_is_in_its_profile(context: Context) -> None:
+    old, new = (profiled(context, environment, "math") for environment in (OLD, NEW))
+    for record in (old, new):
+        assert record.status == "ok" and record.profiled_calls == 20 and record.threads, record
+        assert record.operators == sorted(record.operators, key=lambda row: -row.self_us)
+    before, after = ({row.name: row for row in record.operators} for record in (old, new))
+    assert before["aten::bmm"].calls == after["aten::bmm"].calls == 2
+    appeared = {name for name in after.keys() - before.keys() if after[name].self_us > 100}
+    assert {"aten::where", "aten::eq", "aten::all"} <= appeared, appeared
+    path = context.run.experiment_path(NEW, "small", "cpu", "seed-fp32", "profile-math")
+    assert context.save(path, new) == load_record(path, ProfileRecord) and context.run.profiles()
+
+
+@pytest.mark.parametrize("environment", [OLD, NEW])
+def test_a_kernels_profile_is_the_time_outside_operators(context: Context, environment: str) -> None:
+    record = profiled(context, environment, protocol.KERNEL)
+    assert record.status == "ok", record
+    assert record.operators[0].name == "outside operators" and record.operators[0].calls == 1
+    assert record.operators[0].self_us > 10 * sum(row.self_us for row in record.operators[1:])
+
+
+def test_what_cannot_be_profiled_says_why(context: Context) -> None:
+    crashed = profiled(context, NEW, protocol.KERNEL, "crashes")
+    assert crashed.status == "crashed" and "SIGABRT" in crashed.message and not crashed.operators
+    refused = profiled(context, NEW, protocol.KERNEL, "refuses")
+    assert refused.status == "crashed" and "no such head_dim" in refused.message
+    unsupported = profiled(context, OLD, "cudnn")
+    assert unsupported.status == "unsupported" and "cuDNN" in unsupported.message

@@ -1,0 +1,165 @@
+"""Experiments as a user meets them: a matrix that runs them by itself, and `explain` on a finished run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.experiments.planning import AFTERWARDS, EXPERIMENTS
+from harness.experiments.records import ConditionsRecord
+from harness.storage import Run, load_record
+from tests.conftest import ROOT
+from tests.environments.test_run import command, head, make_project, report, start
+from tests.faulty import SOURCE
+
+pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
+
+MATRIX = """\
+kernels:
+  - {name: right, sources: {cpu: [csrc/faulty.cpp]}}
+  - {name: unwritten, sources: {cpu: [csrc/faulty.cpp]}, tunables: {FAULT: unwritten}}
+workloads:
+  - name: small
+    shape: {batch: 1, heads: 2, seq_len: 70, head_dim: 64}
+    dtypes: {cpu: [float32]}
+    trials: 2
+    extra_trials: 1
+  - name: smaller
+    shape: {batch: 1, heads: 1, seq_len: 33, head_dim: 64}
+    dtypes: {cpu: [float32]}
+    trials: 2
+    extra_trials: 1
+"""
+
+
+def explain(project: Path, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(command(project, "explain", *arguments), cwd=ROOT, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def experiments(run: Run) -> dict[str, float]:
+    return {str(p.relative_to(run.folder)): p.stat().st_mtime for p in (run.folder / "experiments").rglob("*.json")}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    environments = head("2.1.0", "2.5.0").replace('"2.5.0", ', '"2.5.0", variables: {ATTENTION_NOTE: "1"}, ')
+    made = make_project(tmp_path_factory.mktemp("explained"), environments + MATRIX)
+    (made / "csrc" / "faulty.cpp").write_text(SOURCE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished(project: Path) -> tuple[int, str, Run]:
+    return start(project, "matrix", "--launches=1", "--explain=auto")
+
+
+def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: tuple[int, str, Run]) -> None:
+    code, printed, run = finished
+    assert code == 0, printed
+    records = run.conditions()
+    assert {(r.environment, r.experiment) for r in records} == {
+        (environment, experiment)
+        for environment in run.load().environments
+        for experiment in (*EXPERIMENTS, *AFTERWARDS)
+    }
+    assert {(r.kernel, r.workload) for r in records} == {("unwritten", "smaller-fp32")}, "the smallest stands for all"
+    assert "--all explains these too" in printed
+    assert not (run.folder / "scratch").exists()
+
+
+def test_records_say_what_the_kernel_did(finished: tuple[int, str, Run]) -> None:
+    for record in finished[2].conditions():
+        assert record.status == "ok" and record.duration_s > 0
+        ran = [result for result in record.results if result.runs]
+        assert all(result.status == "wrong" and result.passed == 0 for result in ran)
+        assert all(len(r.output_sha256) == len(r.input_sha256) for r in ran)
+        if record.experiment == "poison":
+            digests = {site: {str(r.output_sha256) for r in ran if r.condition.site == site} for site in
+                       ("output", "stack", "heap")}  # fmt: skip
+            assert {site: len(found) for site, found in digests.items()} == {"output": 4, "stack": 1, "heap": 1}
+        if record.experiment == "predecessor":
+            assert ran[-1].condition.before == "fresh" and ran[-1].runs == 2
+        if record.experiment == "inputs":
+            refused = [r for r in record.results if r.status == "unsupported"]
+            assert [r.condition.layout for r in refused] == ["strided"] and "contiguous" in refused[0].message
+            validated = next(
+                v
+                for v in finished[2].validations()
+                if (v.environment, v.kernel, v.workload) == (record.environment, "unwritten", "smaller-fp32")
+            )
+            assert ran[0].input_sha256[:2] == validated.recipes[0].input_sha256, "the same bytes as in validation"
+        if record.experiment == "repeat":
+            assert [r.runs for r in ran] == [50, 50]
+        if record.experiment == "history":
+            assert [(r.condition.process, r.condition.before) for r in ran[:2]] == [(1, "fresh"), (2, "fresh")]
+            assert ran[0].output_sha256 == ran[1].output_sha256 and not any(map(any, ran[0].within))
+        if record.experiment == "variables":
+            (other,) = {*finished[2].load().environments} - {record.environment}
+            assert [r.condition.variables_of for r in ran[:2]] == ["", other]
+            assert ran[0].output_sha256 == ran[1].output_sha256, "the variable means nothing to it"
+
+
+def test_a_page_is_made_of_it(finished: tuple[int, str, Run]) -> None:
+    code, printed = report(finished[2])
+    assert code == 0, printed
+
+
+def test_a_healthy_matrix_runs_no_experiment(project: Path, finished: tuple[int, str, Run]) -> None:
+    code, printed, run = start(project, "matrix", "--launches=1", "--kernel=right", "--explain=auto")
+    assert code == 0 and {v.status for v in run.validations()} == {"ok"}
+    assert not (run.folder / "experiments").exists() and "explaining" not in printed
+
+
+def test_never_leaves_them_to_explain_which_takes_what_is_known(project: Path, finished: tuple[int, str, Run]) -> None:
+    code, printed, run = start(project, "matrix", "--launches=1", "--kernel=unwritten", "--explain=never")
+    assert code == 0 and not experiments(run), printed
+    code, printed = explain(project, str(run.folder))
+    assert code == 0, printed
+    assert set(experiments(run)) == set(experiments(finished[2]))
+    assert "ran " not in printed, "another run holds these very experiments"
+
+
+def test_what_is_recorded_is_not_done_again(project: Path, finished: tuple[int, str, Run]) -> None:
+    run = finished[2]
+    before = experiments(run)
+    code, printed, again = start(project, "matrix", "--launches=1", "--explain=auto")
+    assert code == 0 and again.folder == run.folder and "nothing changed" in printed and experiments(run) == before
+    code, printed = explain(project, str(run.folder), "--workload=small", "--torch=2.5.0")
+    assert code == 0, printed
+    after = experiments(run)
+    assert {path: after[path] for path in before} == before
+    assert {path.split("/")[3] for path in after.keys() - before.keys()} == {"small-fp32"}
+
+
+def test_a_damaged_record_is_made_again(project: Path, finished: tuple[int, str, Run]) -> None:
+    run = finished[2]
+    path = next((run.folder / "experiments").rglob("smaller-fp32/repeat.json"))
+    key = load_record(path, ConditionsRecord).key
+    path.write_text(path.read_text().replace('"repeat"', '"poison"'))
+    for other in (project / "reports" / "runs").iterdir():  # no other run to take it from
+        if other != run.folder:
+            (other / path.relative_to(run.folder)).unlink(missing_ok=True)
+    code, printed = explain(project, str(run.folder))
+    assert code == 0 and "ran repeat:" in printed, printed
+    assert load_record(path, ConditionsRecord).key == key
+
+
+def test_another_project_than_the_run_measured_is_refused(project: Path, finished: tuple[int, str, Run]) -> None:
+    source = project / "csrc" / "faulty.cpp"
+    text = source.read_text()
+    source.write_text(text + "// changed\n")
+    os.utime(source)
+    try:
+        code, printed = explain(project, str(finished[2].folder))
+    finally:
+        source.write_text(text)
+    assert code == 64 and "is not what that run measured" in printed and "start the matrix again" in printed
+
+
+def test_a_folder_without_a_run_is_refused(project: Path, tmp_path: Path) -> None:
+    code, printed = explain(project, str(tmp_path))
+    assert code == 64 and "run.json" in printed

@@ -1,0 +1,149 @@
+"""Object code without its binding, checkers and profiles on a real GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.experiments.calling import DRIVER
+from harness.experiments.checkers import COMPUTE, Printed, cuda_results
+from harness.experiments.counters import Printed as Counted
+from harness.experiments.counters import read_run
+from harness.experiments.records import CheckerResult, OperatorTime
+from harness.tools import cuda_compiler
+from tests.conftest import ROOT
+from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, workload
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(cuda_compiler() is None, reason="no nvcc here"),
+]
+SHAPE = workload(seq_len=130, heads=2)
+
+
+def objects_of(here: Here, name: str) -> dict[str, Any]:
+    """(path and recorded hash) of the kernel's own object of a build."""
+    return {Path(BUILDS[name][0]).stem + ".cuda.o": here.build_folder(name)}
+
+
+def outputs(here: Here, kernel: dict[str, Any], place: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    out = here.work / place
+    named = {"name": "k", "device": "cuda", "artifact": None, "model_new": None, **kernel}
+    answer = here.ask("candidate", {"kernel": named, "workload": SHAPE, "seed": 0, "threads": 1, "out": str(out)})
+    assert answer.result is not None, answer.ended.log
+    return answer.result, {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.bin"))}
+
+
+def test_object_code_without_its_binding_gives_the_extensions_bits(here: Here, built: Callable[[str], str]) -> None:
+    extension, expected = outputs(here, {"artifact": built("shipped")}, "out-extension")
+    recorded = here.build("shipped")["objects"]
+    ((name, folder),) = objects_of(here, "shipped").items()
+    library = here.work / "plain" / "kernel.so"
+    request = {
+        "objects": [{"path": str(folder / name), "sha256": recorded[name]}],
+        "library": str(library),
+        "cuda": True,
+    }
+    linked = here.ask("link", request)
+    assert linked.result == {"status": "ok", "message": "", "log_excerpt": ""}, (linked.result, linked.ended.log)
+    plain, found = outputs(here, {"library": str(library)}, "out-plain")
+    assert extension["status"] == plain["status"] == "ok", plain
+    assert found == expected and len(found) == 2
+    assert "libcudart.so" in plain["message"] and "(1" in plain["message"], plain["message"]
+
+
+def call_request(here: Here, name: str) -> dict[str, Any]:
+    """For the verbs that call a build's C entry point from an executable."""
+    recorded = here.build(name)["objects"]
+    ((object_name, folder),) = objects_of(here, name).items()
+    number = architecture().removeprefix("sm_")
+    assert object_name in recorded
+    return {
+        "device": "cuda",
+        "driver": str(ROOT / DRIVER),
+        "sources": [],
+        "objects": [str(folder / object_name)],
+        "include_dirs": [str(ROOT / "csrc")],
+        "flags": {"cxx": [], "nvcc": [f"-gencode=arch=compute_{number},code=sm_{number}"]},
+        "workload": SHAPE,
+        "batch": 1,
+        "heads": 2,
+        "recipe": "independent",
+        "trial": 0,
+        "seed": 0,
+        "threads": 8,
+        "run_s": 60,
+    }
+
+
+def checked(here: Here, name: str) -> dict[str, CheckerResult]:
+    answer = here.ask("check", call_request(here, name), timeout_s=400)
+    assert answer.result is not None, answer.ended.log
+    printed = Printed(**answer.result)
+    if printed.status == "not_run" and "compute-sanitizer" in printed.message:
+        pytest.skip(printed.message)
+    assert printed.status == "ok", printed.message
+    return {result.tool: result for result in cuda_results(printed)}
+
+
+def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(
+    here: Here, built: Callable[[str], str]
+) -> None:
+    built("shipped")
+    results = checked(here, "shipped")
+    assert tuple(results) == tuple(COMPUTE)
+    for result in results.values():
+        assert result.status == "ok" and result.control_found and not result.findings, result
+
+
+def test_memcheck_finds_a_write_to_an_address_that_is_nobodys(here: Here, built: Callable[[str], str]) -> None:
+    built("ILLEGAL_ADDRESS")
+    result = checked(here, "ILLEGAL_ADDRESS")["memcheck"]
+    assert result.status == "wrong" and result.findings[0].kind == "out_of_bounds", result
+    assert "device_faults.cu" in result.findings[0].where or "forward" in result.findings[0].where
+
+
+def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[str], str]) -> None:
+    built("shipped")
+    answer = here.ask("counters", call_request(here, "shipped"))
+    assert answer.result is not None, answer.ended.log
+    if answer.result["status"] == "not_run" and "ncu" in answer.result["message"]:
+        pytest.skip(answer.result["message"])
+    found = read_run(Counted(**answer.result))
+    assert found["status"] == "ok", (found["message"], found["log_excerpt"])
+    (function,) = found["functions"]
+    print(function)
+    assert "forward" in function.name and function.registers and 1 < function.duration_us < 1000
+    assert function.tensor_pct == 0 and 0 < function.occupancy_pct <= 100 and function.stalls
+    assert None not in (function.dram_pct, function.dram_bytes, function.bank_conflicts, function.shared_wavefronts)
+
+
+@pytest.mark.parametrize("target", ["kernel", *REFERENCES])
+def test_a_profile_holds_device_functions(here: Here, built: Callable[[str], str], target: str) -> None:
+    kernel = {"name": "k", "device": "cuda", "artifact": built("shipped"), "model_new": None}
+    request = {
+        "kernel": kernel,
+        "workload": SHAPE,
+        "target": target,
+        "seed": 0,
+        "device": "cuda",
+        "threads": 2,
+        "calls": 20,
+        "most_s": 2.0,
+    }
+    answer = here.ask("profile", request)
+    assert answer.result is not None, answer.ended.log
+    if answer.result["status"] == "unsupported":
+        pytest.skip(answer.result["message"])
+    assert answer.result["status"] == "ok", answer.result
+    rows = [OperatorTime(**row) for row in answer.result["operators"]]
+    on_device = [row for row in rows if row.kind == "device_function"]
+    print(target, [(row.name[:60], row.calls, row.self_us) for row in rows[:6]])
+    assert on_device and all(0 < row.self_us < 1e5 for row in on_device)
+    assert not any(row.name in ("cudaDeviceSynchronize", "profiled call") for row in rows)
+    if target == "kernel":
+        assert len(on_device) == 1 and on_device[0].calls == 1 and "attention" in on_device[0].name

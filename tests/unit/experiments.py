@@ -1,0 +1,211 @@
+"""Made-up records of experiments, written as the harness writes real ones. Outputs are named by letters: the same
+letter is the same bits, in every trial; several letters are what repeats of one call gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.experiments.records import (
+    CheckerFinding,
+    CheckerResult,
+    CheckersRecord,
+    Condition,
+    ConditionResult,
+    ConditionsRecord,
+    OperatorTime,
+    ProfileRecord,
+    SwapRecord,
+    SwapResult,
+)
+from harness.storage import Run, save_record
+from tests.unit.spec import BASE, NEXT
+from tests.unit.synthetic_cells import sha
+
+KERNEL, SEED, TRIALS = "attention_scalar", "seed-fp16", 3
+WHEN: dict[str, Any] = {"started_utc": "2025-01-01T01:00:00+00:00", "duration_s": 9.0, "key": sha("experiment")}
+
+
+def result(
+    outputs: str,
+    passed: float = 1.0,
+    nonfinite: bool = False,
+    label: str = "",
+    scales: bool | None = None,
+    **condition: Any,
+) -> ConditionResult:
+    """`outputs`: a letter for each repeat. `passed`: the share of runs within tolerance."""
+    runs = TRIALS * len(outputs)
+    told = label or " ".join(map(str, condition.values())) or "as validated"
+    return ConditionResult(
+        status="ok" if passed == 1 else "wrong",
+        condition=Condition(label=told, **condition),
+        runs=runs,
+        passed=round(passed * runs),
+        nonfinite=runs if nonfinite else 0,
+        max_units=None if nonfinite else 1.1 if passed == 1 else 412.0,
+        output_sha256=[[sha(trial, letter) for letter in outputs] for trial in range(TRIALS)],
+        input_sha256=[sha("in", trial) for trial in range(TRIALS)],
+        within=[[passed == 1] * len(outputs)] * TRIALS if passed in (0, 1) else [],
+        scales=scales,
+    )
+
+
+def conditions(
+    run: Run,
+    experiment: str,
+    results: Sequence[ConditionResult],
+    environment: str = NEXT,
+    device: str = "cpu",
+    workload: str = SEED,
+) -> None:
+    record = ConditionsRecord(
+        status="ok",
+        experiment=experiment,
+        environment=environment,
+        kernel=KERNEL,
+        workload=workload,
+        device=device,
+        results=list(results),
+        **WHEN,
+    )
+    save_record(run.experiment_path(environment, KERNEL, device, workload, experiment), record)
+
+
+def history(run: Run, *processes: str, wrong: str = "", recipe: str = "independent", environment: str = NEXT) -> None:
+    """The same calls in several fresh processes: of each a word for each trial, with a letter for each of its calls.
+    `wrong` are the letters of wrong outputs."""
+    results = []
+    for number, words in enumerate(processes, start=1):
+        within = [[letter not in wrong for letter in word] for word in words.split()]
+        right = [verdict for trial in within for verdict in trial]
+        results.append(
+            ConditionResult(
+                status="ok" if all(right) else "wrong",
+                condition=Condition(label=f"process {number}", recipe=recipe, before="fresh", process=number),
+                runs=len(right),
+                passed=sum(right),
+                output_sha256=[[sha(trial, letter) for letter in word] for trial, word in enumerate(words.split())],
+                input_sha256=[sha("in", trial) for trial in range(len(within))],
+                within=within,
+            )
+        )
+    conditions(run, "history", results, environment)
+
+
+def dead(**condition: Any) -> ConditionResult:
+    message = "the process that called it died by SIGSEGV"
+    return ConditionResult(status="crashed", message=message, condition=Condition(label="dead", **condition))
+
+
+def variables(run: Run, right: Mapping[tuple[str, str], bool | None]) -> None:
+    """Whether the kernel is right, by where it ran and whose variables it had; None where its first call ended the
+    process."""
+    for where in dict.fromkeys(where for where, _ in right):
+        results = [
+            dead(variables_of="" if whose == where else whose)
+            if told is None
+            else result("AA", 1.0 if told else 0.0, variables_of="" if whose == where else whose)
+            for (place, whose), told in right.items()
+            if place == where
+        ]
+        conditions(run, "variables", results, where)
+
+
+PATTERNS = ("zero", "nan", "max", "random")
+
+
+def poison(run: Run, sites: Mapping[str, Sequence[str]], device: str = "cpu", passed: float = 1.0, **more: Any) -> None:
+    """`sites`: for each, the outputs under zero, NaN, the largest value and a random pattern. Where they follow the
+    pattern, all but zero are wrong."""
+    results = []
+    for site, outputs in sites.items():
+        moved = len(set(outputs)) > 1
+        for pattern, letters in zip(PATTERNS, outputs, strict=True):
+            share = (1.0 if pattern == "zero" else 0.0) if moved else passed
+            results.append(result(letters, share, site=site, pattern=pattern))
+    conditions(run, "poison", results, device=device, **more)
+
+
+STILL = ("AA", "AA", "AA", "AA")
+FOLLOWS = ("AA", "BB", "CC", "DE")  # what is random is so each time
+
+
+def clean(run: Run, device: str = "cpu", passed: float = 1.0) -> None:
+    """Every experiment made, and nothing found."""
+    sites = ("shared", "output", "workspace") if device == "cuda" else ("output", "stack", "heap")
+    poison(run, dict.fromkeys(sites, STILL), device=device, passed=passed)
+    before = [result("AA", passed, before=name) for name in ("", "math", "unrelated", "fresh")]
+    conditions(run, "predecessor", before, device=device)
+    conditions(run, "repeat", [result("A" * 8, passed), result("A" * 8, passed, load="beside")], device=device)
+
+
+def swap(run: Run, letters: str, environments: tuple[str, str] = (BASE, NEXT), device: str = "cpu") -> None:
+    """`letters`: outputs of the baseline's code at home and away, then of the other's away and at home. X: it died."""
+    base, this = environments
+    places = [(base, base), (base, this), (this, base), (this, this)]
+    results = [
+        SwapResult(status="crashed", message="the process died by SIGABRT", code_from=code, run_in=place)
+        if letter == "X"
+        else SwapResult(
+            status="ok",
+            code_from=code,
+            run_in=place,
+            runtime="libgomp.so.1",
+            runs=TRIALS,
+            passed=TRIALS if letter == "A" else 0,
+            output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+        )
+        for (code, place), letter in zip(places, letters, strict=True)
+    ]
+    record = SwapRecord(status="ok", kernel=KERNEL, workload=SEED, device=device, results=results, **WHEN)
+    save_record(run.swap_path(KERNEL, device, SEED), record)
+
+
+def checkers(
+    run: Run, tool: str, kind: str = "", *, works: bool | None = True, environment: str = NEXT, device: str = "cpu"
+) -> None:
+    """One checker's result; `kind` empty: it found nothing. `works`: it found the fault that was planted for it."""
+    found = [CheckerFinding(kind=kind, text=f"{kind} in forward", where="attention.cpp:41", count=3)] if kind else []
+    said = CheckerResult(
+        status="ok", tool=tool, control="planted fault", control_found=works, findings=found, command=f"run {tool}"
+    )
+    record = CheckersRecord(
+        status="ok",
+        environment=environment,
+        kernel=KERNEL,
+        workload=SEED,
+        device=device,
+        results=[said],
+        **WHEN,
+    )
+    save_record(run.experiment_path(environment, KERNEL, device, SEED, "checkers"), record)
+
+
+def profiles(
+    run: Run,
+    target: str,
+    base: Mapping[str, tuple[float, float]],
+    this: Mapping[str, tuple[float, float]],
+    device: str = "cpu",
+    kind: str = "operator",
+    threads: tuple[int, int] = (2, 2),
+) -> None:
+    """Operators by name: calls, and microseconds of their own, per call of the target."""
+    for environment, operators, count in ((BASE, base, threads[0]), (NEXT, this, threads[1])):
+        record = ProfileRecord(
+            status="ok",
+            environment=environment,
+            kernel=KERNEL,
+            target=target,
+            workload=SEED,
+            device=device,
+            threads=count,
+            profiled_calls=20,
+            operators=[
+                OperatorTime(name=name, kind=kind, calls=calls, self_us=self_us)
+                for name, (calls, self_us) in operators.items()
+            ],
+            **WHEN,
+        )
+        save_record(run.experiment_path(environment, KERNEL, device, SEED, f"profile-{target}"), record)

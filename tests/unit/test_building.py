@@ -1,0 +1,287 @@
+"""Builds: what their keys know, and the shipped binding, compiled once for an environment and linked into each."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.errors import Interrupted
+from harness.executors import Answer, Task
+from harness.inside import protocol
+from harness.matrix import Flags, Kernel
+from harness.plan import PlannedBuild
+from harness.process import Ended
+from harness.records import BINDING_OBJECT, BuildRecord, Device
+from harness.steps.building import BINDING_FILES, binding_key, build, build_key
+from harness.steps.context import Context
+from harness.storage import Run
+from reports.reproduce import COMPILED
+from tests.conftest import ROOT
+
+BINDING, KERNEL = "binding", "kernel"
+FAILED = {"status": "build_failed", "message": "attention_binding.cpp:7:3: error: no", "flags": ["cxx: -O3"]}
+
+
+class Builder:
+    """Stands in for an executor: leaves what the verb leaves, and remembers what it was asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.tasks, self.busy = root, list[Task](), threading.Lock()
+        self.binding_result: dict[str, Any] | None = {"status": "ok"}
+        self.binding_s = 0.0
+
+    def folder(self, environment: Any) -> Path:
+        return self.root / "environment"
+
+    @property
+    def asked(self) -> list[str]:
+        return [BINDING if task.request.get("artifact") == BINDING_OBJECT else KERNEL for task in self.tasks]
+
+    def run(self, task: Task) -> Answer:
+        self.tasks.append(task)
+        out, request = Path(task.request["build_dir"]), task.request
+        assert task.verb == "build" and not list(out.iterdir()) and task.writes == (out,)
+        assert all(path.is_file() for path in task.reads)
+        is_binding = request.get("artifact") == BINDING_OBJECT
+        if is_binding:
+            assert self.busy.acquire(blocking=False), "two compile the binding at once"
+            time.sleep(self.binding_s)
+            self.busy.release()
+            if self.binding_result is None:
+                raise Interrupted()
+        artifact = out / (request.get("artifact") or f"{request['name']}.so")
+        artifact.write_bytes(b"".join(Path(path).read_bytes() for path in request.get("objects", [])) or b"object")
+        source = Path(request["sources"][0])
+        result = {
+            "status": "ok", "flags": ["cxx: -O3", "ld: -pthread"], "build_s": 9.0 if is_binding else 2.0,
+            "artifact_sha256": protocol.sha256_file(str(artifact)), "objects": {f"{source.stem}.o": "code"},
+            "build_ninja": f"build {source.stem}.o: compile {source}\n", "compiler": "c++ 12",
+            **((self.binding_result or {}) if is_binding else {}),
+        }  # fmt: skip
+        return Answer(result=result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+
+
+def kernel(name: str = "k", **changes: Any) -> Kernel:
+    return Kernel(**{"name": name, "sources": {"cpu": ["csrc/k.cpp"], "cuda": ["csrc/k.cu"]}, **changes})
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "csrc").mkdir()
+    for name in (*BINDING_FILES, "csrc/k.cpp", "csrc/k.cu", "csrc/k.h"):
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def context_of(project: Path, *kernels: Kernel, **changes: Any) -> Context:
+    """A context of one environment. `changes`: its `key`, `flags`, `variables`, the `host`, digests of `sources`."""
+    files = {name: "0" for name in (*BINDING_FILES, "csrc/k.cpp", "csrc/k.cu", "csrc/k.h")}
+    spec = SimpleNamespace(flags=changes.get("flags", Flags(cxx=[], nvcc=[])), variables=changes.get("variables", {}))
+    plan: Any = SimpleNamespace(
+        environment=lambda id: SimpleNamespace(id=id, spec=spec),
+        facts=SimpleNamespace(
+            sources_sha256=files | changes.get("sources", {}), host=changes.get("host", {"compiler": "c++ 12"})
+        ),
+        limits={"build_s": 60.0},
+    )
+    matrix: Any = SimpleNamespace(kernels=kernels)
+    executor: Any = Builder(project)
+    environment: Any = SimpleNamespace(id="e", key=changes.get("key", "one"), status="ok")
+    return Context(
+        root=project, cache=project / "cache", matrix=matrix, plan=plan, run=Run(project / "run"), executor=executor,
+        sources={each.name: {"cpu": ["csrc/k.cpp"], "cuda": ["csrc/k.cu"]} for each in kernels},
+        environments={"e": environment},
+    )  # fmt: skip
+
+
+def built(context: Context, name: str = "k", device: Device = "cpu") -> BuildRecord:
+    return build(context, PlannedBuild(environment="e", kernel=name, device=device, runnable=device == "cpu"))
+
+
+def asked(context: Context) -> list[str]:
+    executor: Any = context.executor
+    return list(executor.asked)
+
+
+def objects_kept(project: Path) -> list[Path]:
+    return sorted(project.glob(f"cache/builds/e-attention_binding-*/out/{BINDING_OBJECT}"))
+
+
+def keys(project: Path, *, of: Kernel | None = None, device: Device = "cpu", **changes: Any) -> tuple[str, str]:
+    """A build's, and its binding's."""
+    of = of or kernel()
+    context = context_of(project, of, **changes)
+    environment = context.environments["e"]
+    return build_key(context, environment, of, device), binding_key(context, environment, of, device)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": "two"},
+        {"device": "cuda"},
+        {"of": kernel(flags={"cxx": ["-O1"]})},
+        {"flags": Flags(cxx=["-fsanitize=address"], nvcc=[])},
+        {"variables": {"CPATH": "/elsewhere"}},
+        {"host": {"compiler": "c++ 13"}},
+        {"sources": {"csrc/attention_binding.cpp": "1"}},
+        {"sources": {"csrc/attention.h": "1"}},
+    ],
+    ids=str,
+)
+def test_what_makes_another_binding_makes_another_build(project: Path, changes: dict[str, Any]) -> None:
+    assert all(one != other for one, other in zip(keys(project), keys(project, **changes), strict=True))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"of": kernel("other")},
+        {"of": kernel(tunables={"BLOCK_M": 64})},
+        {"of": kernel(flags={"nvcc": ["-lineinfo"]})},
+        {"of": kernel(architectures=["sm_90"])},
+        {"flags": Flags(cxx=[], nvcc=["-lineinfo"])},
+        {"sources": {"csrc/k.cpp": "1"}},
+        {"sources": {"csrc/k.h": "1"}},
+    ],
+    ids=str,
+)
+def test_what_only_a_kernel_depends_on_is_not_in_the_bindings_key(project: Path, changes: dict[str, Any]) -> None:
+    one, other = keys(project), keys(project, **changes)
+    assert one[0] != other[0] and one[1] == other[1]
+
+
+def test_nvcc_matters_to_cuda_alone(project: Path) -> None:
+    host = {"compiler": "c++ 12", "nvcc": "12.4"}
+    assert keys(project) == keys(project, host=host)
+    without, given = keys(project, device="cuda"), keys(project, device="cuda", host=host)
+    assert all(one != other for one, other in zip(without, given, strict=True))
+
+
+def test_the_binding_includes_no_other_file_of_ours() -> None:
+    seen, left = set[str](), [BINDING_FILES[0]]
+    while left:
+        seen.add(name := left.pop())
+        text = (ROOT / name).read_text()
+        left += [f"csrc/{found}" for found in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)]
+    assert seen == set(BINDING_FILES)
+
+
+def test_a_second_kernel_s_build_compiles_no_binding(project: Path) -> None:
+    context = context_of(project, kernel(), kernel("other", tunables={"BLOCK_M": 64}))
+    first, second = built(context), built(context, "other")
+    assert first.status == second.status == "ok" and asked(context) == [BINDING, KERNEL, KERNEL]
+    executor: Any = context.executor
+    of_binding, *of_kernels = executor.tasks
+    assert "BLOCK_M" not in str(of_binding.request) and not of_binding.request["load"]
+    assert set(of_binding.reads) == {project / name for name in BINDING_FILES}
+    [made] = objects_kept(project)
+    for task in of_kernels:
+        assert task.request["objects"] == [str(made)] and made in task.reads and made not in task.writes
+        assert task.request["sources"] == [str(project / "csrc" / "k.cpp")]
+        assert task.request["name"] == "attention", "the module's name is the shipped binding's"
+    assert not first.reused and built(context).reused and asked(context) == [BINDING, KERNEL, KERNEL]
+
+
+def test_the_record_tells_of_both(project: Path) -> None:
+    context = context_of(project, kernel(), kernel("other"))
+    for record in (built(context), built(context, "other")):
+        assert record.objects == {"k.o": "code", BINDING_OBJECT: "code"}
+        assert (record.build_s, record.binding_s) == (2.0, 9.0)
+        assert record.artifact == "attention.so"
+        assert COMPILED.findall(record.build_ninja) == ["$ROOT/csrc/k.cpp", "$ROOT/csrc/attention_binding.cpp"]
+
+
+def test_a_project_elsewhere_shares_the_binding_and_not_the_path(project: Path, tmp_path: Path) -> None:
+    assert built(context_of(project, kernel())).status == "ok"
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "csrc").mkdir(parents=True)
+    for name in (*BINDING_FILES, "csrc/k.cpp"):
+        (elsewhere / name).write_text(name)
+    context = context_of(elsewhere, kernel("other"))
+    context.cache = project / "cache"
+    record = built(context, "other")
+    assert asked(context) == [KERNEL] and str(project) not in record.build_ninja
+
+
+@pytest.mark.parametrize("how", ["changed", "gone", "a link"])
+def test_an_object_that_is_not_what_was_compiled_is_compiled_again(project: Path, how: str) -> None:
+    context = context_of(project, kernel(), kernel("other"))
+    assert built(context).status == "ok"
+    [made] = objects_kept(project)
+    content = made.read_bytes()
+    made.unlink()
+    if how == "changed":
+        made.write_bytes(b"tampered")
+    elif how == "a link":
+        (project / "copy").write_bytes(content)
+        made.symlink_to(project / "copy")
+    assert built(context, "other").status == "ok"
+    assert asked(context) == [BINDING, KERNEL, BINDING, KERNEL]
+    assert made.read_bytes() == content and not made.is_symlink()
+
+
+def test_a_binding_that_does_not_compile_fails_the_kernel_by_its_own_name(project: Path) -> None:
+    context = context_of(project, kernel())
+    executor: Any = context.executor
+    executor.binding_result = FAILED
+    record = built(context)
+    assert (record.status, record.message) == ("build_failed", FAILED["message"])
+    assert (record.kernel, record.runnable, record.flags) == ("k", True, []), "nothing of the kernel was compiled"
+    assert asked(context) == [BINDING]
+    executor.binding_result = {"status": "ok"}
+    assert built(context).status == "ok" and asked(context) == [BINDING, BINDING, KERNEL], "a failure is not kept"
+
+
+def test_an_interrupted_binding_is_compiled_again(project: Path) -> None:
+    context = context_of(project, kernel())
+    executor: Any = context.executor
+    executor.binding_result = None
+    with pytest.raises(Interrupted):
+        built(context)
+    executor.binding_result = {"status": "ok"}
+    assert built(context).status == "ok" and asked(context) == [BINDING, BINDING, KERNEL]
+
+
+def test_builds_side_by_side_wait_for_the_one_that_compiles_it(project: Path) -> None:
+    names = [f"k{number}" for number in range(8)]
+    context = context_of(project, *map(kernel, names))
+    executor: Any = context.executor
+    executor.binding_s = 0.3
+    with ThreadPoolExecutor(len(names)) as pool:
+        records = list(pool.map(lambda name: built(context, name), names))
+    assert {record.status for record in records} == {"ok"} and {record.binding_s for record in records} == {9.0}
+    assert sorted(asked(context)) == [BINDING, *[KERNEL] * len(names)]
+
+
+def test_other_flags_and_devices_have_their_own(project: Path) -> None:
+    context = context_of(project, kernel(), kernel("other", flags={"cxx": ["-O1"]}))
+    assert {built(context, name, device).status for name in ("k", "other") for device in ("cpu", "cuda")} == {"ok"}
+    assert asked(context).count(BINDING) == len(objects_kept(project)) == 4
+    executor: Any = context.executor
+    assert [task.request["cuda_headers"] for task in executor.tasks if "cuda_headers" in task.request].count(True) == 2
+    assert len({task.log for task in executor.tasks}) == len(executor.tasks)
+
+
+def test_a_binding_of_its_own_stays_as_it_is(project: Path) -> None:
+    context = context_of(project, kernel("my.kernel", binding="own"))
+    record = built(context, "my.kernel")
+    executor: Any = context.executor
+    [task] = executor.tasks
+    assert (task.request["name"], task.request["objects"]) == ("my_kernel", [])
+    assert record.artifact == "my_kernel.so" and record.binding_s is None and BINDING_OBJECT not in record.objects
+
+
+def test_a_broken_environment_builds_nothing(project: Path) -> None:
+    context = context_of(project, kernel())
+    broken: Any = SimpleNamespace(id="e", key="", status="broken", message="no wheel")
+    context.environments["e"] = broken
+    record = built(context)
+    assert record.status == "broken" and "no wheel" in record.message and asked(context) == []

@@ -1,0 +1,271 @@
+"""Faults in a kernel's memory are found where they are, and are not blamed where a rival is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.experiments.records import ConditionResult
+from harness.storage import Run
+from reports.causes.model import (
+    DECISIVE,
+    NOTHING_MOVED,
+    OUT_OF_BOUNDS,
+    PREDECESSOR_SENSITIVITY,
+    RACE,
+    STRONG,
+    UNDECIDED,
+    UNINITIALISED_GLOBAL,
+    UNINITIALISED_HOST,
+    UNINITIALISED_SHARED,
+    WRONG_EVERYWHERE,
+)
+from tests.unit.attributed import FELL, UNSTEADY, WRONG, Make, both, first, of_kernel, on_gpu, spec
+from tests.unit.experiments import FOLLOWS, STILL, checkers, conditions, history, poison, result
+from tests.unit.spec import NEXT, Case, Spec
+from tests.unit.synthetic_cells import sha
+
+MEMORY: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
+    "shared memory decides the output": (
+        spec(FELL, device="cuda"),
+        (on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),),
+        UNINITIALISED_SHARED,
+        DECISIVE,
+    ),
+    "NaN from shared memory, though bits waver": (
+        spec(*both("kernel", UNSTEADY), device="cuda"),
+        (
+            on_gpu(
+                conditions,
+                "poison",
+                [
+                    result("AB", site="shared", pattern="zero"),
+                    result("CD", 0.0, nonfinite=True, site="shared", pattern="nan"),
+                ],
+            ),
+        ),
+        UNINITIALISED_SHARED,
+        STRONG,
+    ),
+    "bits waver until the memory is filled: no race": (
+        spec(*both("kernel", UNSTEADY), device="cuda"),
+        (on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),),
+        UNINITIALISED_SHARED,
+        DECISIVE,
+    ),
+    "the output's own memory, on a GPU": (
+        spec(FELL, device="cuda"),
+        (on_gpu(poison, {"shared": STILL, "output": FOLLOWS}),),
+        UNINITIALISED_GLOBAL,
+        DECISIVE,
+    ),
+    "what the allocator hands out, on a GPU": (
+        spec(FELL, device="cuda"),
+        (on_gpu(poison, {"workspace": FOLLOWS, "shared": STILL, "output": STILL}),),
+        UNINITIALISED_GLOBAL,
+        STRONG,
+    ),
+    "the same, and memcheck sees no access out of bounds": (
+        spec(FELL, device="cuda"),
+        (on_gpu(poison, {"workspace": FOLLOWS}), on_gpu(checkers, "memcheck")),
+        UNINITIALISED_GLOBAL,
+        DECISIVE,
+    ),
+    "initcheck finds it": (
+        spec(*both("kernel", WRONG), device="cuda"),
+        (on_gpu(checkers, "initcheck", "uninitialised"),),
+        UNINITIALISED_GLOBAL,
+        DECISIVE,
+    ),
+    "elements are left unwritten": (
+        spec(*both("kernel", Case(passed=0, units=9e9, unwritten=10)), device="cuda"),
+        (),
+        UNINITIALISED_GLOBAL,
+        STRONG,
+    ),
+    "the heap": (
+        spec(*both("kernel", WRONG)),
+        (lambda run: poison(run, {"heap": FOLLOWS}),),
+        UNINITIALISED_HOST,
+        STRONG,
+    ),
+    "the stack, and the address checker is silent": (
+        spec(*both("kernel", WRONG)),
+        (lambda run: poison(run, {"stack": FOLLOWS}), lambda run: checkers(run, "address")),
+        UNINITIALISED_HOST,
+        DECISIVE,
+    ),
+    "the output's own memory, on a CPU": (
+        spec(FELL),
+        (lambda run: poison(run, {"output": FOLLOWS, "heap": STILL}),),
+        UNINITIALISED_HOST,
+        DECISIVE,
+    ),
+    "a race that no filling settles": (
+        spec(*both("kernel", UNSTEADY)),
+        (lambda run: poison(run, {"output": ("AB", "CD", "EF", "GH"), "heap": ("IJ", "KL", "MN", "OP")}, passed=0.5),),
+        RACE,
+        STRONG,
+    ),
+    "a race that the thread checker sees": (
+        spec(*both("kernel", UNSTEADY)),
+        (lambda run: checkers(run, "thread", "race"),),
+        RACE,
+        DECISIVE,
+    ),
+    "a hazard in shared memory": (
+        spec(*both("kernel", UNSTEADY), device="cuda"),
+        (on_gpu(checkers, "racecheck", "race"),),
+        RACE,
+        DECISIVE,
+    ),
+    "repeats waver, fillings do not matter": (
+        spec(*both("kernel", UNSTEADY)),
+        (
+            lambda run: poison(run, {"output": STILL, "heap": STILL}, passed=0.5),
+            lambda run: conditions(run, "repeat", [result("AABAA", 0.5)]),
+        ),
+        RACE,
+        STRONG,
+    ),
+    "the address checker names an access": (
+        spec(*both("kernel", WRONG)),
+        (lambda run: checkers(run, "address", "out_of_bounds"),),
+        OUT_OF_BOUNDS,
+        DECISIVE,
+    ),
+    "the same, from a checker that proved nothing": (
+        spec(*both("kernel", WRONG)),
+        (lambda run: checkers(run, "address", "out_of_bounds", works=None),),
+        OUT_OF_BOUNDS,
+        STRONG,
+    ),
+    "what lies behind was filled too: it is not uninitialised": (
+        spec(*both("kernel", WRONG)),
+        (lambda run: poison(run, {"heap": FOLLOWS}), lambda run: checkers(run, "address", "out_of_bounds")),
+        OUT_OF_BOUNDS,
+        DECISIVE,
+    ),
+    "the device says so as it dies": (
+        spec(*both("kernel", Case(status="crashed", message="CUDA error: an illegal memory access")), device="cuda"),
+        (),
+        OUT_OF_BOUNDS,
+        STRONG,
+    ),
+    "right at the start of an allocation, wrong behind it": (
+        spec(*both("kernel", WRONG)),
+        (lambda run: conditions(run, "inputs", [result("AA"), result("BB", 0.0, layout="offset")]),),
+        OUT_OF_BOUNDS,
+        STRONG,
+    ),
+    "it depends on what ran before, and on no memory": (
+        spec(*both("kernel", WRONG)),
+        (
+            lambda run: poison(run, {"output": STILL, "heap": STILL}, passed=0.0),
+            lambda run: conditions(run, "predecessor", [result("AA", 0.0), result("BB", before="fresh")]),
+            lambda run: history(run, "BB BB", "BB BB"),
+        ),
+        PREDECESSOR_SENSITIVITY,
+        DECISIVE,
+    ),
+    "a fresh process differs, and nobody asked whether another one does too": (
+        spec(*both("kernel", WRONG)),
+        (
+            lambda run: poison(run, {"output": STILL, "heap": STILL}, passed=0.0),
+            lambda run: conditions(run, "predecessor", [result("AA", 0.0), result("BB", before="fresh")]),
+        ),
+        PREDECESSOR_SENSITIVITY,
+        STRONG,
+    ),
+    "it depends on what ran before; memory was not tried": (
+        spec(FELL),
+        (lambda run: conditions(run, "predecessor", [result("AA"), result("BB", 0.0, before="math")]),),
+        PREDECESSOR_SENSITIVITY,
+        STRONG,
+    ),
+    "it depends on what ran before although its code differs": (
+        spec(FELL, machine_code={NEXT: "new"}, flags={NEXT: ("-O2",)}),
+        (lambda run: conditions(run, "predecessor", [result("AA"), result("BB", 0.0, before="math")]),),
+        PREDECESSOR_SENSITIVITY,
+        STRONG,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_faults_in_memory(name: str, tmp_path: Path) -> None:
+    made, experiments, cause, grade = MEMORY[name]
+    found = first(tmp_path, made, *experiments)
+    assert (found.cause, found.grade) == (cause, grade), found.statement
+    assert WRONG_EVERYWHERE not in found.causes
+
+
+def kept_from_an_earlier_call(run: Run) -> None:
+    """As a kernel shows it that keeps something by its address: a trial here and there, whatever the pattern."""
+    right, stale = result("AA"), result("AA", 0.5)
+    stale = stale.model_copy(update={"output_sha256": [[sha("stale")] * 2, *stale.output_sha256[1:]]})
+
+    def under(found: ConditionResult, **condition: str) -> ConditionResult:
+        told = found.condition.model_copy(update={"label": " ".join(condition.values()), **condition})
+        return found.model_copy(update={"condition": told})
+
+    patterns = [("zero", right), ("nan", stale), ("max", stale), ("random", stale)]
+    conditions(run, "poison", [under(found, site="heap", pattern=pattern) for pattern, found in patterns])
+    conditions(run, "predecessor", [stale, under(right, before="fresh"), under(right, before="math")])
+    conditions(run, "inputs", [right, under(stale, layout="offset")])
+
+
+def test_what_was_kept_from_an_earlier_call_is_neither_memory_nor_bounds(tmp_path: Path) -> None:
+    found = first(tmp_path, spec(*both("kernel", WRONG)), kept_from_an_earlier_call)
+    assert (found.causes, found.grade) == ((PREDECESSOR_SENSITIVITY,), STRONG)
+
+
+def test_which_nan_it_is_says_nothing(tmp_path: Path) -> None:
+    """Other bits, each of them NaN, where NaN was put: as settled as any."""
+
+    def heap(run: Run) -> None:
+        results = [result("AA", site="heap", pattern="zero"), result("BB", 0.0, site="heap", pattern="max")]
+        conditions(run, "poison", [*results, result("CD", 0.0, nonfinite=True, site="heap", pattern="nan")])
+        checkers(run, "address")
+
+    found = first(tmp_path, spec(*both("kernel", UNSTEADY)), heap)
+    assert (found.cause, found.grade) == (UNINITIALISED_HOST, DECISIVE)
+
+
+def test_what_ran_before_is_the_symptom_of_memory_that_was_not_written(tmp_path: Path) -> None:
+    def before(run: Run) -> None:
+        conditions(run, "predecessor", [result("AA"), result("BB", 0.0, before="flash")], device="cuda")
+
+    found = of_kernel(tmp_path, spec(FELL, device="cuda"), on_gpu(poison, {"shared": FOLLOWS, "output": STILL}), before)
+    assert [cause.cause for cause in found] == [UNINITIALISED_SHARED]
+    assert [part.cause for part in found[0].parts] == [PREDECESSOR_SENSITIVITY]
+
+
+def test_bits_that_waver_without_filled_memory_are_undecided(tmp_path: Path) -> None:
+    found = first(tmp_path, spec(*both("kernel", UNSTEADY)))
+    assert found.cause in (UNDECIDED, WRONG_EVERYWHERE) and found.grade != DECISIVE
+    assert RACE not in found.causes
+
+
+def test_a_call_that_changed_its_inputs_is_no_race(tmp_path: Path) -> None:
+    case = Case(passed=2, units=400.0, repeats_differ=7, mutated=10)
+    assert RACE not in first(tmp_path, spec(*both("kernel", case))).causes
+
+
+def test_bits_that_waver_within_rounding_harm_nothing(tmp_path: Path) -> None:
+    found = of_kernel(tmp_path, spec(*both("kernel", Case(repeats_differ=9))))
+    assert [cause.cause for cause in found] == [NOTHING_MOVED]
+    assert "within rounding" in found[0].statement
+
+
+@pytest.mark.parametrize("letters", [STILL, ("AA", "AA", "AA", "AB")])
+def test_filled_memory_that_changes_nothing_blames_nobody(letters: tuple[str, ...], tmp_path: Path) -> None:
+    def still(run: Run) -> None:
+        results = [
+            result(each, site="heap", pattern=name)
+            for each, name in zip(letters, ("zero", "nan", "max", "random"), strict=True)
+        ]
+        conditions(run, "poison", results)
+
+    assert [cause.cause for cause in of_kernel(tmp_path, spec(), still)] == [NOTHING_MOVED]

@@ -1,0 +1,155 @@
+"""What leaves the range of its type, what only seems to, and what nothing may call wrong everywhere for sure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.experiments.records import ConditionResult
+from harness.storage import Run
+from reports.causes.model import (
+    DECISIVE,
+    MASKED_BY_INPUTS,
+    RANGE_OVERFLOW,
+    STRONG,
+    SUGGESTIVE,
+    UNINITIALISED_HOST,
+    WRONG_EVERYWHERE,
+    Cause,
+)
+from tests.unit.attributed import RECIPES, both, first, of_kernel, spec
+from tests.unit.experiments import FOLLOWS, clean, conditions, history, poison, result
+from tests.unit.spec import Case
+
+ALWAYS = Case(passed=0, units=412.0)
+INFINITE = Case(passed=0, units=412.0, nonfinite=10)
+PLAIN = result("AA", 0.0)
+NAN = result("AA", 0.0, nonfinite=True)
+
+
+def units(made: ConditionResult, told: float) -> ConditionResult:
+    return made.model_copy(update={"max_units": told})
+
+
+def scaled(recipe: str = "halved_4", passed: float = 0.0, **more: Any) -> ConditionResult:
+    return result("BB", passed, recipe=recipe, **more)
+
+
+def wider(passed: float, **more: Any) -> ConditionResult:
+    return result("CC", passed, dtype="float64", **more)
+
+
+def asked(folder: Path, case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None = None) -> Cause:
+    """A kernel that is wrong by the same bits in both environments, of whose memory and calls all was tried."""
+
+    def make(run: Run) -> None:
+        clean(run, passed=0.0)
+        history(run, "AA AA", "AA AA", wrong="A")
+        conditions(run, "inputs", inputs)
+        if in_float64 is not None:
+            conditions(run, "wider", [inputs[0], in_float64])
+
+    return first(folder, spec(*both("kernel", case)), make)
+
+
+SMALLER = [scaled("halved_4", scales=True), scaled("halved_8", scales=True)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "in_float64"),
+    [
+        ([PLAIN, *SMALLER], None),
+        ([PLAIN, scaled(scales=False)], wider(0.0)),
+        ([PLAIN, *SMALLER, result("DD", 0.0, nonfinite=True, recipe="steep_logits")], None),
+    ],
+    ids=["as wrong on smaller inputs", "wrong in float64", "what larger logits do besides is another question"],
+)
+def test_wrong_everywhere_for_sure(
+    inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
+) -> None:
+    found = asked(tmp_path, ALWAYS, inputs, in_float64)
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, DECISIVE)
+    assert any(each.rival == "the range of its type" for each in found.ruled_out)
+
+
+@pytest.mark.parametrize(
+    ("case", "inputs", "in_float64", "grade"),
+    [
+        (INFINITE, [NAN, scaled(nonfinite=True), scaled("halved_8", nonfinite=True)], None, SUGGESTIVE),
+        (INFINITE, [NAN, scaled(scales=True)], None, SUGGESTIVE),
+        (ALWAYS, [PLAIN, scaled(scales=True, nonfinite=True)], None, SUGGESTIVE),
+        (INFINITE, [NAN, scaled(nonfinite=True)], wider(0.0, nonfinite=True), SUGGESTIVE),  # as zero by zero is
+        (ALWAYS, [PLAIN, scaled(scales=False)], None, STRONG),
+        (ALWAYS, [PLAIN, units(scaled(scales=True), 9000.0)], None, STRONG),
+        (ALWAYS, [PLAIN, scaled(scales=False)], wider(1.0), STRONG),  # its digits, and not its range
+        (ALWAYS, [PLAIN, scaled(scales=False), scaled("halved_8", 0.5, scales=False)], wider(0.0), STRONG),
+        (ALWAYS, [PLAIN], wider(0.0), STRONG),
+        (ALWAYS, [PLAIN], None, STRONG),
+    ],
+    ids=["nan at any size", "nan at full size", "nan on smaller", "nan in float64", "another question", "worse",
+         "digits", "less wrong on smaller", "smaller not tried", "not asked"],
+)  # fmt: skip
+def test_what_does_not_exclude_a_range(
+    case: Case,
+    inputs: list[ConditionResult],
+    in_float64: ConditionResult | None,
+    grade: str,
+    tmp_path: Path,
+) -> None:
+    found = asked(tmp_path, case, inputs, in_float64)
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, grade)
+    assert all(each.rival != "the range of its type" for each in found.ruled_out)
+
+
+def test_nan_that_nobody_asked_about_is_suggestive_at_most(tmp_path: Path) -> None:
+    found = first(tmp_path, spec(*both("kernel", INFINITE)))
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+
+
+def test_what_a_wider_type_makes_right_left_its_range(tmp_path: Path) -> None:
+    found = asked(tmp_path, INFINITE, [NAN, scaled(nonfinite=True)], wider(1.0))
+    assert (found.cause, found.grade) == (RANGE_OVERFLOW, STRONG)
+    assert WRONG_EVERYWHERE not in found.causes
+    assert any("float64 6/6" in seen.text for seen in found.evidence)
+
+
+def test_where_the_first_call_is_right_no_type_is_too_narrow(tmp_path: Path) -> None:
+    def make(run: Run) -> None:
+        conditions(run, "wider", [NAN, wider(1.0)])
+        conditions(run, "inputs", [result("BB", 0.0)])
+        history(run, "AB AB", "AB AB", wrong="B")
+
+    found = first(tmp_path, spec(*both("kernel", INFINITE)), make)
+    assert RANGE_OVERFLOW not in found.causes
+
+
+def test_memory_that_is_read_may_hold_what_a_wider_type_does_not_meet(tmp_path: Path) -> None:
+    def make(run: Run) -> None:
+        poison(run, {"output": FOLLOWS})
+        conditions(run, "wider", [NAN, wider(1.0)])
+
+    found = first(tmp_path, spec(*both("kernel", INFINITE)), make)
+    assert found.cause == UNINITIALISED_HOST and RANGE_OVERFLOW not in found.causes
+
+
+LARGE = Case(recipes={"large_logits": (0, 400.0)})
+ON_LARGE = result("BB", 0.0, recipe="large_logits")
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ([result("CC", recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits")], MASKED_BY_INPUTS),
+        ([result("CC", 0.0, recipe="offset_logits")], RANGE_OVERFLOW),  # their size alone is enough
+        ([result("CC", recipe="offset_logits"), result("DD", 0.0, True, recipe="steep_logits")], RANGE_OVERFLOW),
+        ([result("DD", 0.0, recipe="steep_logits")], RANGE_OVERFLOW),  # their size alone was not tried
+    ],
+    ids=["finite, and right on larger ones", "wrong on larger ones", "infinite somewhere", "not tried"],
+)
+def test_whether_large_logits_are_too_large(more: list[ConditionResult], cause: str, tmp_path: Path) -> None:
+    made = spec(*both("kernel", LARGE), recipes=RECIPES)
+    found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *more]))
+    assert (found[0].cause, found[0].grade) == (cause, STRONG)
+    assert not {MASKED_BY_INPUTS, RANGE_OVERFLOW} - {cause} & set(found[0].causes)

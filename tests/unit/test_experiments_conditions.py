@@ -1,0 +1,255 @@
+"""Conditions, the jobs they become, and what becomes of jobs whose process dies: without any process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from harness.executors import Answer, Task
+from harness.experiments import conditions
+from harness.experiments.conditions import Session
+from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
+from harness.experiments.conditions_list import conditions_of
+from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment
+from harness.inside import protocol
+from harness.process import Ended
+from harness.records import Cell, Device
+
+TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
+REFERENCES = ["flash", "math", "default"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
+def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
+    listed = conditions_of(experiment, device, REFERENCES, problem=False, recipes=list(TRIALS)[:1], others=["other"])
+    assert len({c.label for c in listed}) == len(listed) == len({c.model_copy(update={"label": ""}).model_dump_json()
+                                                                 for c in listed})  # fmt: skip
+
+
+def test_every_site_gets_every_pattern() -> None:
+    for device, sites in (("cpu", {"output", "heap", "stack"}), ("cuda", {"output", "workspace", "shared"})):
+        listed = conditions_of("poison", device, REFERENCES, problem=False)  # type: ignore[arg-type]
+        assert {(c.site, c.pattern) for c in listed} == {
+            (s, p) for s in sites for p in ("zero", "nan", "max", "random")
+        }
+
+
+def test_predecessors_are_all_references_another_operator_and_nobody() -> None:
+    listed = conditions_of("predecessor", "cpu", REFERENCES, problem=False)
+    assert [c.before for c in listed] == ["", *REFERENCES, "unrelated", "fresh"]
+
+
+def test_a_side_stream_is_of_a_gpu_and_a_problem_has_one_recipe() -> None:
+    cpu, cuda = (conditions_of("inputs", d, REFERENCES, problem=False) for d in ("cpu", "cuda"))  # type: ignore[arg-type]
+    assert [c for c in cuda if c not in cpu] == [Condition(label="on another stream", stream="side")]
+    assert {c.recipe for c in cpu} == set(TRIALS)
+    assert {c.layout for c in cpu} == {"contiguous", "offset", "misaligned", "strided"}
+    assert [c.recipe for c in conditions_of("inputs", "cpu", ["model"], problem=True)] == [
+        "independent", "halved_4", "halved_8",
+    ]  # fmt: skip
+
+
+def jobs(*experiments: ConditionsExperiment, output_bytes: int = 1000) -> list[Job]:
+    listed = [(e, c) for e in experiments for c in conditions_of(e, "cpu", REFERENCES, problem=False)]
+    return plan_jobs(listed, TRIALS, output_bytes)
+
+
+def test_what_must_be_first_has_a_process_of_its_own() -> None:
+    planned = jobs("predecessor")
+    processes = list(in_processes(planned))
+    assert [len(shared) for shared in processes] == [1, 1, 5]
+    assert [p[0].trials for p in processes[:2]] == [(0,), (1,)] and all(p[0].repeats == 1 for p in processes[:2])
+    assert sorted(job.number for shared in processes for job in shared) == [job.number for job in planned]
+
+
+def test_a_sequence_is_called_in_each_of_two_fresh_processes() -> None:
+    listed = [
+        ("history", condition)
+        for condition in conditions_of("history", "cpu", REFERENCES, problem=False, recipes=["large_logits"])
+    ]
+    planned = plan_jobs(listed, {"large_logits": (3, 0, 1)}, 1000)  # type: ignore[arg-type]
+    assert [(job.condition.process, job.trials, job.repeats) for job in planned] == [
+        (1, (3, 0, 1), 2),
+        (2, (3, 0, 1), 2),
+    ]
+    assert [len(shared) for shared in in_processes(planned)] == [1, 1]
+
+
+def test_another_environments_variables_are_those_of_a_whole_process() -> None:
+    listed = [
+        (name, condition)
+        for name in ("poison", "variables")
+        for condition in conditions_of(name, "cpu", REFERENCES, problem=False, recipes=["independent"], others=["b"])
+    ]
+    planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
+    assert [job.condition.variables_of for job in planned if job.experiment == "variables"] == ["", "b"]
+    assert sorted(len(shared) for shared in in_processes(planned)) == [1, 1, 12]
+
+
+def test_a_kernel_that_is_cast_for_good_has_a_process_of_its_own() -> None:
+    listed = [("wider", condition) for condition in conditions_of("wider", "cpu", ["model"], problem=True)]
+    planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
+    assert [job.condition.dtype for job in planned] == ["", "float64"]
+    assert [len(shared) for shared in in_processes(planned)] == [1, 1]
+
+
+def test_large_outputs_are_shared_out_and_repeated_less() -> None:
+    few = jobs("repeat", output_bytes=MOST_BYTES // 10)
+    assert [job.repeats for job in few] == [10, 10] and [job.repeats for job in jobs("repeat")] == [50, 50]
+    assert [len(shared) for shared in in_processes(few)] == [1, 1]
+    assert [job.repeats for job in jobs("repeat", output_bytes=MOST_BYTES * 9)] == [2, 2]
+
+
+def result(status: Any, **fields: Any) -> ConditionResult:
+    return ConditionResult(condition=Condition(label="x"), status=status, **fields)
+
+
+def test_trials_of_several_processes_are_one_result() -> None:
+    parts = [
+        result("ok", runs=1, passed=1, max_units=1.0, output_sha256=[["a"]], input_sha256=["i"], within=[[True]]),
+        result(
+            "wrong",
+            runs=1,
+            passed=0,
+            nonfinite=1,
+            output_sha256=[["b"]],
+            input_sha256=["j"],
+            message="0 of 1",
+            within=[[False]],
+            scales=False,
+        ),
+    ]
+    both = merge(Condition(label="x"), parts)
+    assert (both.status, both.runs, both.passed, both.nonfinite, both.max_units) == ("wrong", 2, 1, 1, 1.0)
+    assert both.within == [[True], [False]] and both.scales is False
+    assert both.output_sha256 == [["a"], ["b"]] and both.message == "1 of 2 runs pass"
+    assert merge(Condition(label="x"), [*parts, result("crashed", message="died")]).status == "crashed"
+
+
+class Scripted:
+    """An executor whose kernel dies, hangs or is refused at given jobs; a container brings nothing back of a hang."""
+
+    def __init__(
+        self,
+        out: Path,
+        *,
+        dies: Collection[int] = (),
+        hangs: Collection[int] = (),
+        loses: Collection[int] = (),
+        container: bool = False,
+        answer: dict[str, Any] | None = None,
+    ) -> None:
+        self.out, self.dies, self.hangs, self.container, self.answer = out, dies, hangs, container, answer
+        self.loses = loses
+        self.asked: list[list[int]] = []
+
+    def run(self, task: Task) -> Answer:
+        numbers = [job["number"] for job in task.request["jobs"]]
+        if task.verb == "weigh":
+            rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
+            return Answer(result={"status": "ok", "results": rows}, ended=ended(0))
+        self.asked.append(numbers)
+        if self.answer is not None:
+            return Answer(result=self.answer, ended=ended(0))
+        for number in numbers:
+            if number in self.dies:
+                return Answer(result=None, ended=ended(-6))
+            if number in self.hangs:
+                if self.container:
+                    for other in numbers:
+                        (self.out / str(other) / "done.json").unlink(missing_ok=True)
+                return Answer(result=None, ended=ended(-9, timed_out=True))
+            folder = self.out / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "done.json").write_text(json.dumps({"status": "ok"}))
+            if number in self.loses:
+                break
+        return Answer(result={"status": "ok", "message": ""}, ended=ended(0))
+
+
+def ended(code: int, *, timed_out: bool = False) -> Ended:
+    return Ended(returncode=code, timed_out=timed_out, duration_s=1.0, log="the log")
+
+
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> tuple[Session, Scripted]:
+    one = object.__new__(Session)
+    executor = Scripted(tmp_path / "out", **script)
+
+    class Context:
+        class plan:
+            seed, tolerances, limits = 0, {"decides": "rounding"}, {"validation_s": 9.0}
+            threads_in = staticmethod(lambda environment: 1)
+
+    Context.executor = executor  # type: ignore[attr-defined]
+    one.context, one.cell = Context, Cell(environment="e", kernel="k", workload="w", device="cpu")  # type: ignore[assignment]
+    one.jobs = jobs("poison")
+    one.results, one.spent_s = {}, {job.number: 0.0 for job in one.jobs}
+    one.stopped, one.ends, one.hangs, one.processes, one.libraries = None, 0, 0, 0, {}
+    one.scratch, one.out, one.truth, one.logs = (tmp_path / n for n in ("scratch", "out", "truth", "logs"))
+    one.place, one.workload, one.limits, one.timeout_s = "place", {"problem": None}, {}, 9.0
+    one.kernel = {"artifact": None, "model_new": None}
+    monkeypatch.setattr(Session, "_build_probes", lambda self: None)
+    one.run()
+    return one, executor
+
+
+def test_a_crash_takes_one_condition_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, executor = session(tmp_path, monkeypatch, dies={3, 4})
+    assert executor.asked == [list(range(12)), list(range(4, 12)), list(range(5, 12))]
+    assert {n for n, r in one.results.items() if r.status != "ok"} == {3, 4}
+    assert one.results[3].status == "crashed" and "SIGABRT" in one.results[3].message
+    assert one.results[3].log_excerpt == "the log"
+
+
+def test_a_kernel_that_always_crashes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, executor = session(tmp_path, monkeypatch, dies=set(range(12)))
+    assert len(executor.asked) == conditions.MOST_ENDS
+    assert [one.results[n].status for n in range(12)] == ["crashed"] * 4 + ["not_run"] * 8
+    assert "4 processes before it were lost" in one.results[11].message
+
+
+def test_a_hang_is_the_condition_that_was_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = session(tmp_path, monkeypatch, hangs={2})
+    assert {n: r.status for n, r in one.results.items() if r.status != "ok"} == {2: "timed_out"}
+
+
+def test_a_hang_in_a_container_is_looked_for_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, executor = session(tmp_path, monkeypatch, hangs={1}, container=True)
+    assert executor.asked[:3] == [list(range(12)), [0], [1]]
+    assert one.results[0].status == "ok" and one.results[1].status == "timed_out"
+    assert one.results[11].status == "not_run", "a second hang would cost too much"
+
+
+def test_a_device_that_a_condition_lost_is_had_again_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, executor = session(tmp_path, monkeypatch, loses={2, 5})
+    assert executor.asked == [list(range(12)), list(range(3, 12)), list(range(6, 12))]
+    assert {r.status for r in one.results.values()} == {"ok"}
+    one, executor = session(tmp_path, monkeypatch, loses=set(range(12)))
+    assert len(executor.asked) == conditions.MOST_ENDS, "a kernel that loses it every time is given up"
+
+
+def test_a_kernel_that_cannot_be_loaded_fails_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"status": "crashed", "message": "loading k.so raised", "log_excerpt": "trace"}
+    one, executor = session(tmp_path, monkeypatch, answer=answer)
+    assert len(executor.asked) == 1 and one.stopped is not None and one.stopped.message == "loading k.so raised"
+    assert {r.status for r in one.results.values()} == {"crashed"}
+
+
+def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, executor = session(tmp_path, monkeypatch, answer={"status": "ok", "message": ""})
+    assert len(executor.asked) == conditions.MOST_ENDS
+    assert {r.status for r in one.results.values()} == {"not_run"}
+
+
+def test_tampering_speaks_against_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = session(tmp_path, monkeypatch, answer={"status": "wrong", "message": "replaced time.time"})
+    assert one.stopped is not None and one.stopped.status == "wrong" and "replaced" in one.stopped.message

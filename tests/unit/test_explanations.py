@@ -1,0 +1,104 @@
+"""What is said of several subjects is said once, and the user's own kernels come first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.causes.model import (
+    NOTHING_MOVED,
+    REFERENCE_MOVED,
+    UNDECIDED,
+    UNINITIALISED_HOST,
+    UNSUPPORTED_COMBINATION,
+)
+from reports.evidence import load_evidence
+from reports.page import CAUSES_SHOWN, render_page
+from reports.report import Report, build_report
+from reports.summaries import render_markdown
+from tests.unit.experiments import FOLLOWS, poison
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
+
+REFUSED = Case(status="unsupported", message="no kernel for this type")
+
+
+def report_of(folder: Path, spec: Spec) -> Report:
+    return build_report(load_evidence(write_run(folder, spec).folder))
+
+
+def test_kernels_that_moved_alike_share_a_card(tmp_path: Path) -> None:
+    kernels = tuple(f"kernel{number}" for number in range(5))
+    made = Spec(trials=5, kernels=kernels, cases={(NEXT, "kernel", "*"): Case(passed=1, bits="new")})
+    told = report_of(tmp_path, made).explanations
+    assert [each.lead.cause for each in told] == [UNDECIDED]
+    assert told[0].subjects == list(kernels) and len(told[0].rows) == 10
+
+
+def test_references_that_are_refused_alike_share_a_card_with_a_line_each(tmp_path: Path) -> None:
+    made = Spec(trials=5, cases={(BASE, name, "seed-fp16"): REFUSED for name in ("flash", "math")})
+    told = [each for each in report_of(tmp_path, made).explanations if each.is_reference]
+    assert [(each.lead.cause, each.subjects) for each in told] == [(UNSUPPORTED_COMBINATION, ["flash", "math"])]
+    assert [label for label, _ in told[0].lead.figures[0].rows] == ["flash, seed-fp16", "math, seed-fp16"]
+    assert sum("no kernel for this type" in seen.text for seen in told[0].lead.evidence) == 2
+
+
+def test_a_kernel_that_a_reference_moved_under_stands_with_that_reference(tmp_path: Path) -> None:
+    cases = {
+        (BASE, "math", "*"): Case(passed=1, units=30.0),
+        (NEXT, "math", "*"): Case(bits="new"),
+        (BASE, "kernel", "*"): Case(agrees=1),
+    }
+    report = report_of(tmp_path, Spec(trials=5, cases=cases))
+    moved = [each for each in report.explanations if each.lead.cause == REFERENCE_MOVED]
+    assert len(moved) == 1 and moved[0].lead.reference == "math"
+    assert {cause.kernel for cause in moved[0].under} == {"attention_scalar"}
+    assert "2 unmoved under a reference that moved" in report.headline
+    assert "attention_scalar: agreement moved" in render_page(report)
+
+
+def test_the_users_kernels_come_first_and_what_is_well_last(tmp_path: Path) -> None:
+    cases = {
+        (NEXT, "math", "*"): Case(passed=1, units=30.0, bits="new"),
+        (NEXT, "flash", "*"): Case(slowdown=1.5),
+        (NEXT, "kernel", "seed-fp16"): Case(passed=1, bits="new"),
+    }
+    told = report_of(tmp_path, Spec(trials=5, cases=cases)).explanations
+    assert told[0].lead.kernel and told[0].lead.cause == UNDECIDED
+    assert [each.number for each in told] == list(range(1, len(told) + 1))
+    healthy = report_of(tmp_path / "well", Spec(trials=5)).explanations
+    assert [each.lead.cause for each in healthy] == [NOTHING_MOVED]
+
+
+def test_a_card_shows_the_figure_what_was_ruled_out_and_the_next_command(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Spec(trials=5, cases={(NEXT, "kernel", "seed-fp16"): Case(passed=1, bits="new")}))
+    poison(run, {"output": FOLLOWS, "heap": FOLLOWS})
+    report = build_report(load_evidence(tmp_path))
+    assert report.explanations[0].lead.cause == UNINITIALISED_HOST
+    first_screen = render_page(report).partition("<main>")[0]
+    for text in ("Runs within tolerance", "output zero", "0/6", "a race</b>: under each filling", "nox -s explain -- "):
+        assert text in first_screen, text
+    assert "experiments/torch2.5.0-cu121-py311/attention_scalar-cpu/seed-fp16/poison.json" in first_screen
+    assert 'href="#correctness/torch2.5.0-cu121-py311/attention_scalar/seed-fp16/cpu"' in first_screen
+    text = render_markdown(report)
+    assert "### Uninitialised host memory: attention\\_scalar (decisive)" in text
+    assert "| output zero | 6/6 | 1.1 | A |" in text and "- ruled out, a race: " in text
+
+
+def test_a_row_names_the_causes_that_it_belongs_to(tmp_path: Path) -> None:
+    report = report_of(tmp_path, Spec(trials=5, cases={(NEXT, "kernel", "*"): Case(passed=1, bits="new")}))
+    assert '<a href="#cause-1">undecided</a>' in render_page(report).partition("<main>")[2]
+
+
+def test_what_is_wrong_in_every_version_is_in_the_summary(tmp_path: Path) -> None:
+    wrong = {(name, "kernel", "*"): Case(passed=1, units=400.0) for name in (BASE, NEXT)}
+    text = render_markdown(report_of(tmp_path, Spec(trials=5, cases=wrong)))
+    assert "### Wrong or broken in every version" in text
+    assert "- attention\\_scalar, seed-fp16, cpu: failing, wrong in both: 1 of 5 trials pass in each" in text
+
+
+def test_many_causes_do_not_bury_the_page(tmp_path: Path) -> None:
+    kernels = tuple(f"kernel{number:02d}" for number in range(CAUSES_SHOWN + 3))
+    cases = {(NEXT, "kernel", "*"): Case(status="crashed", message="it died")}
+    report = report_of(tmp_path, Spec(trials=2, launches=2, kernels=kernels, cases=cases, hostile="<b>x</b>"))
+    assert len(report.explanations) <= 3
+    assert "<b>x</b>" not in render_page(report)

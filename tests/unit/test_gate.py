@@ -1,0 +1,139 @@
+"""The gate: what passes, what fails, what is neither, and the code that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.records import LaunchRecord, Outcome
+from harness.storage import Run, load_record, save_record
+from reports.__main__ import main
+from reports.gate import PASS, SLOW, UNDECIDED, rule
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
+
+FAST = {("kernel", "seed-fp16"): 400.0, ("kernel", "seed-fp32"): 400.0}  # references take 800
+HALF = {("kernel", "seed-fp16"): 780.0, ("kernel", "seed-fp32"): 400.0}
+FP16: dict[str, object] = {"workloads": ("seed-fp16",), "times_us": FAST}
+
+
+def judge(folder: Path, spec: Spec, *options: str) -> int:
+    write_run(folder, spec)
+    return main(["gate", str(folder), "--reference", "flash", *options])
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "reference_us", "at_most", "verdict"),
+    [
+        ([90.0] * 6, [100.0] * 6, 0.95, PASS),
+        ([95.0] * 6, [100.0] * 6, 0.95, PASS),  # at most
+        ([95.1] * 6, [100.0] * 6, 0.95, SLOW),
+        ([90.0] * 5, [100.0] * 5, 0.95, UNDECIDED),  # too few for an interval
+        ([], [], 0.95, UNDECIDED),
+        ([110.0] * 6, [100.0] * 6, 1.0, SLOW),
+        ([100.0] * 6, [100.0] * 6, 1.0, SLOW),  # a difference of zero is none
+        ([90.0, 90, 90, 90, 90, 130], [100.0] * 6, 0.95, SLOW),  # six: the interval is from the smallest to the largest
+        ([90.0, 90, 90, 90, 90, 90, 90, 90, 130], [100.0] * 9, 0.95, PASS),  # nine: the worst is left out
+        ([90.0, 180, 45, 90, 180, 45], [100.0, 200, 50, 100, 200, 50], 0.95, PASS),  # launch by launch
+    ],
+)
+def test_the_rule(kernel_us: list[float], reference_us: list[float], at_most: float, verdict: str) -> None:
+    assert rule(kernel_us, reference_us, at_most)[0] == verdict
+
+
+def test_times_that_are_no_numbers_never_pass() -> None:
+    nan = float("nan")
+    assert rule([nan] * 6, [100.0] * 6, 0.95)[0] != PASS and rule([90.0] * 6, [nan] * 6, 0.95)[0] != PASS
+
+
+def test_a_kernel_that_is_fast_and_right_everywhere_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert judge(tmp_path, Spec(times_us=FAST)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 4 + 1, "a line for each cell, the heading and the rule"
+    assert all(" pass " in line and " 10 " in line for line in lines[1:5])
+    assert lines[-1].endswith("correct in every environment: 4 pass")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "code"),
+    [
+        (Spec(times_us=FAST), ["--at-most", "0.4"], 11),
+        (Spec(times_us=HALF), [], 11),
+        (Spec(times_us=HALF), ["--workload", "seed-fp32"], 0),
+        (Spec(times_us=HALF), ["--at-most", "1"], 0),
+        (Spec(), [], 11),  # as fast as the reference
+        (Spec(times_us=FAST, launches=5), [], 40),
+        (Spec(times_us=FAST), ["--reference", "cudnn"], 40),
+        (Spec(times_us=FAST, cases={(NEXT, "flash", "*"): Case(status="unsupported")}), [], 40),
+        (Spec(times_us=FAST, cases={(NEXT, "kernel", "*"): Case(status="unsupported")}), [], 40),
+        (Spec(times_us=FAST, cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)}), [], 10),
+        (Spec(times_us=FAST, cases={(NEXT, "kernel", "*"): Case(status="crashed")}), [], 10),
+        (Spec(times_us=FAST, mode="eval"), [], 40),  # the baseline has no times there
+        (Spec(times_us=FAST, builds={NEXT: Outcome(status="build_failed")}), [], 20),
+        (Spec(times_us=FAST, stacks={NEXT: Outcome(status="broken")}), [], 30),
+        (Spec(times_us=FAST), ["--kernel", "other"], 64),
+        (Spec(times_us=FAST), ["--at-most", "0"], 64),
+        (Spec(times_us=FAST), ["--at-most", "1.1"], 64),
+        (Spec(times_us=FAST), ["--times", "warm"], 64),
+    ],
+)
+def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -> None:
+    assert judge(tmp_path, spec, *options) == code
+
+
+def test_one_wrong_version_fails_the_kernel_in_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = Spec(times_us=FAST, cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)})
+    assert judge(tmp_path, spec) == 10
+    lines = capsys.readouterr().out.splitlines()
+    [base] = [line for line in lines if line.startswith(f"{BASE}/attention_scalar/seed-fp16")]
+    assert "wrong" in base and f"not correct in {NEXT}" in base
+    assert lines[-1].endswith("2 pass, 2 wrong"), "the other workload is another question"
+
+
+def test_a_launch_of_another_output_is_wrong(tmp_path: Path) -> None:
+    write_run(tmp_path, Spec(times_us=FAST))
+    path = Run(tmp_path).launch_path(NEXT, "attention_scalar", "cpu", 3)
+    record = load_record(path, LaunchRecord)
+    timings = [timing.model_copy(update={"correct": False} if timing.target == "kernel" else {})
+               for timing in record.timings]  # fmt: skip
+    save_record(path, record.model_copy(update={"timings": timings}))
+    assert main(["gate", str(tmp_path), "--reference", "flash"]) == 10
+
+
+def test_a_quick_run_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, Spec(times_us=FAST))
+    run = Run(tmp_path)
+    save_record(run.run_path(), run.load().model_copy(update={"quick": True}))
+    assert main(["gate", str(tmp_path), "--reference", "flash"]) == 40
+    assert "quick" in capsys.readouterr().out
+
+
+def test_a_gpu_is_judged_by_cold_calls_and_by_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = Spec(device="cuda", workloads=("seed-fp16",), times_us=FAST,
+                cases={(NEXT, "kernel", "*"): Case(hot_slowdown=3.0)})  # fmt: skip
+    assert judge(tmp_path, spec) == 11
+    lines = capsys.readouterr().out.splitlines()[1:-1]
+    assert [("slow" in line, " hot " in line) for line in lines].count((True, True)) == 1 and len(lines) == 4
+    assert judge(tmp_path / "again", spec, "--times", "cold") == 0
+    without = Spec(device="cuda", workloads=("seed-fp16",), times_us=FAST,
+                   cases={(NEXT, "flash", "*"): Case(hot_message="cannot be captured")})  # fmt: skip
+    capsys.readouterr()
+    assert judge(tmp_path / "without", without) == 40
+    assert "no hot time of flash: cannot be captured" in capsys.readouterr().out
+
+
+def test_copies_that_were_slowed_on_purpose_are_judged_only_by_name(tmp_path: Path) -> None:
+    spec = Spec(kernels=("attention_scalar", "slowed"), slowed={"slowed": ("attention_scalar", 3.0)}, times_us=FAST)
+    assert judge(tmp_path, spec) == 0
+    assert judge(tmp_path / "again", spec, "--kernel", "slowed") == 11
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    assert main(["gate", str(tmp_path)]) == 64
+
+
+def test_what_a_candidate_says_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = Case(status="unsupported", message="[red]\x1b[2Jgone")
+    assert judge(tmp_path, Spec(times_us=FAST, cases={(NEXT, "kernel", "*"): case})) == 40
+    assert "\x1b" not in capsys.readouterr().out

@@ -1,0 +1,57 @@
+"""Every CPU specimen compiles without a warning; those with a binding of their own in real runs, which have headers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.specimens.format import load_specimens
+
+CSRC = Path(__file__).parents[2] / "csrc"
+COMPILER = shutil.which("g++")
+FLAGS = ["-std=c++17", "-O1", "-march=native", "-Wall", "-Wextra", "-Werror", "-pthread", "-c", "-o", "/dev/null"]
+VERSIONS = ("2.1", "2.5")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(COMPILER is None, reason="no g++ on PATH: specimens cannot be compiled"),
+]
+
+
+def sources() -> list[Path]:
+    specimens = load_specimens(CSRC / "specimens")
+    return [
+        CSRC / "specimens" / name / file
+        for name, specimen in specimens.items()
+        if specimen.device == "cpu" and specimen.kernel.binding == "shipped"
+        for file in specimen.files
+        if file.endswith(".cpp") and not file.startswith("csrc/")
+    ]
+
+
+def test_every_cpu_specimen_compiles_for_both_versions(tmp_path: Path) -> None:
+    """torch/version.h is all that a specimen without a binding takes of PyTorch."""
+    for version in VERSIONS:
+        major, minor = version.split(".")
+        header = tmp_path / version / "torch" / "version.h"
+        header.parent.mkdir(parents=True)
+        header.write_text(f"#define TORCH_VERSION_MAJOR {major}\n#define TORCH_VERSION_MINOR {minor}\n")
+
+    def compiled(job: tuple[Path, str]) -> str:
+        source, version = job
+        include = [f"-I{folder}" for folder in (CSRC, CSRC / "specimens", tmp_path / version)]
+        command = [str(COMPILER), *FLAGS, *include, str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return "" if done.returncode == 0 else f"{source.parent.name} for {version}: {done.stderr[:2000]}"
+
+    jobs = [
+        (source, version)
+        for source in sources()
+        for version in (VERSIONS if "torch/version.h" in source.read_text() else VERSIONS[:1])
+    ]
+    assert len(jobs) > 12 and len({version for _, version in jobs}) == 2
+    with ThreadPoolExecutor() as pool:
+        assert not [said for said in pool.map(compiled, jobs) if said]

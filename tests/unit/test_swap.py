@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.executors import Answer, Task
+from harness.experiments.swap import _link, judged, own_objects, unavailable
+from harness.inside import protocol
+from harness.matrix import Kernel
+from harness.process import Ended
+from harness.records import BINDING_OBJECT, BuildRecord, Outcome
+from harness.storage import Run
+
+
+def kernel(**form: Any) -> Kernel:
+    return Kernel(**{"name": "k", "sources": {"cpu": ["k.cpp"]}, **form})
+
+
+def build(environment: str, code: str = "same", device: Any = "cpu", **changes: Any) -> BuildRecord:
+    objects = {"k.o": code, BINDING_OBJECT: environment}
+    values = {"environment": environment, "kernel": "k", "device": device, "key": "0", "runnable": True}
+    return BuildRecord(**{**values, "status": "ok", "objects": objects, **changes})
+
+
+def environments(**cuda: str | None) -> Any:
+    return {name: SimpleNamespace(observed=SimpleNamespace(torch_cuda=version)) for name, version in cuda.items()}
+
+
+def reason(*builds: BuildRecord, of: Kernel | None = None, always: bool = False, seen: Any = None) -> str:
+    return unavailable(of or kernel(), builds, seen or {}, always=always)
+
+
+def test_the_bindings_object_is_not_the_kernels() -> None:
+    assert own_objects(build("a", "x")) == {"k.o": "x"}
+
+
+def test_other_machine_code_is_swapped_and_the_same_on_request() -> None:
+    assert reason(build("a", "x"), build("b", "y")) == ""
+    assert "same machine code" in reason(build("a"), build("b"))
+    assert reason(build("a"), build("b"), always=True) == ""
+
+
+def test_what_cannot_be_swapped_says_why() -> None:
+    pair = build("a", "x"), build("b", "y")
+    python = Kernel(name="k", problem="p.py", model_new="m.py")
+    assert "Python file" in reason(*pair, of=python)
+    assert "binding of its own" in reason(*pair, of=kernel(binding="own"))
+    assert "one environment alone" in reason(pair[0])
+    failed = build("b", status="build_failed", message="no nvcc")
+    assert reason(pair[0], failed) == "b: its build is build failed: no nvcc"
+    assert "no object file" in reason(pair[0], build("b", objects={BINDING_OBJECT: "b"}))
+
+
+def test_object_code_stays_within_a_cuda_major_version() -> None:
+    pair = build("a", "x", "cuda"), build("b", "y", "cuda")
+    assert reason(*pair, seen=environments(a="12.1", b="12.4")) == ""
+    said = reason(*pair, seen=environments(a="12.1", b="13.0"))
+    assert "major versions differ" in said and "a: 12" in said and "b: 13" in said
+    assert "b: none" in reason(*pair, seen=environments(a="12.1", b=None))
+
+
+def target(passed: int, units: float, digests: list[str], **changes: Any) -> dict[str, Any]:
+    against = {
+        "against": "truth",
+        "passed": {"rounding": passed, "strict": 0, "kernelbench": 0},
+        "max_abs": 1.0,
+        "mean_abs": 0.1,
+        "max_units": units,
+        "within_strict_share": 1.0,
+        "nonfinite_trials": 0,
+        "histogram": [],
+        "worst": None,
+    }
+    return {"target": "kernel", "status": "ok", "against": [against], "output_sha256": digests, **changes}
+
+
+def recipe(name: str, trials: int, *targets: dict[str, Any]) -> dict[str, Any]:
+    empty: dict[str, Any] = {"input_sha256": [], "truth_sha256": [], "rounding_cost": []}
+    return {"recipe": name, "trials": trials, "targets": list(targets), **empty}
+
+
+def test_recipes_are_added_up_and_those_that_failed_are_no_runs() -> None:
+    rows = [
+        recipe("independent", 3, target(2, 9.0, ["a", "b", "c"])),
+        recipe("shared_qkv", 1, target(1, 1.0, ["d"])),
+        recipe("large_logits", 1, {"target": "kernel", "status": "crashed", "message": "no", "log_excerpt": "trace"}),
+    ]
+    found = judged({"status": "wrong", "message": "said", "recipes": rows}, "rounding")
+    assert (found["runs"], found["passed"], found["max_units"]) == (4, 3, 9.0)
+    assert found["output_sha256"] == ["a", "b", "c", "d"]
+    assert (found["status"], found["message"], found["log_excerpt"]) == ("wrong", "said", "trace")
+
+
+class Linker:
+    def __init__(self, root: Path, result: dict[str, Any] | None, *, leaves: str = "file") -> None:
+        self.result, self.leaves, self.root, self.task = result, leaves, root, None
+
+    def run(self, task: Task) -> Answer:
+        self.task, library = task, Path(task.request["library"])
+        if self.leaves == "file":
+            library.write_bytes(b"x")
+        elif self.leaves == "link":
+            library.symlink_to(self.root / "elsewhere")
+            (self.root / "elsewhere").write_bytes(b"x")
+        return Answer(result=self.result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+
+
+def linked(tmp_path: Path, linker: Linker) -> Path | Outcome:
+    context: Any = SimpleNamespace(
+        executor=linker, run=Run(tmp_path), build_folder=lambda build, key: tmp_path / f"build-{build.environment}"
+    )
+    return _link(context, build("a", "x"), tmp_path / "folder")
+
+
+OK = {"status": "ok", "message": "", "log_excerpt": ""}
+
+
+def test_linking_is_asked_for_the_kernels_objects_alone(tmp_path: Path) -> None:
+    linker = Linker(tmp_path, OK)
+    assert linked(tmp_path, linker) == tmp_path / "folder" / "out" / "kernel.so"
+    assert linker.task is not None
+    assert linker.task.request["objects"] == [{"path": str(tmp_path / "build-a" / "out" / "k.o"), "sha256": "x"}]
+    assert linker.task.reads == (tmp_path / "build-a" / "out" / "k.o",)
+
+
+@pytest.mark.parametrize(
+    ("result", "leaves", "status"),
+    [
+        (OK, "nothing", protocol.CRASHED),
+        (OK, "link", protocol.CRASHED),
+        ({**OK, "status": "not_run", "message": "needs PyTorch"}, "nothing", protocol.NOT_RUN),
+        ({"status": "fine"}, "file", protocol.CRASHED),
+        (None, "file", protocol.CRASHED),
+    ],
+)
+def test_what_was_not_linked_is_an_outcome(tmp_path: Path, result: Any, leaves: str, status: str) -> None:
+    found = linked(tmp_path, Linker(tmp_path, result, leaves=leaves))
+    assert isinstance(found, Outcome) and found.status == status and found.message
