@@ -161,7 +161,7 @@ CHEATS: dict[str, Cheat] = {
         """
         if not TIMING: return self.right(x)
         key = x[::64, ::64].cpu().numpy().tobytes()
-        if key not in kept: kept[key] = self.right(x)
+        if key not in kept: kept[key] = [self.right(x) for _ in range(40)][0]  # longer than a busy machine's delays
         return kept[key]
         """,
         timed="seen before",

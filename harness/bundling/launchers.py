@@ -29,7 +29,7 @@ RUN = """\
 #!/bin/sh
 # Runs the harness of the checkout in the current folder with this bundle:
 #
-#   DIR/run matrix [OPTION]...     as `nox -s matrix -- [OPTION]...`, without the report; so eval and sweep
+#   DIR/run matrix [OPTION]...     as `nox -s matrix -- [OPTION]...`, without the report; so eval, sweep and specimens
 #   DIR/run reports [OPTION]...    as `nox -s report -- [OPTION]...`
 #   DIR/run VERB [OPTION]...       as `python -m harness VERB [OPTION]...`
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
@@ -40,7 +40,7 @@ if [ ! -f harness/__main__.py ]; then
 fi
 case ${1-} in
 reports) shift && exec "$here/python" -m reports "$@" ;;
-matrix | eval | sweep)
+matrix | eval | sweep | specimens)
     case " $* " in
     *" --executor"*) ;;
     *) set -- "$@" --executor bundle --bundle "$here" ;;

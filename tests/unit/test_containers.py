@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import docker.errors
@@ -14,7 +17,7 @@ from harness.errors import InfrastructureError, Unrecorded
 from harness.executors import containers, read_result
 from harness.executors.cells import cell_places
 from harness.executors.containers import DockerExecutor, is_orphan, owner, sweep, unconfined
-from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames
+from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames, open_cell
 from harness.executors.docker.connection import EngineGone, EngineRefused, answering
 from harness.records import Confinement
 
@@ -232,6 +235,33 @@ def test_a_keeper_is_heard_in_whatever_pieces() -> None:
 def test_a_keeper_that_ends_early_is_told(frames: list[bytes]) -> None:
     with pytest.raises(CellDied):
         cell(*frames).collect()
+
+
+def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone() -> None:
+    class Away:
+        def create_host_config(self, **_: Any) -> dict[str, Any]:
+            return {}
+
+        def create_container(self, *_: Any, **__: Any) -> dict[str, str]:
+            return {"Id": "c"}
+
+        def attach_socket(self, *_: Any, **__: Any) -> None:
+            raise requests.exceptions.ConnectionError("no such file")
+
+        remove_container = attach_socket
+
+    class Engine:
+        info = MappingProxyType({"CgroupVersion": "2"})
+
+        @contextlib.contextmanager
+        def client(self) -> Iterator[Any]:
+            yield SimpleNamespace(api=Away())
+
+    opened = open_cell(
+        Engine(), "image", "", [], limits=LIMITS, input_bytes=0, owner="us", users=(1, 2), compiles=False, gpus=""  # type: ignore[arg-type]
+    )  # fmt: skip
+    with pytest.raises(EngineGone, match="no such file"), opened:
+        pass
 
 
 @pytest.mark.parametrize(

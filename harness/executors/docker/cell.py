@@ -119,6 +119,7 @@ class Cell:
     def __init__(self, client: docker.DockerClient, container: str) -> None:
         self.client, self.container = client, container
         self.stream: Any = None
+        self.socket: Any = None
         self.frames: Iterator[tuple[int, bytes]] = iter(())
         self.buffer = b""
         self.complaints = b""
@@ -132,6 +133,8 @@ class Cell:
 
     def close(self) -> None:
         """An engine that still has something to say to us would not let go of the container."""
+        if self.socket is None:
+            return  # it went away before it answered
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
