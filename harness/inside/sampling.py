@@ -101,7 +101,6 @@ class Processors:
     def switches_per_ms(self):
         return round((_switches() - self.left) / max(1, _witness() - self.wall_ns) * 1e6, 3)
 
-
     def threads_started(self, calls):
         """In each of so many calls, at least. Other processes' count too: a container sees its own, a virtual
         environment all of the machine's. None where the system does not tell."""
