@@ -29,7 +29,7 @@ from reports.factors import DIFFERS, SAME
 from reports.model import Seen
 
 SAME_WORK = 0.3  # a logarithm: processor time that is within a third of the other's
-STARTED, FEW = 4.0, 1.0  # in each call: what other processes of the machine start meanwhile is less
+STARTED = 4.0  # threads in each call
 MORE = 2.0  # times as many
 RESTLESS, CALM = 50.0, 5.0  # times in a millisecond: no clock of the system's takes a thread off so often
 BEYOND = 0.3  # processors at work beyond PyTorch's threads, as a share of these
@@ -162,33 +162,40 @@ def _fewer_at_work(timed: Timed, cell: Cell) -> Seen | None:
     return Seen(text=text, record=latency.this.record)
 
 
+def starts_threads(timed: Timed) -> Cause | None:
+    """Each call of the slower side starts threads: whoever else of its launches is slower, this is its own."""
+    told = [_starts(timed, cell) for cell in timed.cells]
+    return _own_threads(timed, [[seen] for seen in told if seen is not None]) if all(told) else None
+
+
 def more_threads(timed: Timed) -> Cause | None:
-    """The slower side's calls keep more processors busy than PyTorch has threads, start more threads, or their threads
-    come and go all the time, and the other's do not: threads of the kernel's own, which wait for each other. That they
-    do more work, or wait for something else, is not excluded."""
+    """The slower side's calls keep more processors busy than PyTorch has threads, or their threads come and go all the
+    time, and the other's do not: threads of the kernel's own, which wait for each other."""
+    told = [[seen for rule in (_beyond, _restless) if (seen := rule(timed, cell)) is not None] for cell in timed.cells]
+    return _own_threads(timed, told) if timed.case.is_kernel and all(told) else None
+
+
+def _own_threads(timed: Timed, told: list[list[Seen]]) -> Cause:
+    """That there is more work to do, or that something else is waited for, is not excluded."""
     case = timed.case
-    told = [
-        [seen for rule in (_beyond, _starts, _restless) if (seen := rule(timed, cell)) is not None]
-        for cell in timed.cells
-    ]
-    if not case.is_kernel or not all(told):
-        return None
     where = "here" if timed.sign > 0 else "in the baseline"
     cause = timed.make(
         LATENCY_THREAD_COUNT,
         SUGGESTIVE,
         f"{case.subject} is {timed.extent}, and computes {where} by more threads than PyTorch has.",
         [
-            *(seen for both in told[:3] for seen in both),
+            *(seen for each in told[:3] for seen in each),
             Seen(text="not excluded: that it has more work to do, or waits for something else"),
         ],
         [timed.machine_ruled_out],
         gist=("threads of its own", case.subject),
         command=case.explain(timed.cells),
     )
-    if case.code.state != DIFFERS:
-        return cause
-    return replace(cause, parts=(_other_code(timed),))
+    parts = [
+        _other_code(timed) if case.is_kernel and case.code.state == DIFFERS else None,
+        whole_environment(timed) if differ(case) else None,
+    ]
+    return replace(cause, parts=tuple(part for part in parts if part is not None))
 
 
 def _same_threads(case: Case) -> int | None:
@@ -215,20 +222,30 @@ def _beyond(timed: Timed, cell: Cell) -> Seen | None:
 
 def _starts(timed: Timed, cell: Cell) -> Seen | None:
     """That one cell's calls start threads, in every launch of the slower side at least twice as many as in any of the
-    other's, where no other target's calls do."""
+    other's, and not because the machine does."""
     case = timed.case
     base, this = (_of_calls(case, cell, name, "threads_started") for name in (case.baseline, case.environment))
     if min(len(base), len(this)) < FEWEST_LAUNCHES:
         return None
     slower, faster = (this, base) if timed.sign > 0 else (base, this)
-    others = _of_calls(
-        case, cell, case.environment if timed.sign > 0 else case.baseline, "threads_started", others=True
-    )
-    if min(slower) < max(STARTED, MORE * max(faster)) or max(others, default=0.0) > FEW:
+    if min(slower) < max(STARTED, MORE * max(faster)) or not _by_itself(timed, cell):
         return None
     one, two = (f"{statistics.median(side):,.0f}" for side in (base, this))
     text = f"{cell.workload}: each of its calls started {one} threads in the baseline, {two} here"
     return Seen(text=text, record=timed.latency(cell).this.record)
+
+
+def _by_itself(timed: Timed, cell: Cell) -> bool:
+    """Whether another target of the slower side's launches starts fewer threads in the same time: those of other
+    processes, which are counted too, would meet both alike."""
+    rates: dict[tuple[str, str], list[float]] = {}
+    for _, timing in _timings(timed.case, cell, timed.case.environment if timed.sign > 0 else timed.case.baseline):
+        if timing.threads_started is not None and timing.samples_us:
+            rate = timing.threads_started / statistics.median(timing.samples_us)
+            rates.setdefault((timing.workload, timing.target), []).append(rate)
+    own = min(rates.get((cell.workload, cell.target), [0.0]))
+    others = [max(found) for (_, target), found in rates.items() if target != cell.target]
+    return not others or MORE * min(others) <= own
 
 
 def _restless(timed: Timed, cell: Cell) -> Seen | None:

@@ -12,7 +12,7 @@ from reports.causes.making import excluded
 from reports.causes.model import BUILD_MOVED, KERNEL_CODE_MOVED, STRONG, SUGGESTIVE, UNDECIDED, Cause
 from reports.causes.operators import operator
 from reports.causes.overhead import launch_overhead
-from reports.causes.threads import lost_threads, more_threads, thread_count
+from reports.causes.threads import lost_threads, more_threads, starts_threads, thread_count
 from reports.causes.timed import Timed, differences_seen, timed_groups
 from reports.evidence import Evidence
 from reports.factors import DIFFERS, SAME
@@ -65,6 +65,7 @@ def unexplained(timed: Timed) -> Cause:
 # In this order: a machine that moved moves operators too.
 RULES: tuple[Callable[[Timed], Cause | None], ...] = (
     thread_count,
+    starts_threads,
     clock_or_load,
     lost_threads,
     more_threads,

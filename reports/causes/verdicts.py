@@ -47,18 +47,20 @@ def wrong_everywhere(case: Case) -> Cause | None:
         )
     both = len(same) == len(cells) and bool(case.steady)
     first, within = _wrong_as_the_first_call(case), _within_range(case)
-    certain = both and case.memory_clean and first and within
+    right = _right_elsewhere(case, cells)
+    certain = both and case.memory_clean and first and within and right is None
     infinite = _left_its_range(cells) if within is None else None
     grade = SUGGESTIVE if case.alone or infinite else DECISIVE if certain else STRONG
     evidence = was_so(cells)
-    evidence += [infinite] if infinite is not None else []
+    evidence += [seen for seen in (infinite, right) if seen is not None]
     evidence += [recipe_seen(cell, [r.recipe for r in cell.sides[1].recipes]) for cell in cells[:2]]
     where = "the only environment of this run" if case.alone else "the baseline and here alike"
     return make(
         case,
         WRONG_EVERYWHERE,
         grade,
-        f"{case.subject} is wrong against the float64 truth in {where}: this fault is not new.",
+        f"{case.subject} is wrong against the float64 truth in {where}: this fault is not new"
+        + (", and another workload does not show it." if right is not None else "."),
         cells,
         evidence,
         ruled=[
@@ -70,6 +72,18 @@ def wrong_everywhere(case: Case) -> Cause | None:
         command=case.explain(cells) if not case.memory_clean and case.is_kernel else "",
         figures=[figures.recipes_figure(cells[0])],
     )
+
+
+def _right_elsewhere(case: Case, wrong: list[Cell]) -> Seen | None:
+    """That it is right on both sides on another workload of the same type: an
+    algorithm is then only one of the things that may be wrong."""
+    kinds = {info.dtype for cell in wrong if (info := case.evidence.workload(cell.workload)) is not None}
+    for cell in case.cells:
+        info = case.evidence.workload(cell.workload)
+        if cell.verdict == model.PASS and not any(cell.wrong) and info is not None and info.dtype in kinds:
+            text = f"{cell.workload} is right in both; not excluded: a count or a buffer that does not hold the other"
+            return Seen(text=text, record=cell.record)
+    return None
 
 
 def _wrong_as_the_first_call(case: Case) -> Seen | None:

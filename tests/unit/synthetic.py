@@ -75,7 +75,7 @@ def run_record(spec: Spec) -> RunRecord:
             WorkloadInfo(
                 id=workload,
                 name=workload.partition("-")[0],
-                dtype="float16",
+                dtype="float32" if workload.endswith("fp32") else "float16",
                 devices=[spec.device],
                 batch=batch,
                 heads=heads,

@@ -41,7 +41,9 @@ def wider(passed: float, **more: Any) -> ConditionResult:
     return result("CC", passed, dtype="float64", **more)
 
 
-def asked(folder: Path, case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None = None) -> Cause:
+def asked(
+    folder: Path, case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None = None, **changes: Any
+) -> Cause:
     """A kernel that is wrong by the same bits in both environments, of whose memory and calls all was tried."""
 
     def make(run: Run) -> None:
@@ -51,7 +53,7 @@ def asked(folder: Path, case: Case, inputs: list[ConditionResult], in_float64: C
         if in_float64 is not None:
             conditions(run, "wider", [inputs[0], in_float64])
 
-    return first(folder, spec(*both("kernel", case)), make)
+    return first(folder, spec(*both("kernel", case), **changes), make)
 
 
 SMALLER = [scaled("halved_4", scales=True), scaled("halved_8", scales=True)]
@@ -72,6 +74,14 @@ def test_wrong_everywhere_for_sure(
     found = asked(tmp_path, ALWAYS, inputs, in_float64)
     assert (found.cause, found.grade) == (WRONG_EVERYWHERE, DECISIVE)
     assert any(each.rival == "the range of its type" for each in found.ruled_out)
+
+
+@pytest.mark.parametrize(("other", "grade"), [("long64-fp16", STRONG), ("small-fp32", DECISIVE)])
+def test_wrong_on_one_size_alone_is_not_for_sure_the_algorithm(other: str, grade: str, tmp_path: Path) -> None:
+    """An offset of sixteen bits does that. What is right in another type says nothing of sizes."""
+    found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], workloads=("seed-fp16", other))
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, grade)
+    assert ("another workload does not show it" in found.statement) is (grade == STRONG)
 
 
 @pytest.mark.parametrize(

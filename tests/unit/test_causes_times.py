@@ -261,13 +261,25 @@ def test_threads_that_each_call_starts(tmp_path: Path) -> None:
     assert [part.cause for part in cause.parts] == [BUILD_MOVED]
 
 
+def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp_path: Path) -> None:
+    made = spec(
+        *slower(*TARGETS, by=9.0),
+        threads_started={NEXT: 768.0, "flash": 24.0},
+        variables={NEXT: {"OMP_NESTED": "TRUE"}},
+    )
+    write_run(tmp_path, made)
+    kernel = next(cause for cause in explained(tmp_path) if cause.kernel and cause.about == "latency")
+    assert (kernel.cause, kernel.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
+    assert [part.cause for part in kernel.parts] == [ENVIRONMENT_CONFOUNDER]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"threads_started": {NEXT: 2.0}},  # what else the machine starts
         {"threads_started": {BASE: 16.0, NEXT: 20.0}},
         {"threads_started": {BASE: 1520.0, NEXT: 16.0}},  # the faster side's
-        {"threads_started": {NEXT: 1520.0, "math": 3.0}},  # PyTorch's own do
+        {"threads_started": {NEXT: 1520.0} | dict.fromkeys(TARGETS[1:], 500.0)},  # whatever runs: the machine does
         {"switches_per_ms": {NEXT: 20.0}},  # others took the processor
         {"switches_per_ms": {BASE: 900.0, NEXT: 900.0}},
         {"switches_per_ms": {BASE: 900.0}},  # the faster side's
