@@ -15,10 +15,11 @@ from typing import Any
 from harness.executors import Answer, Task, read_result
 from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.experiments.conditions_list import conditions_of
+from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
 from harness.experiments.records import ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.inside import protocol
-from harness.records import Cell, Outcome, Status
+from harness.records import Cell, Outcome, Status, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, failure
 from harness.steps.probing import check_device
@@ -71,10 +72,16 @@ def jobs_of(
             problem=workload.problem is not None,
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others,
+            lengths=lengths_of(workload) if experiment == "lengths" else (),
         )
     ]
     output_bytes = int((workload.bytes or 4 << 20) / 4)
     return plan_jobs(listed, trials, output_bytes)
+
+
+def lengths_of(workload: WorkloadInfo) -> list[int]:
+    batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
+    return lengths(batch, heads, seq_len, head_dim) if batch and heads and seq_len and head_dim else []
 
 
 def run_conditions(
@@ -277,7 +284,7 @@ class Session:
             "jobs": [
                 {
                     "number": job.number,
-                    "recipe": job.condition.recipe,
+                    "condition": job.condition.model_dump(),
                     "trials": list(job.trials),
                     "repeats": job.repeats,
                     "done": self._done(job),

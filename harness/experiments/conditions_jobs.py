@@ -70,6 +70,8 @@ def plan_jobs(
         if experiment == "repeat":
             fit = MOST_BYTES // max(1, output_bytes)
             add(experiment, condition, chosen[:1], max(REPEATS, min(SAME_CALLS, fit)))
+        elif experiment == "lengths":
+            add(experiment, condition, chosen[:1], 1)
         elif experiment == "predecessor" and condition.before == "fresh":
             for trial in chosen[:FRESH_TRIALS]:
                 add(experiment, condition, (trial,), 1)

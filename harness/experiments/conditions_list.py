@@ -52,9 +52,11 @@ def conditions_of(
     problem: bool,
     recipes: Sequence[str] = (),
     others: Sequence[str] = (),
+    lengths: Sequence[int] = (),
 ) -> list[Condition]:
     """An experiment's conditions, what all others are compared with first. A problem file has one recipe, and its own
-    layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried."""
+    layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried, and
+    `lengths` the sequence lengths."""
     if experiment == "poison":
         return _poison(device)
     if experiment == "predecessor":
@@ -79,6 +81,8 @@ def conditions_of(
             for r in recipes
             for other in ("", *others)
         ]
+    if experiment == "lengths":
+        return [Condition(label=f"{each} rows", seq_len=each) for each in lengths]
     if experiment == "wider":
         return [Condition(label="as validated"), Condition(label="inputs and weights in float64", dtype="float64")]
     return [

@@ -30,6 +30,7 @@ from harness.records import (
 
 EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("poison", "predecessor", "inputs", "repeat")
 WIDER: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given
+LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take any sequence length
 AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of what failed, in those too
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
@@ -102,8 +103,9 @@ def plan_experiments(
         case, note = _case(run.baseline, rows, codes, focus)
         if case is not None:
             case = replace(case, other_variables=_other_variables(case.environments, variables or {}))
-            if workload in run.problems and case.failing:
-                case = replace(case, experiments=(*case.experiments, *WIDER))
+            if case.failing:
+                more = WIDER if workload in run.problems else LENGTHS
+                case = replace(case, experiments=(*case.experiments, *more))
             groups.setdefault((kernel, device), []).append(case)
         if note:
             notes.append(f"{kernel}/{workload}/{device}: {note}")

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from harness.records import Device, Outcome, Record
 
-ConditionsExperiment = Literal["repeat", "poison", "predecessor", "inputs", "history", "variables", "wider"]
+ConditionsExperiment = Literal["repeat", "poison", "predecessor", "inputs", "history", "variables", "wider", "lengths"]
 # What a kernel must pass before it is timed, and its time: harness/experiments/admitting.py.
 Stage = Literal["build", "correctness", "repeat", "poison", "time"]
 # Where a pattern is put before the call. `output`: the tensor that is written to; `workspace`: memory that PyTorch's
@@ -46,6 +46,7 @@ class Condition(Record):
     dtype: Literal["", "float64"] = Field(
         default="", description="to which inputs and weights are cast; '' as they are"
     )
+    seq_len: int = Field(default=0, description="rows of Q, K and V; 0: the workload's")
     load: Literal["alone", "beside"] = Field(default="alone", description="beside: other work runs meanwhile")
 
 

@@ -56,7 +56,7 @@ class Job:
 
     def __init__(self, kernel, workload, device, request, job):
         self.condition = job["condition"]
-        self.workload = workload.on(self.condition["recipe"])
+        self.workload = workload.on(self.condition["recipe"]).of_length(self.condition["seq_len"])
         self.kernel = kernel.on(self.workload)
         self.device = device
         self.seed = request["seed"]

@@ -79,6 +79,9 @@ class ProblemWorkload:
     def on(self, _recipe):
         return self
 
+    def of_length(self, _seq_len):
+        return self
+
     def arrays(self, recipe, trial, _seed, _each=map):
         """Arrays of the trial's tensors; the sets repeat when there are fewer than trials."""
         sets = self.index["inputs"]

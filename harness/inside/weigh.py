@@ -1,6 +1,7 @@
 """`weigh`: the outputs that `conditions` left, against the truth. Never loads the candidate; reads its bytes.
 
-The truth is a function of recipe and trial alone, so no condition changes it. Equal outputs are compared once.
+The truth is a function of recipe, sequence length and trial alone, so nothing else of a condition changes it. Equal
+outputs are compared once.
 """
 
 import collections
@@ -17,18 +18,19 @@ def weigh(request):
     """For each job that ended well the fields of `ConditionResult`; for each other one its failure."""
     workload = workloads.parse_workload(request["workload"])
     weighed = {job["number"]: Weighed(job, request, workload) for job in request["jobs"]}
-    wanted = collections.OrderedDict()  # (recipe, trial) to jobs: each truth is held once, and not for long
+    wanted = collections.OrderedDict()  # (recipe, length, trial) to jobs: each truth is held once, and not for long
     for job in weighed.values():
         for trial in job.ran if job.failed is None else ():
-            wanted.setdefault((job.recipe, trial), []).append(job)
+            wanted.setdefault((job.recipe, job.seq_len, trial), []).append(job)
     with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
         cache = truth.Cache(request["truth_dir"], pool.map)
-        for (recipe, trial), jobs in wanted.items():
-            arrays = workload.arrays(recipe, trial, request["seed"])
+        for (recipe, seq_len, trial), jobs in wanted.items():
+            asked = workload.of_length(seq_len)
+            arrays = asked.arrays(recipe, trial, request["seed"])
             sha256 = inputs.digest(arrays)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, arrays)
-            exact, _, cost = workload.on(recipe).truth(arrays, sha256, cache, trial)
+            exact, _, cost = asked.on(recipe).truth(arrays, sha256, cache, trial)
             if recipe in protocol.SCALED_RECIPES and exact is not None:
                 scales = _scales(workload, trial, request, cache, exact, cost)
                 for job in jobs:
@@ -62,7 +64,8 @@ class Weighed:
     """One job's outputs: untrusted files, described by what its process may have written itself."""
 
     def __init__(self, job, request, workload):
-        self.number, self.recipe = job["number"], job["recipe"]
+        self.number = job["number"]
+        self.recipe, self.seq_len = job["condition"]["recipe"], job["condition"]["seq_len"]
         self.trials, self.repeats, self.ran = job["trials"], job["repeats"], {}
         self.folder, self.limits = request["candidate_out"], request["limits"]
         # Smaller outputs would pass any rule whose tolerance does not shrink with them.
@@ -78,7 +81,7 @@ class Weighed:
         elif status != protocol.OK:
             self.failed = Failed(status, *(str(done.get(key, ""))[-8000:] for key in ("message", "log_excerpt")))
         else:
-            self._expect(workload, done)
+            self._expect(workload.of_length(self.seq_len), done)
 
     def _expect(self, workload, done):
         shape, dtype = workload.expected_output() or (done.get("shape"), done.get("dtype"))

@@ -35,6 +35,14 @@ class AttentionWorkload:
         found.scale = self.scale * 4.0**halvings
         return found
 
+    def of_length(self, seq_len):
+        """The workload at another sequence length; 0: its own."""
+        if not seq_len:
+            return self
+        found = copy.copy(self)
+        found.shape = (*self.shape[:2], seq_len, self.shape[3])
+        return found
+
     def arrays(self, recipe, trial, seed, each=map):
         """Input arrays in `dtype`'s storage; `each` as for `inputs.deviates`."""
         return inputs.generate(recipe, self.dtype, self.shape, seed, trial, each)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from reports.causes import (
     code,
     composed,
+    lengths,
     memory,
     recipes,
     references,
@@ -55,6 +56,7 @@ RULES = (
     *composed.RULES,
     *variables.RULES,
     *recipes.RULES,
+    *lengths.RULES,
     *tolerances.RULES,
     *verdicts.RULES,
 )

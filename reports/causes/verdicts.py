@@ -12,6 +12,7 @@ from reports import model
 from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
+from reports.causes.lengths import lengths_of
 from reports.causes.making import excluded, listed, make, number, recipe_seen, ruled, steady_rivals, was_so
 from reports.causes.model import DECISIVE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED, WRONG_EVERYWHERE, Cause, Ruled
 from reports.causes.observed import Conditions
@@ -48,11 +49,14 @@ def wrong_everywhere(case: Case) -> Cause | None:
     both = len(same) == len(cells) and bool(case.steady)
     first, within = _wrong_as_the_first_call(case), _within_range(case)
     right = _right_elsewhere(case, cells)
-    certain = both and case.memory_clean and first and within and right is None
+    sizes = [lengths for cell in cells for lengths in lengths_of(cell)[-1:]]
+    patchy = any(lengths.right and lengths.tile is None for lengths in sizes)
+    certain = both and case.memory_clean and first and within and right is None and not patchy
     infinite = _left_its_range(cells) if within is None else None
     grade = SUGGESTIVE if case.alone or infinite else DECISIVE if certain else STRONG
     evidence = was_so(cells)
     evidence += [seen for seen in (infinite, right) if seen is not None]
+    evidence += [lengths.seen for lengths in sizes[:2]]
     evidence += [recipe_seen(cell, [r.recipe for r in cell.sides[1].recipes]) for cell in cells[:2]]
     where = "the only environment of this run" if case.alone else "the baseline and here alike"
     return make(
@@ -70,7 +74,7 @@ def wrong_everywhere(case: Case) -> Cause | None:
             *steady_rivals(case),
         ],
         command=case.explain(cells) if not case.memory_clean and case.is_kernel else "",
-        figures=[figures.recipes_figure(cells[0])],
+        figures=[figures.recipes_figure(cells[0]), *(lengths.figure for lengths in sizes[:1] if lengths.right)],
     )
 
 
@@ -125,7 +129,12 @@ def _wrong_by_as_much(conditions: Conditions) -> bool:
 def _finite(cell: Cell) -> bool:
     """On ordinary inputs and smaller ones; what was not tried on them, in validation."""
     asked = (protocol.RECIPES[0], *protocol.SCALED_RECIPES)
-    results = [each for conditions in cell.conditions for each in conditions.ran if each.condition.recipe in asked]
+    results = [
+        each
+        for conditions in cell.conditions
+        for each in conditions.ran
+        if each.condition.recipe in asked and not each.condition.seq_len
+    ]
     if any(each.nonfinite for each in results):
         return False
     return bool(results) or not any(side.nonfinite_trials for side in cell.sides)

@@ -97,7 +97,7 @@ class Bench:
         finally:
             del os.environ["FAULTY_KERNEL"]
         ended = [
-            {**{k: job[k] for k in ("number", "trials", "repeats")}, "recipe": job["condition"]["recipe"],
+            {**{k: job[k] for k in ("number", "condition", "trials", "repeats")},
              "done": json.loads((self.out / str(job["number"]) / "done.json").read_text())}
             for job in jobs if (self.out / str(job["number"]) / "done.json").exists()
         ]  # fmt: skip
@@ -215,6 +215,16 @@ def test_inputs_that_show_what_others_mask(bench: Bench) -> None:
     assert all(r.nonfinite for r in steep if r.condition.recipe == "offset_logits")
 
 
+def test_other_lengths_show_where_a_tile_ends(bench: Bench) -> None:
+    listed = conditions_of("lengths", "cpu", [], problem=False, lengths=[100, 96, 1, 16, 17, 257])
+    tail, code = bench.run(listed, "tail", trials=1, repeats=1)
+    assert code == 0 and {r.condition.seq_len: r.status for r in tail} == {
+        100: "wrong", 96: "ok", 1: "wrong", 16: "ok", 17: "wrong", 257: "wrong",
+    }  # fmt: skip
+    right, _ = bench.run(listed, "none", trials=1, repeats=1)
+    assert all(r.status == "ok" and r.runs == 1 and (r.max_units or 0) < 4 for r in right)
+
+
 def test_smaller_inputs_tell_a_range_from_an_algorithm(bench: Bench) -> None:
     listed = [Condition(label=r, recipe=r) for r in ("independent", "halved_4", "halved_8")]
     narrow, _ = bench.run(listed, "narrow")
@@ -276,7 +286,7 @@ def test_what_a_process_says_of_itself_is_not_believed(bench: Bench) -> None:
     (bench.out / "7" / "1-1.bin").unlink()
     (bench.out / "7" / "1-1.bin").symlink_to("1-0.bin")
     jobs = [
-        {"number": number, "trials": [0, 1], "repeats": 2, "recipe": "independent", "done": done}
+        {"number": number, "condition": Condition(label="").model_dump(), "trials": [0, 1], "repeats": 2, "done": done}
         for number, (done, _, _) in enumerate(cases)
     ]
     results = bench.weigh(jobs, [Condition(label=str(n)) for n in range(len(cases))], {**workload(), "head_dim": 64})

@@ -434,7 +434,7 @@ def test_a_problems_kernel_is_asked_in_a_wider_type(environments: list[Environme
         shutil.rmtree(out, ignore_errors=True)
         environment.result("conditions", {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {}})
         ended = [
-            {**{key: job[key] for key in ("number", "trials", "repeats")}, "recipe": "independent",
+            {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
              "done": protocol.read_json(str(out / str(job["number"]) / "done.json"))}
             for job in jobs
         ]  # fmt: skip

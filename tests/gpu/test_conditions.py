@@ -49,7 +49,7 @@ def run(here: Here, probe: str, fault: str, conditions: list[Condition]) -> list
     )
     assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
     ended = [
-        {**{key: job[key] for key in ("number", "trials", "repeats")}, "recipe": job["condition"]["recipe"],
+        {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
          "done": json.loads((out / str(job["number"]) / "done.json").read_text())}
         for job in jobs
     ]  # fmt: skip

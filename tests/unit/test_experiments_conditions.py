@@ -26,7 +26,10 @@ REFERENCES = ["flash", "math", "default"]
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
 def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
-    listed = conditions_of(experiment, device, REFERENCES, problem=False, recipes=list(TRIALS)[:1], others=["other"])
+    listed = conditions_of(
+        experiment, device, REFERENCES, problem=False, recipes=list(TRIALS)[:1], others=["other"], lengths=[96, 1, 64]
+    )
+    assert listed
     assert len({c.label for c in listed}) == len(listed) == len({c.model_copy(update={"label": ""}).model_dump_json()
                                                                  for c in listed})  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 
 from harness.experiments.planning import (
     EXPERIMENTS,
+    LENGTHS,
     WIDER,
     Focus,
     Planned,
@@ -154,7 +155,12 @@ def test_a_wider_type_is_tried_where_a_problems_kernel_is_wrong() -> None:
     found = of_a_problem(validation(**wrong), validation(NEXT, **wrong))
     assert found.cases[0].experiments == (*EXPERIMENTS, *WIDER)
     assert of_a_problem(validation(), validation(NEXT, repeats_differ=1)).cases[0].experiments == EXPERIMENTS
-    assert plan(validation(**wrong), validation(NEXT, **wrong)).cases[0].experiments == EXPERIMENTS
+
+
+def test_other_lengths_are_tried_where_an_attention_kernel_is_wrong() -> None:
+    wrong = {"status": "wrong", "units": [1.0, 90.0, 1.0, 1.0]}
+    assert plan(validation(**wrong), validation(NEXT, **wrong)).cases[0].experiments == (*EXPERIMENTS, *LENGTHS)
+    assert plan(validation(), validation(NEXT, repeats_differ=1)).cases[0].experiments == EXPERIMENTS
 
 
 def test_bits_that_moved_with_the_machine_code_or_the_inputs_are_no_suspect() -> None:
