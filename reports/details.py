@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reports import formats, model
+from reports import durations, formats, model
 from reports.model import Comparison, Correctness, Latency
 
 
@@ -37,8 +37,8 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
             )
         )
     found += [
-        line("Nearer to", lambda side: ", ".join(f"{k} {v}" for k, v in side.nearer_to.items()) or formats.ABSENT),
-        line("Operators that ran", lambda side: ", ".join(side.operators) or formats.ABSENT),
+        line("Nearer to", lambda side: ", ".join(f"{k} {v}" for k, v in side.nearer_to.items()) or durations.ABSENT),
+        line("Operators that ran", lambda side: ", ".join(side.operators) or durations.ABSENT),
         line(
             "Trials: NaN or infinity; other bits on repeat; inputs mutated; left unwritten",
             lambda side: (
@@ -47,7 +47,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
         ),
     ]
     if any(side.choice for side in sides):
-        found.append(line("The kernel's own choice", lambda side: side.choice or formats.ABSENT))
+        found.append(line("The kernel's own choice", lambda side: side.choice or durations.ABSENT))
     recipes = dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes)
     return found + [line(f"Inputs: {name}", lambda side, name=name: _recipe(side, name)) for name in recipes]  # type: ignore[misc]
 
@@ -55,7 +55,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
 def _recipe(side: model.CorrectnessSide, name: str) -> str:
     found = next((recipe for recipe in side.recipes if recipe.recipe == name), None)
     if found is None:
-        return formats.ABSENT
+        return durations.ABSENT
     rates = [f"{rate.rule} {formats.rate_text(rate)}" for rate in found.rates if rate.against == "truth"]
     parts = [
         ", ".join(rates),
@@ -72,21 +72,21 @@ TIMES: Sided = [
     (
         "Median of launch medians",
         lambda s: (
-            formats.time_text(s.median_us)
+            durations.time_text(s.median_us)
             if s.median_us is None
             else (formats.interval_text(s) + (" (of a wrong output)" if s.wrong_output else ""))
         ),
     ),
-    ("Launch medians, by block", lambda s: ", ".join(formats.time_text(value) for value in s.medians_us) or "none"),
-    ("Rates", lambda s: formats.rates_text(s.rates) if s.median_us else formats.ABSENT),
+    ("Launch medians, by block", lambda s: ", ".join(durations.time_text(value) for value in s.medians_us) or "none"),
+    ("Rates", lambda s: formats.rates_text(s.rates) if s.median_us else durations.ABSENT),
     ("Launches without these times; samples in all", lambda s: f"{s.failed_launches}; {s.samples}"),
 ]
 ON_GPU: Sided = [
-    ("Host's time to enqueue a call", lambda s: formats.time_text(s.gpu.enqueue_us if s.gpu else None)),
+    ("Host's time to enqueue a call", lambda s: durations.time_text(s.gpu.enqueue_us if s.gpu else None)),
     ("SM clock while sampled", lambda s: f"{s.gpu.sm_mhz:.0f} MHz" if s.gpu and s.gpu.sm_mhz else "not recorded"),
     (
         "Samples left out for held-back clocks",
-        lambda s: f"{s.gpu.throttled_samples} in {s.gpu.throttled_launches} launches" if s.gpu else formats.ABSENT,
+        lambda s: f"{s.gpu.throttled_samples} in {s.gpu.throttled_launches} launches" if s.gpu else durations.ABSENT,
     ),
 ]
 
@@ -99,7 +99,7 @@ def times(row: Comparison) -> list[tuple[str, str, str]]:
             (f"{mode.capitalize()}: {label}" if row.hot else label, value(timed.baseline), value(timed.this))
             for label, value in TIMES
         ]
-    both: Sided = [*(ON_GPU if row.hot else []), ("Records", lambda s: s.record or formats.ABSENT)]
+    both: Sided = [*(ON_GPU if row.hot else []), ("Records", lambda s: s.record or durations.ABSENT)]
     return found + [(label, value(row.latency.baseline), value(row.latency.this)) for label, value in both]
 
 

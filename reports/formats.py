@@ -11,12 +11,12 @@ from statistics import median
 from markupsafe import Markup
 
 from reports.causes.model import Entry
+from reports.durations import ABSENT, time_text, unit_of
 from reports.gpus import Card
 from reports.kernelbench import Solution
 from reports.model import CorrectnessSide, Latency, LatencySide, Rate, Rates
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-ABSENT = "\N{EM DASH}"
 SYMBOLS = {
     "broken": "!!",
     "regressed": "\N{MULTIPLICATION X}",
@@ -53,28 +53,6 @@ def words(verdict: str) -> str:
     return verdict.replace("_", " ")
 
 
-def time_text(microseconds: float | None) -> str:
-    """Four significant digits, in the unit that keeps them before the thousands."""
-    if microseconds is None:
-        return ABSENT
-    size, unit, digits = _unit(microseconds)
-    return f"{microseconds / size:.{digits}f} {unit}" if digits is not None else f"{microseconds:.3g} {unit}"
-
-
-def difference_text(low_us: float, high_us: float) -> str:
-    """An interval of a difference of times, with its signs, in the unit of its larger end."""
-    size, unit, _ = _unit(max(abs(low_us), abs(high_us)))
-    return f"[{low_us / size:+.4g}, {high_us / size:+.4g}] {unit}"
-
-
-def _unit(microseconds: float) -> tuple[float, str, int | None]:
-    """Size of the unit in microseconds, its name, and decimal places; None where it is below them all."""
-    for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "\N{MICRO SIGN}s")):
-        if microseconds >= size:
-            return size, unit, max(0, 3 - math.floor(math.log10(microseconds / size)))
-    return 1.0, "\N{MICRO SIGN}s", None
-
-
 def interval_text(side: LatencySide | None) -> str:
     """13.80 us [13.77, 13.91]: a median of launch medians and its interval, or why there is none."""
     if side is None or side.median_us is None:
@@ -82,7 +60,7 @@ def interval_text(side: LatencySide | None) -> str:
     text = time_text(side.median_us)
     if side.low_us is None or side.high_us is None:
         return f"{text} (no interval)"
-    size, _, digits = _unit(side.median_us)
+    size, _, digits = unit_of(side.median_us)
     low, high = (f"{value / size:.{3 if digits is None else digits}f}" for value in (side.low_us, side.high_us))
     return f"{text} [{low}, {high}]"
 

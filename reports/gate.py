@@ -30,8 +30,9 @@ from harness.progress import printable
 from harness.records import Cell, KernelInfo
 from reports import correctness, latency, model, statistics
 from reports.correctness import FAILED
+from reports.durations import ABSENT, difference_text, time_text
 from reports.evidence import Evidence, load_evidence
-from reports.formats import ABSENT, difference_text, short, time_text
+from reports.formats import short
 from reports.latency import Rows
 
 AT_MOST = 0.95

@@ -22,7 +22,7 @@ import jinja2
 from markupsafe import Markup
 
 from harness.records import WorkloadInfo
-from reports import formats, model
+from reports import durations, formats, model
 from reports.causes.model import GRADES
 from reports.control import share_text
 from reports.counters import counted
@@ -85,7 +85,7 @@ def environment() -> jinja2.Environment:
     )
     jinja.filters |= {
         "words": formats.words,
-        "time": formats.time_text,
+        "time": durations.time_text,
         "rate": formats.rate_text,
         "number": formats.number,
         "flops": formats.flop_rate,

@@ -15,6 +15,7 @@ from harness.records import Crossing
 from reports.causes.cells import Cell
 from reports.causes.model import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
 from reports.causes.observed import Spread, Swap
+from reports.durations import brief_time
 from reports.model import Latency, Rate
 
 ABSENT = Entry(text="\N{EM DASH}")
@@ -199,6 +200,4 @@ def ratios_figure(title: str, timed: Sequence[tuple[str, Latency]]) -> Figure:
 
 
 def _us(value: float | None) -> str:
-    if value is None:
-        return "\N{EM DASH}"
-    return f"{value / 1e3:.3g} ms" if value >= 1e3 else f"{value:.3g} \N{MICRO SIGN}s"
+    return "\N{EM DASH}" if value is None else brief_time(value)

@@ -9,6 +9,7 @@ from reports.causes.model import DECISIVE, DEFAULT_BACKEND_MOVED, LATENCY_OPERAT
 from reports.causes.profiles import Change, another_backend, profile_figure, profiled
 from reports.causes.timed import MOST, Timed
 from reports.causes.variables import differ
+from reports.durations import brief_time
 from reports.factors import operator_names, operators_seen
 from reports.model import Seen
 
@@ -64,13 +65,11 @@ def _from_profile(timed: Timed, cell: Cell, changes: list[Change], path: str) ->
     if not leading_ or share < MOST or all(change.name == OUTSIDE for change in leading_):
         return None
     agrees = measured is not None and 0.5 <= total / measured <= 2.0
-    told = "; ".join(
-        f"{change.name} {change.word} ({change.delta_us:+.3g} \N{MICRO SIGN}s a call)" for change in leading_
-    )
+    told = "; ".join(f"{change.name} {change.word} ({brief_time(change.delta_us, '+')} a call)" for change in leading_)
     evidence = [
         Seen(
-            text=f"{cell.workload}: profiles differ by {total:+.4g} \N{MICRO SIGN}s a call"
-            + (f", the measured medians by {measured:+.4g}" if measured is not None else "")
+            text=f"{cell.workload}: profiles differ by {brief_time(total, '+')} a call"
+            + (f", the measured medians by {brief_time(measured, '+')}" if measured is not None else "")
             + f"; these make {min(share, 1):.0%} of it",
             record=path,
         )

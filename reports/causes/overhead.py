@@ -10,6 +10,7 @@ from reports.causes.making import listed
 from reports.causes.model import DECISIVE, LATENCY_LAUNCH_OVERHEAD, STRONG, SUGGESTIVE, Cause, Ruled
 from reports.causes.profiles import profile_figure, profiled
 from reports.causes.timed import CALLED, MOST, Timed
+from reports.durations import brief_time
 from reports.model import Latency, Seen
 
 NOISE = 0.05  # a large problem's own spread hides what a call costs
@@ -37,7 +38,7 @@ def _many_small_calls(timed: Timed) -> Cause | None:
         return None
     case = timed.case
     one, two = (time / count for time, count in zip(times, calls, strict=True))
-    each = f"an operator takes {one:.3g} \N{MICRO SIGN}s in the baseline, {two:.3g} here"
+    each = f"an operator takes {brief_time(one)} in the baseline, {brief_time(two)} here"
     return timed.make(
         LATENCY_LAUNCH_OVERHEAD,
         STRONG,
@@ -61,8 +62,8 @@ def _on_gpu(timed: Timed) -> Cause | None:
     enqueued = [(cell, *_enqueue(cell.row.latency)) for cell in cells]
     told = [
         Seen(
-            text=f"{cell.workload}: the host enqueues a call in {one:.3g} \N{MICRO SIGN}s in the baseline, "
-            f"{two:.3g} \N{MICRO SIGN}s here",
+            text=f"{cell.workload}: the host enqueues a call in {brief_time(one)} in the baseline, "
+            f"{brief_time(two)} here",
             record=cell.row.latency.this.record,
         )
         for cell, one, two, _ in enqueued
@@ -129,8 +130,8 @@ def _on_cpu(timed: Timed) -> Cause | None:
         return None
     case = timed.case
     text = (
-        f"the change is {more_us:+.3g} \N{MICRO SIGN}s of {small_us:.3g}, and {large[-1][1]:+.3g} \N{MICRO SIGN}s of "
-        f"{large[-1][0]:.3g}"
+        f"the change is {brief_time(more_us, '+')} of {brief_time(small_us)}, and {brief_time(large[-1][1], '+')} of "
+        f"{brief_time(large[-1][0])}"
     )
     return timed.make(
         LATENCY_LAUNCH_OVERHEAD,

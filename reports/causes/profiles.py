@@ -9,6 +9,7 @@ from reports.causes.cases import Case
 from reports.causes.cells import SDPA, Cell
 from reports.causes.model import BAD, GOOD, Entry, Figure
 from reports.causes.timed import Timed
+from reports.durations import brief_time
 from reports.factors import operator_names
 
 PUBLIC = "aten::scaled_dot_product_attention"
@@ -120,7 +121,7 @@ def profile_figure(cell: Cell, changes: list[Change], path: str) -> Figure:
                     Entry(text=_us(change.before_us)),
                     Entry(text=_us(change.after_us)),
                     Entry(
-                        text=f"{change.delta_us:+.3g} \N{MICRO SIGN}s",
+                        text=brief_time(change.delta_us, "+"),
                         state=state,
                         share=change.delta_us / reach,
                     ),
@@ -136,4 +137,4 @@ def profile_figure(cell: Cell, changes: list[Change], path: str) -> Figure:
 
 
 def _us(value: float | None) -> str:
-    return "not run" if value is None else f"{value:.3g} \N{MICRO SIGN}s"
+    return "not run" if value is None else brief_time(value)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from harness.records import Fallback, Outcome
+from reports.durations import brief_time, difference_text, time_text
 from reports.evidence import load_evidence
 from reports.exit_codes import exit_codes
-from reports.formats import difference_text, strip, time_text
+from reports.formats import strip
 from reports.page import SERVER_ROWS, csp_hash, render_page
 from reports.report import Report, build_report
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -250,6 +251,11 @@ def test_a_difference_of_times_keeps_its_signs_and_one_unit() -> None:
     assert difference_text(-0.25, 17.2) == "[-0.25, +17.2] \N{MICRO SIGN}s"
     assert difference_text(-23512.0, -900.0) == "[-23.51, -0.9] ms"
     assert difference_text(0.0, 0.0) == "[+0, +0] \N{MICRO SIGN}s"
+
+
+def test_a_brief_time_never_shows_a_power_of_ten() -> None:
+    assert brief_time(3530.0, "+") == "+3.53 ms" and brief_time(-386.4, "+") == "-386 \N{MICRO SIGN}s"
+    assert brief_time(999.9) == "1 ms" and brief_time(0.0) == "0 \N{MICRO SIGN}s"
 
 
 def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:

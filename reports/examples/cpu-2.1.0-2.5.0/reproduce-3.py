@@ -1,14 +1,14 @@
 """an operator's time: math
 
-PyTorch's own math is slower: 2.89 to 14.21× the baseline's time, by the same operator: its own implementation
-  moved. Which part of it, a profile would tell.
+PyTorch's own math is slower: 1.70 to 4.35× the baseline's time: aten::where appeared (+3.53 ms a call);
+  aten::bmm slowed (+2.37 ms a call); aten::eq appeared (+1.54 ms a call).
 
 What was recorded:
-- seed-fp32: slower: 4.554× [4.313, 4.926], 10 + 10 launches, q = 0.0044
-- seed-bf16: slower: 14.208× [11.973, 16.269], 10 + 10 launches, q = 6.3e-05
-- larger-fp32: slower: 2.940× [2.457, 3.121], 10 + 10 launches, q = 6.3e-05
-- 0 of 22 other targets of this environment are slower too (median ratio of all 1.030)
-- operator: aten::_scaled_dot_product_attention_math in both
+- seed-fp32: slower: 1.994× [1.904, 2.506], 10 + 10 launches, q = 3.9e-05
+- seed-bf16: slower: 4.349× [4.154, 5.202], 10 + 10 launches, q = 3.9e-05
+- larger-fp32: slower: 1.884× [1.811, 1.945], 10 + 10 launches, q = 3.9e-05
+- 0 of 22 other targets of this environment are slower too (median ratio of all 0.993)
+- seed-bf16: profiles differ by +10.7 ms a call, the measured medians by +4.72 ms; these make 70% of it
 
 Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else:
 
