@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.planning import AFTERWARDS, EXPERIMENTS
+from harness.experiments.planning import AFTERWARDS, EXPERIMENTS, LENGTHS
 from harness.experiments.records import ConditionsRecord
 from harness.storage import Run, load_record
 from tests.conftest import ROOT
@@ -64,7 +64,7 @@ def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: tuple[int,
     assert {(r.environment, r.experiment) for r in records} == {
         (environment, experiment)
         for environment in run.load().environments
-        for experiment in (*EXPERIMENTS, *AFTERWARDS)
+        for experiment in (*EXPERIMENTS, *LENGTHS, *AFTERWARDS)
     }
     assert {(r.kernel, r.workload) for r in records} == {("unwritten", "smaller-fp32")}, "the smallest stands for all"
     assert "--all explains these too" in printed
