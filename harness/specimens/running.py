@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -76,11 +75,14 @@ def coverage(specimens: dict[str, Specimen]) -> str:
 Start = Callable[[Sequence[str], Path], int]
 
 
+# By an argument and not by PYTHONPATH, which a bundle's Python sets itself.
+FROM_HERE = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('harness', run_name='__main__')"
+
+
 def start(words: Sequence[str], project: Path) -> int:
     """A `python -m harness` of its own, started in the project as a user starts it; its exit code."""
-    folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]  # what we need may lie there
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    return subprocess.run([sys.executable, "-m", "harness", *words], cwd=project, env=here).returncode
+    command = [sys.executable, "-c", FROM_HERE, str(Path(__file__).parents[2]), *words]
+    return subprocess.run(command, cwd=project).returncode
 
 
 def run_one(name: str, specimen: Specimen, project: Path, options: Options, begin: Start) -> Run:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,20 +374,18 @@ def test_what_stops_one_loses_nothing_of_those_before(root: Path, tmp_path: Path
     assert [row["name"] for row in json.loads((tmp_path / "results.json").read_text())["specimens"]] == [both.only[0]]
 
 
-def test_a_started_harness_finds_what_this_one_has(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def run(command: list[str], **options: Any) -> Any:
-        seen.update(options, command=command)
-        return SimpleNamespace(returncode=20)
-
-    monkeypatch.setattr(running.subprocess, "run", run)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}")
-    assert running.start(["matrix"], tmp_path) == 20
-    assert seen["env"]["PYTHONPATH"] == f"{root}:{tmp_path}" and seen["command"][1:] == ["-m", "harness", "matrix"]
-    monkeypatch.delenv("PYTHONPATH")
-    running.start(["matrix"], tmp_path)
-    assert seen["env"]["PYTHONPATH"] == str(root)
+@pytest.mark.process
+def test_a_started_harness_is_this_one_also_where_python_sets_its_own_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As a bundle's Python does."""
+    packages = os.pathsep.join(path for path in sys.path if path.endswith("-packages"))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH="{packages}"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(running.sys, "executable", str(python))
+    assert running.start(["matrix", "--no-such-option"], tmp_path) == 64
+    assert "--no-such-option" in capfd.readouterr().err
 
 
 def test_the_list_tells_stories_and_coverage(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
