@@ -77,7 +77,7 @@ def explanations(causes: Sequence[Cause]) -> list[Explanation]:
     return [replace(each, number=number) for number, each in enumerate(sorted(told, key=_order), 1)]
 
 
-def _order(told: Explanation) -> tuple[bool, bool, bool, tuple[int, int], int]:
+def _order(told: Explanation) -> tuple[bool, bool, bool, tuple[bool, bool, int], int]:
     """The user's kernels before PyTorch's references, outputs before times, and what is well last of all. Of causes
     that rank alike, the one that more rows hang on comes first."""
     lead = told.lead

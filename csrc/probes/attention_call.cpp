@@ -1,5 +1,6 @@
 // One call of a kernel's C entry point for a checker, on a problem and inputs from outside: no Python, no PyTorch,
-// and every tensor in an allocation of exactly its own size, so that one element too far is out of bounds.
+// and every tensor in an allocation of exactly its own size, so that one element too far is out of bounds: on a GPU,
+// which places allocations side by side, with memory around it that is nobody's.
 //
 //     g++ -std=c++17 -g -fsanitize=address,undefined -I csrc csrc/probes/attention_call.cpp KERNEL.cpp -o call
 //     nvcc -x cu -I csrc -c csrc/probes/attention_call.cpp -o call.o && nvcc call.o KERNEL.cuda.o -o call
@@ -13,8 +14,8 @@
 //   short          o's allocation is one element too small, so the kernel's own last store is out of bounds
 //   race           two threads add to one variable; on a GPU the threads of a block, to shared memory
 //   overflow       a signed integer overflows (CPU)
-//   uninitialised  an automatic variable that nobody set goes into o (CPU); q is never written (CUDA)
-//   barrier        half of a block's threads wait at a barrier (CUDA)
+//   uninitialised  an automatic variable that nobody set goes into o (CPU); the end of q is never written (CUDA)
+//   barrier        half of each warp waits at a barrier that the other half never comes to (CUDA)
 #include "attention.h"
 
 #include <climits>
@@ -42,11 +43,25 @@ void require(cudaError_t error, const char* what) {
     if (error != cudaSuccess) fail(2, what, cudaGetErrorString(error));
 }
 
-// Device memory of exactly this size.
+// The runtime cuts allocations as small as these from the same pages, each right behind the one before.
+constexpr std::size_t kGap = 64 << 10;
+std::vector<void*> gaps;
+
+void leave_gap() {
+    gaps.push_back(nullptr);
+    require(cudaMalloc(&gaps.back(), kGap), "cudaMalloc");
+}
+// Device memory of exactly this size between two gaps.
 void* allocate(std::size_t bytes) {
     void* data = nullptr;
+    if (gaps.empty()) leave_gap();
     require(cudaMalloc(&data, bytes), "cudaMalloc");
+    leave_gap();
     return data;
+}
+// From here on the gaps are nobody's.
+void open_gaps() {
+    for (void* gap : gaps) require(cudaFree(gap), "cudaFree");
 }
 void release(void* data) { cudaFree(data); }
 void put(void* to, const void* from, std::size_t bytes) {
@@ -65,16 +80,28 @@ __global__ void races(int* out) {
     if (threadIdx.x == 0) *out = sum;
 }
 
+// The other half has seen the first on its way to the barrier, and ends so much later that a checker meets it alive:
+// one that had ended would be no longer waited for.
 __global__ void waits(int* out) {
-    if (threadIdx.x % 2) __syncthreads();
+    __shared__ volatile int arrived;
+    arrived = 0;
+    __syncthreads();
+    if (threadIdx.x % 2) {
+        arrived = 1;
+        __syncthreads();
+    } else {
+        while (!arrived) {}
+        for (const long long seen = clock64(); clock64() - seen < 2000000;) {}
+    }
     if (threadIdx.x == 0) *out = 1;
 }
 
 void plant(const std::string& fault, void*, std::size_t) {
     if (fault != "race" && fault != "barrier") return;
-    int* out = static_cast<int*>(allocate(sizeof(int)));
-    if (fault == "race") races<<<1, 128>>>(out);
-    if (fault == "barrier") waits<<<1, 128>>>(out);
+    void* out = nullptr;
+    require(cudaMalloc(&out, sizeof(int)), "cudaMalloc");
+    if (fault == "race") races<<<1, 128>>>(static_cast<int*>(out));
+    if (fault == "barrier") waits<<<1, 128>>>(static_cast<int*>(out));
     finish();
     release(out);
 }
@@ -87,6 +114,7 @@ void* allocate(std::size_t bytes) {
     if (posix_memalign(&data, 64, bytes)) fail(2, "posix_memalign", "no memory");
     return data;
 }
+void open_gaps() {}
 void release(void* data) { std::free(data); }
 void put(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 void get(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
@@ -148,12 +176,15 @@ int main(int count, char** arguments) {
     void* tensors[4];
     for (int i = 0; i < 3; ++i) {
         tensors[i] = allocate(bytes);
+        std::size_t known = bytes;
 #ifdef __CUDACC__
-        if (fault == "uninitialised" && i == 0) continue;
+        // Few bytes: a checker takes its time over each read of them.
+        if (fault == "uninitialised" && i == 0) known -= element * problem.head_dim;
 #endif
-        put(tensors[i], inputs.data() + i * bytes, bytes);
+        put(tensors[i], inputs.data() + i * bytes, known);
     }
     tensors[3] = allocate(written);
+    open_gaps();
     const int code = attention_forward(&problem, tensors[0], tensors[1], tensors[2], tensors[3], nullptr);
     if (code) fail(3, "attention_forward", attention_error_string(code));
     finish();

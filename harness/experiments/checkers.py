@@ -15,15 +15,15 @@ from harness.experiments.calling import Built, Called, ask, call_request, driver
 from harness.experiments.planning import failing_trials
 from harness.experiments.records import CheckerFinding, CheckerResult, CheckersRecord
 from harness.inside import protocol
-from harness.records import Cell, Outcome, ValidationRecord, WorkloadInfo
+from harness.records import Cell, Device, Outcome, ValidationRecord, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
 from harness.steps.probing import check_device
 from harness.steps.requests import EXPECTED_RECIPE
 from harness.storage import load_record
 
-MOST_FLOPS = 2e9  # of a call under a checker, which slows it by ten to a thousand
-RUN_S = {"cpu": 60.0, "cuda": 120.0}
+MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call under a checker: it slows it a thousandfold
+RUN_S = 60.0
 TOTAL_S = 1500.0
 DONE, REFUSED = "call: done", 3  # what the driver prints at its end, and its exit status where the kernel refuses
 EXCERPT_CHARACTERS = 8000
@@ -34,7 +34,7 @@ PLANTED = {
     "overflow": "a signed integer overflows",
     "race": "two threads write to one variable",
     "uninitialised": "something that nobody set is read",
-    "barrier": "half of a block waits at a barrier",
+    "barrier": "half of each warp waits at a barrier",
 }
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}
 
@@ -93,7 +93,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     if reason := unavailable(context, cell):
         return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     recipe, trial = inputs_of(context, cell)
-    request, reads = call_request(context, cell, called_shape(workload), recipe, trial, RUN_S[cell.device])
+    request, reads = call_request(context, cell, called_shape(workload, cell.device), recipe, trial, RUN_S)
     answer = ask(context, cell, "check", request, reads, TOTAL_S)
     if cell.device == "cuda":
         check_device(context, cell.environment)
@@ -107,11 +107,11 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     return CheckersRecord(**identity, **outcome, results=results)
 
 
-def called_shape(workload: WorkloadInfo) -> tuple[int, int]:
+def called_shape(workload: WorkloadInfo, device: Device) -> tuple[int, int]:
     """(batch, heads) of the call: the workload's own, halved until a checker can afford it; rows stay as they are."""
     batch, heads = workload.batch or 1, workload.heads or 1
     flops = (workload.flops or 0.0) / (batch * heads)
-    while flops * batch * heads > MOST_FLOPS and batch * heads > 1:
+    while flops * batch * heads > MOST_FLOPS[device] and batch * heads > 1:
         batch, heads = (batch, heads // 2) if heads > 1 else (batch // 2, heads)
     return batch, heads
 

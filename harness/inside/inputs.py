@@ -121,8 +121,9 @@ def _dominant_tail(q, k, _v):
 
 
 def _offset_logits(q, k, _v):
-    q[..., 0] = OFFSET
-    k[..., 0] = OFFSET
+    # Last, where it costs a sum least: what is added to so large a number is rounded to a 128th.
+    q[..., -1] = OFFSET
+    k[..., -1] = OFFSET
 
 
 def _constant_v(_q, _k, v):

@@ -114,8 +114,9 @@ class Figure:
 class Cause:
     """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
 
-    `rows` are the ids of the comparisons that it explains; `parts` are the other causes of the same story. Causes
-    with the same `gist` say the same of several subjects, and share a card.
+    `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong in one of them, on
+    either side; `parts` are the other causes of the same story. Causes with the same `gist` say the same of several
+    subjects, and share a card.
     """
 
     cause: str
@@ -134,6 +135,7 @@ class Cause:
     figures: tuple[Figure, ...] = ()
     parts: tuple[Cause, ...] = ()
     rows: tuple[str, ...] = ()
+    wrong: bool = False
     gist: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -165,7 +167,8 @@ class Cause:
         return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
 
 
-def rank(cause: Cause) -> tuple[int, int]:
-    """Most certain first within what must be known first. Nothing that is undecided precedes what is shown."""
-    order = tuple(NAMES)
-    return (cause.cause in (UNDECIDED, NOTHING_MOVED), order.index(cause.cause))
+def rank(cause: Cause) -> tuple[bool, bool, int]:
+    """Most certain first within what must be known first. Nothing that is undecided precedes what is shown, and a
+    reference that moved under a kernel that is right does not precede what a kernel suffers from."""
+    aside = bool(cause.kernel) and cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and not cause.wrong
+    return cause.cause in (UNDECIDED, NOTHING_MOVED), aside, tuple(NAMES).index(cause.cause)

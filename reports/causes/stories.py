@@ -122,6 +122,7 @@ def _stories(case: Case, found: Sequence[Cause]) -> list[Cause]:
                 head,
                 parts=(*head.parts, cause),
                 rows=tuple(dict.fromkeys((*head.rows, *cause.rows))),
+                wrong=head.wrong or cause.wrong,
                 workloads=tuple(dict.fromkeys((*head.workloads, *cause.workloads))),
                 gist=(*head.gist, cause.cause),
             )

@@ -28,7 +28,7 @@ from harness.inside import check
 from harness.inside.check import CUDA_FAULTS
 from harness.matrix import Kernel
 from harness.process import Ended
-from harness.records import BuildRecord, Cell, WorkloadInfo
+from harness.records import BuildRecord, Cell, Device, WorkloadInfo
 from harness.storage import Run, save_record
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK
@@ -46,15 +46,22 @@ def workload(batch: int, heads: int, seq_len: int) -> WorkloadInfo:
 
 
 @pytest.mark.parametrize(
-    ("shape", "called"),
-    [((1, 8, 512), (1, 8)), ((4, 16, 1024), (4, 1)), ((4, 16, 4096), (1, 1)), ((1, 1, 1 << 20), (1, 1))],
+    ("device", "shape", "called"),
+    [
+        ("cpu", (1, 8, 512), (1, 8)),
+        ("cpu", (4, 16, 1024), (4, 1)),
+        ("cpu", (4, 16, 4096), (1, 1)),
+        ("cpu", (1, 1, 1 << 20), (1, 1)),
+        ("cuda", (1, 8, 160), (1, 8)),
+        ("cuda", (1, 8, 512), (1, 4)),
+    ],
 )
 def test_a_call_under_a_checker_is_as_large_as_it_can_afford(
-    shape: tuple[int, int, int], called: tuple[int, int]
+    device: Device, shape: tuple[int, int, int], called: tuple[int, int]
 ) -> None:
-    assert called_shape(workload(*shape)) == called
+    assert called_shape(workload(*shape), device) == called
     flops = (workload(*shape).flops or 0) / (shape[0] * shape[1])
-    assert called == (1, 1) or flops * called[0] * called[1] <= MOST_FLOPS
+    assert called == (1, 1) or flops * called[0] * called[1] <= MOST_FLOPS[device]
 
 
 def build(**changes: Any) -> BuildRecord:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reports.causes import attribute
 from reports.causes.model import (
     NOTHING_MOVED,
     REFERENCE_MOVED,
     UNDECIDED,
     UNINITIALISED_HOST,
     UNSUPPORTED_COMBINATION,
+    WRONG_EVERYWHERE,
 )
+from reports.compare import compare
 from reports.evidence import load_evidence
+from reports.latency import group_launches
 from reports.page import CAUSES_SHOWN, render_page
 from reports.report import Report, build_report
 from reports.summaries import render_markdown
@@ -67,6 +71,20 @@ def test_the_users_kernels_come_first_and_what_is_well_last(tmp_path: Path) -> N
     assert [each.number for each in told] == list(range(1, len(told) + 1))
     healthy = report_of(tmp_path / "well", Spec(trials=5)).explanations
     assert [each.lead.cause for each in healthy] == [NOTHING_MOVED]
+
+
+def test_what_a_kernel_suffers_from_comes_before_a_reference_that_moved_under_it_elsewhere(tmp_path: Path) -> None:
+    cases = {
+        (BASE, "math", "seed-fp32"): Case(passed=1, units=30.0),
+        (NEXT, "math", "seed-fp32"): Case(bits="new"),
+        (BASE, "kernel", "seed-fp32"): Case(agrees=1),
+        **{(where, "kernel", "seed-fp16"): Case(passed=0, units=400.0) for where in (BASE, NEXT)},
+    }
+    evidence = load_evidence(write_run(tmp_path, Spec(trials=5, cases=cases)).folder)
+    causes = attribute(evidence, compare(evidence, group_launches(evidence.launches)))
+    of_kernel = [(cause.cause, cause.workloads) for cause in causes if cause.kernel]
+    assert of_kernel == [(WRONG_EVERYWHERE, ("seed-fp16",)), (REFERENCE_MOVED, ("seed-fp32",))]
+    assert build_report(evidence).explanations[0].lead.cause == WRONG_EVERYWHERE
 
 
 def test_a_card_shows_the_figure_what_was_ruled_out_and_the_next_command(tmp_path: Path) -> None:
