@@ -3,6 +3,7 @@
 //
 // FAULT_SHARED      adds what stands in shared memory that it never wrote to its sum of weights
 // FAULT_WORKSPACE   does so with memory from PyTorch's allocator
+// FAULT_TAIL        reads a key and a value beyond the last, which are the next head's, and nobody's behind the last head
 // FAULT_STREAM      launches on the legacy default stream, not on the caller's
 // FAULT_NONE        is right
 #include "attention.h"
@@ -22,7 +23,12 @@ __global__ void attend(const __half* q, const __half* k, const __half* v, __half
                        int depth, bool causal, float scale) {
     extern __shared__ float scores[];  // one for each key, and then one that nobody writes
     const long head = static_cast<long>(blockIdx.x / rows) * rows * depth;
-    const int row = static_cast<int>(blockIdx.x) % rows, keys = causal ? row + 1 : rows;
+#ifdef FAULT_TAIL
+    const int beyond = 1;
+#else
+    const int beyond = 0;
+#endif
+    const int row = static_cast<int>(blockIdx.x) % rows, keys = (causal ? row + 1 : rows) + beyond;
     for (int j = static_cast<int>(threadIdx.x); j < keys; j += static_cast<int>(blockDim.x)) {
         float score = 0;
         for (int c = 0; c < depth; ++c)
