@@ -34,7 +34,10 @@ BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     "shipped": (SHIPPED, SEED),
     "slowed": (SHIPPED, SEED | {"EXTRA_STEPS": "4"}),
     **{fault: (SPECIMEN, {"FAULT": fault}) for fault in FAULTS},
-    **{f"unwritten-{fault}": (UNWRITTEN, {"FAULT": fault}) for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM")},
+    **{
+        f"unwritten-{fault}": (UNWRITTEN, {"FAULT": fault})
+        for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM")
+    },
 }
 REFERENCES = ["flash", "math", "efficient", "cudnn", "default"]
 TIMING = {"warmup_s": 0.2, "warmup_calls": 3, "target_s": 0.3}

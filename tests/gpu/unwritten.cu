@@ -3,7 +3,7 @@
 //
 // FAULT_SHARED      adds what stands in shared memory that it never wrote to its sum of weights
 // FAULT_WORKSPACE   does so with memory from PyTorch's allocator
-// FAULT_TAIL        reads a key and a value beyond the last, which are the next head's, and nobody's behind the last head
+// FAULT_TAIL        reads a key and a value beyond the last: the next head's, and behind the last head nobody's
 // FAULT_STREAM      launches on the legacy default stream, not on the caller's
 // FAULT_NONE        is right
 #include "attention.h"
