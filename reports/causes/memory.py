@@ -8,9 +8,10 @@ memory is filled: what a kernel reads uninitialised then repeats itself and foll
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from harness.experiments.records import ConditionResult
 from harness.inside import protocol
 from reports.causes import figures, observed
 from reports.causes.cases import Case
@@ -38,6 +39,7 @@ CORRUPT = re.compile(
     r"|corrupted|invalid (next )?size|invalid pointer|double free|munmap_chunk",
     re.IGNORECASE,
 )
+FAR_APART = 10.0  # errors of one kernel on the same inputs, one over the other
 PLACES = {
     "shared": "shared memory",
     "output": "the output's memory",
@@ -95,6 +97,45 @@ def _proven_out_of_bounds(case: Case) -> bool:
     return any(finding.proven for _, finding in _checked(case, "out_of_bounds"))
 
 
+def _left_by(cells: Sequence[Cell]) -> tuple[list[Seen], list[Figure]]:
+    """What is read is what ran before left: errors of another size after others are that, seen from outside."""
+    seen, drawn = [], []
+    for cell in cells:
+        for spread in cell.predecessors:
+            ran = [result for result in spread.results if result.runs]
+            sizes = [result.max_units for result in ran if result.max_units]
+            if not sizes or max(sizes) < FAR_APART * min(sizes):
+                continue
+            told = ", ".join(f"{result.condition.label} {_size(result)}" for result in ran)
+            where = f"{cell.workload} in {spread.environment}"
+            seen.append(Seen(text=f"{where}: largest error in units, by what ran before: {told}", record=spread.path))
+            drawn.append(figures.spread_figure(f"{cell.workload}: what ran before", spread))
+    return seen[-1:], drawn[-1:]
+
+
+def _size(result: ConditionResult) -> str:
+    return f"{result.max_units:.3g}" if result.max_units is not None else "NaN"
+
+
+def _hidden(cells: Sequence[Cell]) -> list[Seen]:
+    """Inputs on which a kernel that is wrong on independent ones is right: a test that has no others passes."""
+    found = []
+    for cell in cells:
+        for conditions in cell.masks:
+            tested = [
+                result
+                for result in conditions.ran
+                if result.runs and (result.condition.layout, result.condition.stream) == ("contiguous", "current")
+            ]
+            failing = any(result.passed < result.runs for result in tested if result.condition.recipe == "independent")
+            passing = [result.condition.label for result in tested if result.passed == result.runs]
+            if failing and passing:
+                where = f"{cell.workload} in {conditions.record.environment}"
+                text = f"{where}: right all the same with {'; '.join(passing)}: a test of such inputs alone passes"
+                found.append(Seen(text=text, record=conditions.path))
+    return found[-1:]
+
+
 def _uninitialised(case: Case, wanted: str) -> Cause | None:
     spreads = [
         (cell, spread)
@@ -111,6 +152,8 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
     cells = list(dict.fromkeys([cell for cell, _ in (*spreads, *checked)] + left))
     evidence = [_spread_seen(cell, spread) for cell, spread in spreads]
     evidence += [_finding_seen(finding) for _, finding in checked]
+    before, drawn = _left_by(cells)
+    evidence += [*before, *_hidden(cells)]
     for cell in left:
         trials = max(side.unwritten_trials for side in cell.sides)
         text = f"{cell.workload}: {trials} trials left what was in the output before"
@@ -144,7 +187,10 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
             excluded("out of bounds", within),
         ],
         command=case.explain(cells),
-        figures=[figures.spread_figure(f"{cell.workload}: what was there before", s) for cell, s in spreads[:2]],
+        figures=[
+            *(figures.spread_figure(f"{cell.workload}: what was there before", s) for cell, s in spreads[:2]),
+            *drawn,
+        ],
     )
 
 
@@ -183,6 +229,7 @@ def race(case: Case) -> Cause | None:
         for cell, spread in loose
     ]
     cells = [cell for cell, _ in (*checked, *loose)] or case.failing or list(case.cells)
+    evidence += _hidden(list(dict.fromkeys(cells)))
     grade = DECISIVE if proven and case.unsteady else STRONG if proven or case.unsteady else SUGGESTIVE
     shown = "its outputs differ from call to call on the same inputs" if case.unsteady else "a checker sees it"
     return make(
@@ -251,6 +298,7 @@ def out_of_bounds(case: Case) -> Cause | None:
     evidence += [
         _spread_seen(cell, spread) for cell, spread in case.poison if spread.follows and spread.site != "shared"
     ]
+    evidence += _hidden(cells)
     proven = _proven_out_of_bounds(case)
     return make(
         case,

@@ -269,3 +269,34 @@ def test_filled_memory_that_changes_nothing_blames_nobody(letters: tuple[str, ..
         conditions(run, "poison", results)
 
     assert [cause.cause for cause in of_kernel(tmp_path, spec(), still)] == [NOTHING_MOVED]
+
+
+def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Path) -> None:
+    def sized(label: str, units: float) -> ConditionResult:
+        return result("AB", 0.0, label=label, before=label).model_copy(update={"max_units": units})
+
+    inputs = [result("A", 0.0, label="independent"), result("B", label="Q = K = V", recipe="shared_qkv")]
+    found = first(
+        tmp_path,
+        spec(FELL, device="cuda"),
+        on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),
+        on_gpu(conditions, "predecessor", [sized("flash", 2e5), sized("math", 9e7)]),
+        on_gpu(conditions, "inputs", inputs),
+    )
+    told = [seen.text for seen in found.evidence]
+    assert found.cause == UNINITIALISED_SHARED
+    assert any("by what ran before: flash 2e+05, math 9e+07" in text for text in told)
+    assert any("right all the same with Q = K = V: a test" in text for text in told)
+    assert any("what ran before" in figure.title for figure in found.figures)
+
+
+def test_errors_alike_whatever_ran_before_say_nothing(tmp_path: Path) -> None:
+    same = [result("AB", 0.0, label=name, before=name) for name in ("flash", "math")]
+    told = first(
+        tmp_path,
+        spec(FELL, device="cuda"),
+        on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),
+        on_gpu(conditions, "predecessor", same),
+        on_gpu(conditions, "inputs", [result("A", 0.0), result("B", 0.0, label="Q = K = V", recipe="shared_qkv")]),
+    )
+    assert not any("what ran before" in seen.text or "all the same" in seen.text for seen in told.evidence)
