@@ -13,16 +13,15 @@ from functools import partial
 
 from harness.experiments.records import ConditionResult
 from harness.inside import protocol
-from reports.causes import figures, observed
+from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
+from reports.causes.checked import finding_seen, findings_of, hidden, silence_on, spread_seen
 from reports.causes.making import excluded, listed, make
 from reports.causes.model import (
     DECISIVE,
     OUT_OF_BOUNDS,
-    RACE,
     STRONG,
-    SUGGESTIVE,
     UNINITIALISED_GLOBAL,
     UNINITIALISED_HOST,
     UNINITIALISED_SHARED,
@@ -30,7 +29,7 @@ from reports.causes.model import (
     Figure,
     Ruled,
 )
-from reports.causes.observed import Finding, Spread
+from reports.causes.observed import Spread
 from reports.causes.state import keeps_state
 from reports.model import Seen
 
@@ -40,13 +39,6 @@ CORRUPT = re.compile(
     re.IGNORECASE,
 )
 FAR_APART = 10.0  # errors of one kernel on the same inputs, one over the other
-PLACES = {
-    "shared": "shared memory",
-    "output": "the output's memory",
-    "workspace": "memory that the allocator hands out",
-    "heap": "the heap",
-    "stack": "the stack",
-}
 
 
 def class_of(site: str, device: str) -> str:
@@ -56,45 +48,8 @@ def class_of(site: str, device: str) -> str:
     return UNINITIALISED_GLOBAL if device == "cuda" and site in ("output", "workspace") else UNINITIALISED_HOST
 
 
-def _checked(case: Case, kind: str) -> list[tuple[Cell, Finding]]:
-    return [(cell, finding) for cell in case.cells for finding in observed.findings(cell.checkers, kind)]
-
-
-def _silent(case: Case, kind: str) -> Seen | None:
-    for cell in case.cells:
-        found = observed.silent(cell.checkers, kind)
-        if found is not None:
-            result, path = found
-            text = f"{result.tool} found nothing, and did find what was planted for it ({result.control or 'a fault'})"
-            return Seen(text=text, record=path)
-    return None
-
-
-def _finding_seen(finding: Finding) -> Seen:
-    where = f" at {finding.finding.where}" if finding.finding.where else ""
-    proof = (
-        f"; it also found the fault planted for it ({finding.result.control})"
-        if finding.proven and finding.result.control
-        else "; it found the fault planted for it"
-        if finding.proven
-        else "; no planted fault shows that it works here"
-    )
-    return Seen(text=f"{finding.result.tool}: {finding.finding.text}{where}{proof}", record=finding.path)
-
-
-def _spread_seen(cell: Cell, spread: Spread) -> Seen:
-    rates = ", ".join(
-        f"{result.condition.pattern or result.condition.label} {result.passed}/{result.runs}"
-        for result in spread.results
-    )
-    told = PLACES.get(spread.site, spread.site)
-    where = f"{cell.workload} in {spread.environment}"
-    text = f"{where}: with {told} filled before the call, runs within tolerance: {rates}"
-    return Seen(text=text, record=spread.path)
-
-
 def _proven_out_of_bounds(case: Case) -> bool:
-    return any(finding.proven for _, finding in _checked(case, "out_of_bounds"))
+    return any(finding.proven for _, finding in findings_of(case, "out_of_bounds"))
 
 
 def _left_by(cells: Sequence[Cell]) -> tuple[list[Seen], list[Figure]]:
@@ -117,25 +72,6 @@ def _size(result: ConditionResult) -> str:
     return f"{result.max_units:.3g}" if result.max_units is not None else "NaN"
 
 
-def _hidden(cells: Sequence[Cell]) -> list[Seen]:
-    """Inputs on which a kernel that is wrong on independent ones is right: a test that has no others passes."""
-    found = []
-    for cell in cells:
-        for conditions in cell.masks:
-            tested = [
-                result
-                for result in conditions.ran
-                if result.runs and (result.condition.layout, result.condition.stream) == ("contiguous", "current")
-            ]
-            failing = any(result.passed < result.runs for result in tested if result.condition.recipe == "independent")
-            passing = [result.condition.label for result in tested if result.passed == result.runs]
-            if failing and passing:
-                where = f"{cell.workload} in {conditions.record.environment}"
-                text = f"{where}: right all the same with {'; '.join(passing)}: a test of such inputs alone passes"
-                found.append(Seen(text=text, record=conditions.path))
-    return found[-1:]
-
-
 def _uninitialised(case: Case, wanted: str) -> Cause | None:
     spreads = [
         (cell, spread)
@@ -144,23 +80,23 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
     ]
     tensor_class = class_of("output", case.device)
     left = [cell for cell in case.cells if wanted == tensor_class and any(side.unwritten_trials for side in cell.sides)]
-    checked = _checked(case, "uninitialised") if wanted == tensor_class else []
+    checked = findings_of(case, "uninitialised") if wanted == tensor_class else []
     if not spreads and not left and not checked:
         return None
     if wanted != UNINITIALISED_SHARED and _proven_out_of_bounds(case):
         return None  # what lies beyond a buffer was filled too
     cells = list(dict.fromkeys([cell for cell, _ in (*spreads, *checked)] + left))
-    evidence = [_spread_seen(cell, spread) for cell, spread in spreads]
-    evidence += [_finding_seen(finding) for _, finding in checked]
+    evidence = [spread_seen(cell, spread) for cell, spread in spreads]
+    evidence += [finding_seen(finding) for _, finding in checked]
     before, drawn = _left_by(cells)
-    evidence += [*before, *_hidden(cells)]
+    evidence += [*before, *hidden(cells)]
     for cell in left:
         trials = max(side.unwritten_trials for side in cell.sides)
         text = f"{cell.workload}: {trials} trials left what was in the output before"
         evidence.append(Seen(text=text, record=cell.record))
     repeatable = [spread for _, spread in spreads if spread.moves and spread.systematic and spread.settled]
     alone = any(spread.site in ("shared", "output") for spread in repeatable)
-    within = _silent(case, "out_of_bounds")
+    within = silence_on(case, "out_of_bounds")
     certain = any(finding.proven for _, finding in checked) or bool(repeatable and (alone or within))
     return make(
         case,
@@ -208,69 +144,8 @@ def _uninitialised_statement(case: Case, wanted: str, spreads: list[Spread], lef
     return said
 
 
-def race(case: Case) -> Cause | None:
-    checked = _checked(case, "race")
-    proven = any(finding.proven for _, finding in checked)
-    if not checked and not case.unsteady:
-        return None
-    explained = any(spread.follows for _, spread in case.poison)
-    if (explained or keeps_state(case) is not None) and not proven:
-        return None
-    wrong = bool(case.failing) or any(spread.fails for _, spread in case.poison) or _fails_repeated(case)
-    loose = [(cell, spread) for cell, spread in case.poison if spread.settled is False]
-    if not checked and not (wrong and (loose or case.memory_clean)):
-        return None
-    evidence = [*(_finding_seen(finding) for _, finding in checked), *case.unsteady]
-    evidence += [
-        Seen(
-            text=f"{cell.workload}: with {PLACES.get(spread.site, spread.site)} filled alike, the bits differ still",
-            record=spread.path,
-        )
-        for cell, spread in loose
-    ]
-    cells = [cell for cell, _ in (*checked, *loose)] or case.failing or list(case.cells)
-    evidence += _hidden(list(dict.fromkeys(cells)))
-    grade = DECISIVE if proven and case.unsteady else STRONG if proven or case.unsteady else SUGGESTIVE
-    shown = "its outputs differ from call to call on the same inputs" if case.unsteady else "a checker sees it"
-    return make(
-        case,
-        RACE,
-        grade,
-        f"{case.kernel} has a race: {shown}.",
-        list(dict.fromkeys(cells)),
-        evidence,
-        ruled=[
-            Ruled(
-                rival="uninitialised memory",
-                how="the bits differ although the memory was filled with the same pattern each time",
-                record=loose[0][1].path,
-            )
-            if loose
-            else excluded("uninitialised memory", case.memory_clean),
-            excluded("out of bounds", _silent(case, "out_of_bounds")),
-        ],
-        command=case.explain(list(case.cells)),
-        figures=[_repeat_figure(case)],
-    )
-
-
-def _fails_repeated(case: Case) -> bool:
-    results = [result for cell in case.cells for conditions in cell.repeats for result in conditions.ran]
-    return any(result.passed < result.runs for result in results)
-
-
-def _repeat_figure(case: Case) -> Figure | None:
-    for cell in case.cells:
-        for conditions in cell.repeats:
-            title = f"The same call again, {cell.workload}, in {conditions.record.environment}"
-            return figures.conditions_figure(title, conditions.ran, conditions.path)
-    for cell, spread in case.poison:
-        return figures.spread_figure(f"{cell.workload}: the same call again", spread)
-    return None
-
-
 def out_of_bounds(case: Case) -> Cause | None:
-    checked = _checked(case, "out_of_bounds")
+    checked = findings_of(case, "out_of_bounds")
     crashed = [
         cell
         for cell in case.cells
@@ -279,7 +154,7 @@ def out_of_bounds(case: Case) -> Cause | None:
             for side in cell.sides
         )
     ]
-    silent = _silent(case, "out_of_bounds")
+    silent = silence_on(case, "out_of_bounds")
     kept = any(spread.follows for _, spread in case.predecessors) or keeps_state(case) is not None  # met again by place
     shifted = [] if silent or kept else [(cell, path) for cell in case.cells if (path := _offset_matters(cell))]
     if not checked and not crashed and not shifted:
@@ -287,7 +162,7 @@ def out_of_bounds(case: Case) -> Cause | None:
     if not case.is_kernel:
         return None
     cells = list(dict.fromkeys([cell for cell, _ in (*checked, *shifted)] + crashed))
-    evidence = [_finding_seen(finding) for _, finding in checked]
+    evidence = [finding_seen(finding) for _, finding in checked]
     for cell in crashed:
         side = next(side for side in reversed(cell.sides) if side.status == protocol.CRASHED)
         evidence.append(Seen(text=f"{cell.workload}: {side.message}", record=side.record))
@@ -296,9 +171,9 @@ def out_of_bounds(case: Case) -> Cause | None:
         for cell, path in shifted
     ]
     evidence += [
-        _spread_seen(cell, spread) for cell, spread in case.poison if spread.follows and spread.site != "shared"
+        spread_seen(cell, spread) for cell, spread in case.poison if spread.follows and spread.site != "shared"
     ]
-    evidence += _hidden(cells)
+    evidence += hidden(cells)
     proven = _proven_out_of_bounds(case)
     return make(
         case,
@@ -316,7 +191,7 @@ def out_of_bounds(case: Case) -> Cause | None:
             )
             if proven
             else None,
-            excluded("a race", _silent(case, "race")),
+            excluded("a race", silence_on(case, "race")),
         ],
         command=case.explain(cells),
         figures=[_masks_figure(cell) for cell, _ in shifted[:1]]
@@ -352,5 +227,4 @@ RULES: tuple[Callable[[Case], Cause | None], ...] = (
     partial(_uninitialised, wanted=UNINITIALISED_SHARED),
     partial(_uninitialised, wanted=UNINITIALISED_GLOBAL),
     partial(_uninitialised, wanted=UNINITIALISED_HOST),
-    race,
 )

@@ -13,6 +13,7 @@ from reports.causes import (
     composed,
     lengths,
     memory,
+    races,
     recipes,
     references,
     state,
@@ -49,6 +50,7 @@ from reports.factors import SAME
 RULES = (
     *code.RULES,
     *memory.RULES,
+    *races.RULES,
     *state.RULES,
     *references.RULES,
     *wrapped.RULES,
