@@ -8,7 +8,7 @@
 // with float64 on the host. Exit status 0: all correct and the same bits twice; 1: not; 2: it could not run.
 //
 // --short   plants a fault that memcheck must find: the output's allocation is one element too small
-// --unset   plants one that initcheck must find: the last row of Q is never written (few bytes: it is slow on each read)
+// --unset   plants one that initcheck must find: the last row of Q is never written (few bytes: each read costs it time)
 #include "attention.h"
 
 #include <cuda_bf16.h>
@@ -30,8 +30,8 @@ void require(cudaError_t error, const char* what) {
     std::exit(2);
 }
 
-// An array on the device, of exactly its own size. The runtime cuts small ones from the same pages, each right behind the
-// one before: a gap follows each, which is nobody's once `open_gap` was called.
+// An array on the device, of exactly its own size. The runtime cuts small ones from the same pages, each right behind
+// the one before: a gap follows each, which is nobody's once `open_gap` was called.
 class Tensor {
 public:
     explicit Tensor(std::size_t bytes) : bytes_(bytes) {
