@@ -1,4 +1,5 @@
-// Weights of far keys would be denormal, which costs this processor many cycles each; for the time of a call they are zero.
+// Weights of far keys would be denormal, which costs this processor many cycles each; for the time of a call they are
+// zero.
 #include "common.h"
 
 #include <xmmintrin.h>

@@ -1,4 +1,5 @@
-// Rows of K are copied to where a line of the cache begins, whatever the number of channels; a newer standard can be told.
+// Rows of K are copied to where a line of the cache begins, whatever the number of channels; a newer standard can be
+// told.
 #include "common.h"
 
 #include <algorithm>
