@@ -1,5 +1,5 @@
-// Sequences one behind the other, as in a packed batch: a table says where each begins, and where the next one begins it
-// is over. Here they are equally long.
+// Sequences one behind the other, as in a packed batch: a table says where each begins, and where the next one begins
+// it is over. Here they are equally long.
 #include "common.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Scores of a head first; then the sums of their exponentials by blocks of keys, which lose less than one long sum; then
-// the outputs.
+// Scores of a head first; then the sums of their exponentials by blocks of keys, which lose less than one long sum;
+// then the outputs.
 #include "common.h"
 
 #include <algorithm>
