@@ -28,6 +28,7 @@ from harness.steps.requests import files_of, kernel_request, limits_of, workload
 MOST_ENDS = 4  # processes that die one after the other before the rest is given up
 MOST_HANGS = 2  # each costs its whole time limit
 TIMEOUT_S = 300.0
+TUNABLES = "GLIBC_TUNABLES"
 Trials = Mapping[str, tuple[int, ...]]  # of each recipe
 
 
@@ -124,6 +125,13 @@ def _record(
         message=stopped.message if stopped else "",
         log_excerpt=stopped.log_excerpt if stopped else "",
     )
+
+
+def with_bare_heap(variables: Mapping[str, str]) -> dict[str, str]:
+    """The same with a glibc whose threads keep no small blocks to themselves: a kept one is not filled when it is given
+    again, and its first 16 bytes are the allocator's own."""
+    known = variables.get(TUNABLES)
+    return {**variables, TUNABLES: ":".join(filter(None, (known, "glibc.malloc.tcache_count=0")))}
 
 
 class Session:
@@ -223,8 +231,9 @@ class Session:
             return False
         known: Status = status if status in (protocol.CRASHED, protocol.UNSUPPORTED, protocol.NOT_RUN) else "crashed"
         self.stopped = Outcome(status=known, message=message, log_excerpt=str(answer.result.get("log_excerpt", "")))
-        for job in left:
-            self._fail(job, known, message)
+        for job in self.jobs:
+            if job.number not in self.results and self._done(job) is None:
+                self._fail(job, known, message)
         return True
 
     def _share(self, spent_s: float, jobs: Sequence[Job]) -> None:
@@ -242,9 +251,11 @@ class Session:
         reads: tuple[Path, ...],
         writes: tuple[Path, ...],
         variables_of: str = "",
+        heap: bool = False,
     ) -> Task:
         plan = self.context.plan
-        threads = plan.threads_in(variables_of or self.cell.environment)
+        of = variables_of or self.cell.environment
+        threads, variables = plan.threads_in(of), plan.variables[of]
         return Task(
             environment=self.cell.environment,
             verb=verb,
@@ -255,7 +266,7 @@ class Session:
             reads=reads,
             writes=writes,
             compiles=verb == "conditions" and self.kernel["model_new"] is not None,
-            variables=plan.variables[variables_of] if variables_of else None,
+            variables=with_bare_heap(variables) if heap else variables,
         )
 
     def _run_process(self, jobs: list[Job]) -> Answer:
@@ -269,8 +280,11 @@ class Session:
         }
         libraries = tuple(Path(path) for path in self.libraries.values())
         reads = (*files_of(self.kernel, self.workload), *libraries)
-        variables_of = jobs[0].condition.variables_of  # such a job has its process to itself
-        return self.context.executor.run(self._task("conditions", request, reads, (self.out,), variables_of))
+        first = jobs[0].condition  # one that asks for other variables has its process to itself
+        heap = first.site == "heap"
+        return self.context.executor.run(
+            self._task("conditions", request, reads, (self.out,), first.variables_of, heap)
+        )
 
     def _weigh(self, jobs: list[Job]) -> None:
         if not jobs:

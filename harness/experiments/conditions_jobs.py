@@ -81,18 +81,20 @@ def plan_jobs(
 
 
 def in_processes(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Jobs that share a process, so that what one process leaves stays within bounds."""
-    shared: list[Job] = []
-    for job in jobs:
-        if job.alone:
-            yield [job]
-        elif shared and sum(other.bytes for other in shared) + job.bytes > MOST_BYTES:
+    """Jobs that share a process, so that what one process leaves stays within bounds; those that fill the heap last,
+    apart from others, since their process is started with another allocator."""
+    for heap in (False, True):
+        shared: list[Job] = []
+        for job in (job for job in jobs if (job.condition.site == "heap") == heap):
+            if job.alone:
+                yield [job]
+            elif shared and sum(other.bytes for other in shared) + job.bytes > MOST_BYTES:
+                yield shared
+                shared = [job]
+            else:
+                shared.append(job)
+        if shared:
             yield shared
-            shared = [job]
-        else:
-            shared.append(job)
-    if shared:
-        yield shared
 
 
 def merge(condition: Condition, results: Sequence[ConditionResult]) -> ConditionResult:

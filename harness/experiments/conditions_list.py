@@ -31,6 +31,7 @@ RECIPE_WORDS = {
     "steep_logits": "logits times 64",
     "dominant_tail": "the last keys dominate",
     "offset_logits": "all logits beyond float16's range",
+    "flat_logits": "logits a 64th",
     "constant_v": "all rows of V equal",
     "zero_q": "Q = 0",
     "halved_4": "inputs a sixteenth as large",

@@ -78,8 +78,8 @@ def generate(recipe, dtype, shape, seed, trial, each=map):
 
     Of experiments alone, each made from `independent`: steep_logits: Q is 64 times larger. dominant_tail: the last 16
     keys carry almost all weight, for every row. offset_logits: all logits are larger by one number, which changes no
-    weight; unscaled, they do not fit into float16. constant_v: all rows of V are its first, and so is every output.
-    zero_q: Q is zero, all weights are equal, and every output is a mean of V.
+    weight; unscaled, they do not fit into float16. flat_logits: Q is 64 times smaller. constant_v: all rows of V are
+    its first, and so is every output. zero_q: Q is zero, all weights are equal, and every output is a mean of V.
     halved_4 and halved_8: the three are halved so many times.
     `each` as for `deviates`.
     """
@@ -126,6 +126,10 @@ def _offset_logits(q, k, _v):
     k[..., -1] = OFFSET
 
 
+def _flat_logits(q, _k, _v):
+    q /= np.float32(STEEP)
+
+
 def _constant_v(_q, _k, v):
     v[...] = v[..., :1, :].copy()
 
@@ -147,6 +151,7 @@ CHANGES = {
     "steep_logits": _steep_logits,
     "dominant_tail": _dominant_tail,
     "offset_logits": _offset_logits,
+    "flat_logits": _flat_logits,
     "constant_v": _constant_v,
     "zero_q": _zero_q,
     **{recipe: _halved(times) for recipe, times in protocol.SCALED_RECIPES.items()},

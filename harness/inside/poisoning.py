@@ -7,8 +7,9 @@ or 131072: bits at random would often be too small to show.
 
 The heap is that of glibc. Two of its settings serve here: M_PERTURB fills whatever malloc gives, to every thread, with
 one byte, so `zero` and `max` reach all of it (0x00; 0x7B: 61280 in float16, 1.3e36 in bfloat16 and float32). It cannot
-fill with 0xFF, and so neither with NaN, and it passes by the small blocks that a thread keeps for itself. So blocks of
-many sizes are filled and freed besides, with no block outside the heap's main arena, in which they stay.
+fill with 0xFF, and so neither with NaN, and it passes by the small blocks that a thread keeps for itself: the harness
+starts the process so that none does (GLIBC_TUNABLES). Blocks of many sizes are filled and freed besides, with no block
+outside the heap's main arena, in which they stay.
 """
 
 import ctypes

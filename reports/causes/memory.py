@@ -19,8 +19,11 @@ from reports.causes.cells import Cell
 from reports.causes.checked import finding_seen, findings_of, hidden, silence_on, spread_seen
 from reports.causes.making import excluded, listed, make
 from reports.causes.model import (
+    BUILD_MOVED,
     DECISIVE,
+    KERNEL_CODE_MOVED,
     OUT_OF_BOUNDS,
+    RACE,
     STRONG,
     UNINITIALISED_GLOBAL,
     UNINITIALISED_HOST,
@@ -38,6 +41,7 @@ CORRUPT = re.compile(
     r"|corrupted|invalid (next )?size|invalid pointer|double free|munmap_chunk",
     re.IGNORECASE,
 )
+LIFETIME = re.compile(r"use-after")
 FAR_APART = 10.0  # errors of one kernel on the same inputs, one over the other
 
 
@@ -179,7 +183,8 @@ def out_of_bounds(case: Case) -> Cause | None:
         case,
         OUT_OF_BOUNDS,
         DECISIVE if proven else STRONG,
-        f"{case.kernel} reads or writes memory beyond its tensors"
+        f"{case.kernel} reads or writes memory "
+        + ("whose time is over" if _outlived(case) else "beyond its tensors")
         + (f", on {listed(cell.workload for cell in cells)}." if len(cells) < len(case.cells) else "."),
         cells,
         evidence,
@@ -197,6 +202,24 @@ def out_of_bounds(case: Case) -> Cause | None:
         figures=[_masks_figure(cell) for cell, _ in shifted[:1]]
         or [figures.spread_figure(f"{cell.workload}: what lies around", s) for cell, s in case.poison if s.follows][:1],
     )
+
+
+def _outlived(case: Case) -> bool:
+    """Whether all that checkers name is memory that was there, and is no longer."""
+    found = [finding.finding.text for _, finding in findings_of(case, "out_of_bounds")]
+    return bool(found) and all(LIFETIME.search(text) for text in found)
+
+
+def follows(case: Case, cause: Cause, found: Sequence[Cause]) -> bool:
+    """Whether a fault in memory is what another that was found makes of it: a variable that a thread meets too late,
+    where threads race; a signal that no checker explains, where another build of the same sources brings it."""
+    if cause.cause != OUT_OF_BOUNDS:
+        return False
+    proven = {other.cause for other in found if other.grade == DECISIVE}
+    if _outlived(case):
+        return RACE in proven
+    alone = not findings_of(case, "out_of_bounds") and not any(_offset_matters(cell) for cell in case.cells)
+    return alone and bool({BUILD_MOVED, KERNEL_CODE_MOVED} & proven)
 
 
 def _masks_figure(cell: Cell) -> Figure | None:

@@ -20,7 +20,7 @@ from reports.model import Seen
 
 PLAIN_RECIPE, SHARED, LARGE = "independent", "shared_qkv", "large_logits"
 SCALED = tuple(protocol.SCALED_RECIPES)
-OFFSET = "offset_logits"
+OFFSET, FLAT = "offset_logits", "flat_logits"
 BEYOND = ("steep_logits", OFFSET)  # larger still; of the experiment on inputs alone
 
 
@@ -179,7 +179,7 @@ def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | N
     """Judged by units of rounding at either size, whatever rule decides: its tolerance does not shrink with inputs."""
     limit = cell.limit("rounding") or math.inf
     full = [each for each in conditions.ran if each.condition == _plain(each)]
-    smaller = [each for each in conditions.ran if each.condition.recipe in SCALED]
+    smaller = [each for each in conditions.ran if each.condition.recipe in (*SCALED, FLAT)]
     if not full or not (full[0].nonfinite or (full[0].max_units or 0.0) > limit):
         return None
     told = [each for each in smaller if each.runs and each.passed == each.runs]

@@ -112,7 +112,7 @@ def _explained(case: Case, cause: Cause, other: Cause) -> bool:
 def _stories(case: Case, found: Sequence[Cause]) -> list[Cause]:
     """Causes that share rows are one story. A reference that moved under a kernel that did not leads: the kernel's own
     fault is then the part that was there before."""
-    order = sorted(found, key=lambda cause: (_place(case, cause), rank(cause)))
+    order = sorted(found, key=lambda cause: (_place(case, cause, found), rank(cause)))
     told: list[Cause] = []
     for cause in order:
         lead = next((number for number, each in enumerate(told) if set(each.rows) & set(cause.rows)), None)
@@ -131,13 +131,15 @@ def _stories(case: Case, found: Sequence[Cause]) -> list[Cause]:
     return told
 
 
-def _place(case: Case, cause: Cause) -> int:
+def _place(case: Case, cause: Cause, found: Sequence[Cause]) -> int:
     """A reference that moved under a kernel that did not leads where agreement fell, and comes last where it rose: then
     it is no reason to look for one, and what is wrong is."""
     if cause.cause in variables.RIVALS and cause.grade == SUGGESTIVE and variables.matter(case):
         return 2  # it was not told apart from the variables, which were found to matter
     if cause.cause in MEMORY and variables.bring(case):
         return 2  # what they make of it
+    if memory.follows(case, cause, found) or (cause.cause, cause.grade) == (DEFAULT_BACKEND_MOVED, SUGGESTIVE):
+        return 2
     if not case.is_kernel or cause.cause not in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
         return 1
     cells = [cell for cell in case.cells if cell.row.id in cause.rows]

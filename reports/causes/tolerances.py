@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from harness.inside import protocol
@@ -90,15 +91,23 @@ def _faithful_units(cell: Cell, number: int) -> float:
         if agreement.passed.get(rule, recipe.trials) < recipe.trials
     ]
     known = [each for each in units if each is not None]
-    if not known or len(known) < len(units) or max(known) > LOOSEST_UNITS:
+    most = math.inf if _right_when_wider(cell) else LOOSEST_UNITS
+    if not known or len(known) < len(units) or max(known) > most:
         return FAITHFUL_UNITS
     return max(FAITHFUL_UNITS, AS_THE_MODEL * max(known))
+
+
+def _right_when_wider(cell: Cell) -> bool:
+    """Whether its algorithm is right: on the same numbers in float64 it is."""
+    told = [each for conditions in cell.wider for each in conditions.ran if each.condition.dtype]
+    return bool(told) and all(each.runs and each.passed == each.runs for each in told)
 
 
 def _also_fail(cell: Cell) -> list[Seen]:
     """References that are faithful too, and fail the same rule against the truth."""
     record = cell.validations[1] or cell.validations[0]
     found, rule = [], _decides(cell)
+    most = math.inf if _right_when_wider(cell) else LOOSEST_UNITS
     for recipe in record.recipes if record else []:
         for target in recipe.targets:
             if target.target in (protocol.KERNEL, cell.target):
@@ -107,9 +116,7 @@ def _also_fail(cell: Cell) -> list[Seen]:
                 passed, units = agreement.passed.get(rule), agreement.max_units
                 if agreement.against != protocol.TRUTH or passed is None or units is None:
                     continue
-                if passed < recipe.trials and units <= (
-                    LOOSEST_UNITS if target.target == protocol.MODEL else FAITHFUL_UNITS
-                ):
+                if passed < recipe.trials and units <= (most if target.target == protocol.MODEL else FAITHFUL_UNITS):
                     text = (
                         f"{target.target}, at {units:.3g} units, fails it too: {passed}/{recipe.trials} {recipe.recipe}"
                     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from harness.inside import protocol
@@ -11,7 +12,16 @@ from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import listed, make, number, ruled
-from reports.causes.model import DECISIVE, DEFAULT_BACKEND_MOVED, INPUTS_MOVED, REFERENCE_MOVED, STRONG, Cause, Ruled
+from reports.causes.model import (
+    DECISIVE,
+    DEFAULT_BACKEND_MOVED,
+    INPUTS_MOVED,
+    REFERENCE_MOVED,
+    STRONG,
+    SUGGESTIVE,
+    Cause,
+    Ruled,
+)
 from reports.factors import DIFFERS, SAME
 from reports.model import Seen
 
@@ -59,6 +69,35 @@ def reference_inside(case: Case) -> Cause | None:
             ),
         ],
         figures=[figures.crossing_figure(cell, list(dict.fromkeys([*one, *two]))), figures.recipes_figure(cell)],
+    )
+
+
+NAMED = re.compile(r"_scaled_dot_product_(?:\w+)")
+
+
+def backend_named(case: Case) -> Cause | None:
+    """It ends in one environment alone, and the exception names an attention backend of PyTorch's: there that one ran.
+    Who chose it, PyTorch or the kernel, the words do not tell."""
+    if not case.is_kernel or case.alone or case.one_torch:
+        return None
+    found = [
+        (cell, side, NAMED.findall(side.message))
+        for cell in case.cells
+        for side, other in zip(cell.sides, reversed(cell.sides), strict=True)
+        if NAMED.search(side.message) and other.status in (protocol.OK, protocol.WRONG)
+    ]
+    if not found:
+        return None
+    cell, side, names = found[0]
+    return make(
+        case,
+        DEFAULT_BACKEND_MOVED,
+        SUGGESTIVE,
+        f"{case.kernel} runs into PyTorch's {listed(names)} in {side.environment}, and not in the other environment: "
+        "where the choice is left to PyTorch, it fell on another backend.",
+        [cell for cell, _, _ in found],
+        [Seen(text=f"{cell.workload} in {side.environment}: {side.message}", record=side.record)],
+        ruled=[ruled("the inputs", cell.inputs)],
     )
 
 
@@ -157,4 +196,4 @@ def _model_wavers(record: ValidationRecord | None) -> bool:
     return bool(of_model) and all(of_model)
 
 
-RULES: tuple[Callable[[Case], Cause | None], ...] = (reference_inside, computed_from_else, drawn_anew)
+RULES: tuple[Callable[[Case], Cause | None], ...] = (reference_inside, backend_named, computed_from_else, drawn_anew)

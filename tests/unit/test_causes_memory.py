@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.records import ConditionResult
-from harness.storage import Run
+from harness.experiments.records import CheckersRecord, ConditionResult
+from harness.storage import Run, load_record, save_record
 from reports.causes.model import (
     DECISIVE,
     NOTHING_MOVED,
@@ -22,7 +22,7 @@ from reports.causes.model import (
     WRONG_EVERYWHERE,
 )
 from tests.unit.attributed import FELL, UNSTEADY, WRONG, Make, both, first, of_kernel, on_gpu, spec
-from tests.unit.experiments import FOLLOWS, STILL, checkers, conditions, history, poison, result
+from tests.unit.experiments import FOLLOWS, KERNEL, SEED, STILL, checkers, conditions, history, poison, result
 from tests.unit.spec import NEXT, Case, Spec
 from tests.unit.synthetic_cells import sha
 
@@ -269,6 +269,42 @@ def test_filled_memory_that_changes_nothing_blames_nobody(letters: tuple[str, ..
         conditions(run, "poison", results)
 
     assert [cause.cause for cause in of_kernel(tmp_path, spec(), still)] == [NOTHING_MOVED]
+
+
+def checked_twice(run: Run, *found: tuple[str, str, str]) -> None:
+    """One record of several tools: (tool, kind, text), each proven by its control."""
+    for tool, kind, _ in found:
+        checkers(run, tool, kind)
+    path = run.experiment_path(NEXT, KERNEL, "cpu", SEED, "checkers")
+    record = load_record(path, CheckersRecord)
+    told = record.results[0]
+    results = [
+        told.model_copy(
+            update={"tool": tool, "findings": [told.findings[0].model_copy(update={"kind": kind, "text": text})]}
+        )
+        for tool, kind, text in found
+    ]
+    save_record(path, record.model_copy(update={"results": results}))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "says"),
+    [
+        ("stack-use-after-scope, READ of size 4", RACE, "has a race"),
+        ("heap-buffer-overflow, READ of size 4", OUT_OF_BOUNDS, "beyond its tensors"),
+    ],
+)
+def test_what_a_thread_meets_too_late_is_part_of_its_race(text: str, cause: str, says: str, tmp_path: Path) -> None:
+    race = ("thread", "race", "data race")
+    made = spec(*both("kernel", UNSTEADY))
+    found = first(tmp_path, made, lambda run: checked_twice(run, ("address", "out_of_bounds", text), race))
+    assert found.cause == cause and says in found.statement and {RACE, OUT_OF_BOUNDS} <= set(found.causes)
+
+
+def test_memory_whose_time_is_over_is_not_called_beyond_a_tensor(tmp_path: Path) -> None:
+    given = ("address", "out_of_bounds", "heap-use-after-free, READ of size 4")
+    found = first(tmp_path, spec(*both("kernel", WRONG)), lambda run: checked_twice(run, given))
+    assert found.cause == OUT_OF_BOUNDS and "whose time is over" in found.statement
 
 
 def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from reports.causes.model import (
     REFERENCE_MOVED,
     STRONG,
     SUGGESTIVE,
+    TOLERANCE_TOO_TIGHT,
     UNDECIDED,
     UNINITIALISED_SHARED,
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
 )
 from tests.unit.attributed import CODE, FELL, FLAGS, Make, both, causes_of, first, of_kernel, on_gpu, spec
-from tests.unit.experiments import FOLLOWS, KERNEL, STILL, clean, poison, profiles, swap
+from tests.unit.experiments import FOLLOWS, KERNEL, STILL, clean, conditions, poison, profiles, result, swap
 from tests.unit.spec import BASE, NEXT, Case, Spec
 
 DIES = Case(
@@ -36,10 +37,18 @@ DIES = Case(
     log_excerpt="vector.h:1123: reference operator[](size_type): Assertion '__n < this->size()' failed.\nand more",
 )
 
+FAULTS = Case(status="crashed", message="the kernel's process died by SIGSEGV")
+
 MOVERS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
     "other flags, other code, and the result goes with the object": (
         spec(FELL, machine_code=CODE, flags=FLAGS),
         (clean, lambda run: swap(run, "AABB")),
+        BUILD_MOVED,
+        DECISIVE,
+    ),
+    "it faults at an address, wherever this object code is taken": (
+        spec((NEXT, "kernel", FAULTS), machine_code=CODE, flags=FLAGS),
+        (lambda run: swap(run, "AAXX"),),
         BUILD_MOVED,
         DECISIVE,
     ),
@@ -348,3 +357,22 @@ def test_the_same_pytorch_cannot_have_moved_a_reference(tmp_path: Path) -> None:
     found = causes_of(tmp_path, made)
     assert {cause.cause for cause in found} <= {ENVIRONMENT_CONFOUNDER, NOTHING_MOVED}
     assert any(cause.reference == "math" for cause in found)
+
+
+FLASH = "trial 0 raised NotImplementedError: no forward AD for _scaled_dot_product_flash_attention_for_cpu"
+
+
+def test_a_backend_that_an_exception_names_is_told_beside_it(tmp_path: Path) -> None:
+    found = first(tmp_path, spec((NEXT, "kernel", Case(status="unsupported", message=FLASH))))
+    assert found.cause == UNSUPPORTED_COMBINATION
+    assert [(part.cause, part.grade) for part in found.parts] == [(DEFAULT_BACKEND_MOVED, SUGGESTIVE)]
+    both_refuse = first(tmp_path / "both", spec(*both("kernel", Case(status="unsupported", message=FLASH))))
+    assert DEFAULT_BACKEND_MOVED not in both_refuse.causes
+
+
+@pytest.mark.parametrize(("wider", "cause"), [(1.0, TOLERANCE_TOO_TIGHT), (0.0, WRONG_EVERYWHERE)])
+def test_a_limit_that_the_model_misses_by_as_much_fits_neither(wider: float, cause: str, tmp_path: Path) -> None:
+    far = Case(passed=0, units=3955.0)
+    made = spec(*both("kernel", far), *both("model", far), references=("model",))
+    in_float64 = [result("AA", 0.0), result("BB", wider, dtype="float64")]
+    assert first(tmp_path, made, lambda run: conditions(run, "wider", in_float64)).cause == cause

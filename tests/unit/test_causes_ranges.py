@@ -163,3 +163,14 @@ def test_whether_large_logits_are_too_large(more: list[ConditionResult], cause: 
     found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *more]))
     assert (found[0].cause, found[0].grade) == (cause, STRONG)
     assert not {MASKED_BY_INPUTS, RANGE_OVERFLOW} - {cause} & set(found[0].causes)
+
+
+@pytest.mark.parametrize(
+    ("case", "plain", "cause"), [(INFINITE, NAN, RANGE_OVERFLOW), (ALWAYS, PLAIN, WRONG_EVERYWHERE)]
+)
+def test_what_flat_logits_make_right_where_it_was_not_finite(
+    case: Case, plain: ConditionResult, cause: str, tmp_path: Path
+) -> None:
+    """A flat softmax hides much that is wrong; where NaN goes with it, its logits had no place in their type."""
+    found = asked(tmp_path, case, [plain, result("BB", recipe="flat_logits")])
+    assert found.cause == cause

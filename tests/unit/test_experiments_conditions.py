@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_another_environments_variables_are_those_of_a_whole_process() -> None:
     ]
     planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
     assert [job.condition.variables_of for job in planned if job.experiment == "variables"] == ["", "b"]
-    assert sorted(len(shared) for shared in in_processes(planned)) == [1, 1, 12]
+    assert sorted(len(shared) for shared in in_processes(planned)) == [1, 1, 4, 8]
 
 
 def test_a_kernel_that_is_cast_for_good_has_a_process_of_its_own() -> None:
@@ -150,6 +150,7 @@ class Scripted:
         self.out, self.dies, self.hangs, self.container, self.answer = out, dies, hangs, container, answer
         self.loses = loses
         self.asked: list[list[int]] = []
+        self.variables: list[Mapping[str, str]] = []
 
     def run(self, task: Task) -> Answer:
         numbers = [job["number"] for job in task.request["jobs"]]
@@ -157,6 +158,7 @@ class Scripted:
             rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
             return Answer(result={"status": "ok", "results": rows}, ended=ended(0))
         self.asked.append(numbers)
+        self.variables.append(task.variables or {})
         if self.answer is not None:
             return Answer(result=self.answer, ended=ended(0))
         for number in numbers:
@@ -187,6 +189,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
         class plan:
             seed, tolerances, limits = 0, {"decides": "rounding"}, {"validation_s": 9.0}
             threads_in = staticmethod(lambda environment: 1)
+            variables: ClassVar = {"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}}
 
     Context.executor = executor  # type: ignore[attr-defined]
     one.context, one.cell = Context, Cell(environment="e", kernel="k", workload="w", device="cpu")  # type: ignore[assignment]
@@ -203,10 +206,21 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
 
 def test_a_crash_takes_one_condition_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, executor = session(tmp_path, monkeypatch, dies={3, 4})
-    assert executor.asked == [list(range(12)), list(range(4, 12)), list(range(5, 12))]
+    assert executor.asked == [list(range(8)), [4, 5, 6, 7], [5, 6, 7], [8, 9, 10, 11]]
     assert {n for n, r in one.results.items() if r.status != "ok"} == {3, 4}
     assert one.results[3].status == "crashed" and "SIGABRT" in one.results[3].message
     assert one.results[3].log_excerpt == "the log"
+
+
+def test_the_heap_is_filled_in_a_process_whose_threads_keep_no_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, executor = session(tmp_path, monkeypatch)
+    assert executor.asked == [list(range(8)), [8, 9, 10, 11]]
+    assert {job.condition.site for job in one.jobs[8:]} == {"heap"}
+    own = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}
+    bare = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
+    assert executor.variables == [own, {**own, "GLIBC_TUNABLES": bare}]
 
 
 def test_a_kernel_that_always_crashes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +237,7 @@ def test_a_hang_is_the_condition_that_was_running(tmp_path: Path, monkeypatch: p
 
 def test_a_hang_in_a_container_is_looked_for_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, executor = session(tmp_path, monkeypatch, hangs={1}, container=True)
-    assert executor.asked[:3] == [list(range(12)), [0], [1]]
+    assert executor.asked[:3] == [list(range(8)), [0], [1]]
     assert one.results[0].status == "ok" and one.results[1].status == "timed_out"
     assert one.results[11].status == "not_run", "a second hang would cost too much"
 
@@ -232,7 +246,7 @@ def test_a_device_that_a_condition_lost_is_had_again_by_the_next_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, executor = session(tmp_path, monkeypatch, loses={2, 5})
-    assert executor.asked == [list(range(12)), list(range(3, 12)), list(range(6, 12))]
+    assert executor.asked == [list(range(8)), [3, 4, 5, 6, 7], [6, 7], [8, 9, 10, 11]]
     assert {r.status for r in one.results.values()} == {"ok"}
     one, executor = session(tmp_path, monkeypatch, loses=set(range(12)))
     assert len(executor.asked) == conditions.MOST_ENDS, "a kernel that loses it every time is given up"
