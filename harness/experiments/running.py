@@ -60,6 +60,9 @@ class Step:
     run: Callable[[], list[tuple[Path, Record]]]
 
 
+MOVED = tuple({protocol.OK, other} for other in (protocol.WRONG, protocol.CRASHED, protocol.UNSUPPORTED))
+
+
 def planned(run: Run, focus: Focus | None = None) -> Planned:
     variables = {record.id: record.variables for record in run.environments()}
     return plan_experiments(run.load(), run.validations(), run.builds(), focus, variables)
@@ -77,8 +80,8 @@ def slowed(run: Run, focus: Focus) -> list[Profiled]:
 
 
 def composed(run: Run, cases: Sequence[Case]) -> list[Profiled]:
-    """Kernels in Python, or with a binding of their own, whose outputs moved: which of PyTorch's operators they run in
-    either environment tells why."""
+    """Kernels in Python, or with a binding of their own, whose outputs moved, or which end in one environment alone:
+    which of PyTorch's operators they run in either tells why."""
     problems = run.load().problems
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}
@@ -88,7 +91,7 @@ def composed(run: Run, cases: Sequence[Case]) -> list[Profiled]:
         for cell in others:
             judged = {status.get(cell_id(base)), status.get(cell_id(cell))}
             calls_operators = case.workload in problems or (case.kernel, case.device) in binding
-            if calls_operators and judged == {protocol.OK, protocol.WRONG}:
+            if calls_operators and judged in MOVED:
                 found.append(
                     Profiled(
                         kernel=case.kernel,

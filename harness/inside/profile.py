@@ -22,7 +22,7 @@ def profile(request):
     workload = workloads.parse_workload(request["workload"])
     device, target = request["device"], request["target"]
     result = {"status": protocol.OK, "message": "", "log_excerpt": "", "profiled_calls": 0, "operators": []}
-    result["threads"] = torch.get_num_threads()
+    result["threads"], call = torch.get_num_threads(), None
     try:
         arguments = workload.arguments(workload.arrays(RECIPE, 0, request["seed"]), device)
         with torch.no_grad(), contextlib.ExitStack() as stack:
@@ -37,9 +37,22 @@ def profile(request):
                 result.update(observe(call, device, request["calls"], request["most_s"]))
     except kernels.KernelFailure as error:
         result.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
+        if call is not None:
+            result["operators"] = until_it_raises(call, device)
     except Unsupported as error:
         result.update(status=protocol.UNSUPPORTED, message=str(error))
     return result
+
+
+def until_it_raises(call, device):
+    """What a call that ends with an exception ran before it: which operators tells why; their times tell nothing."""
+
+    def attempted():
+        with contextlib.suppress(Exception):
+            call()
+
+    with torch.no_grad():
+        return operators.summed(_events(attempted, device, 1), torch.profiler.DeviceType.CPU)
 
 
 def observe(call, device, calls, most_s):

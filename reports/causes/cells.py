@@ -268,10 +268,11 @@ class Cell:
             return None
         return observed.swap_between(*found, self.row.baseline, self.row.environment)
 
-    def profile(self, environment: str) -> tuple[ProfileRecord, str] | None:
+    def profile(self, environment: str, *, whole: bool = True) -> tuple[ProfileRecord, str] | None:
+        """`whole` false: also of a call that ended with an exception, what ran before that."""
         timed = self.row.latency.this.measured_with or self.row.latency.baseline.measured_with or self.kernel
         for kernel in dict.fromkeys((timed, self.kernel)):
             found = self.evidence.profiles.get((environment, kernel, self.workload, self.row.device, self.target))
-            if found is not None and found[0].status == "ok" and found[0].operators:
+            if found is not None and (found[0].status == "ok" or not whole) and found[0].operators:
                 return found
         return None

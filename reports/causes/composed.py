@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.inside import protocol
 from reports.causes import figures
 from reports.causes.cases import Case
+from reports.causes.cells import Cell
 from reports.causes.making import excluded, listed, make, ruled
 from reports.causes.model import DEFAULT_BACKEND_MOVED, REFERENCE_MOVED, STRONG, Cause, Ruled
 from reports.causes.profiles import another_backend
@@ -33,10 +35,12 @@ def made_of_operators(case: Case) -> Cause | None:
     if any(rule(case) is not None for rule in NEARER):
         return None
     cells = [cell for cell in case.moved if cell.inputs.state == SAME and cell.bits.state == DIFFERS]
+    ended = [] if cells else [cell for cell in case.cells if _ends_in_one(cell)]
+    cells = cells or ended
     if not cells:
         return None
     swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
-    if not python and swapped is None:
+    if swapped is None and (ended or not python):
         return None
     file = "a Python file that is" if python else "an extension whose sources are"
     what = "PyTorch runs another one of attention's backends for it here" if swapped else "one of these operators moved"
@@ -49,7 +53,7 @@ def made_of_operators(case: Case) -> Cause | None:
         [
             *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
             *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
-            cells[0].bits.seen,
+            *([] if ended else [cells[0].bits.seen]),
         ],
         ruled=[
             ruled("the inputs", cells[0].inputs),
@@ -61,6 +65,10 @@ def made_of_operators(case: Case) -> Cause | None:
         command=case.explain(cells),
         figures=[figures.recipes_figure(cells[0])],
     )
+
+
+def _ends_in_one(cell: Cell) -> bool:
+    return sorted(side.status in (protocol.CRASHED, protocol.UNSUPPORTED) for side in cell.sides) == [False, True]
 
 
 RULES: tuple[Callable[[Case], Cause | None], ...] = (made_of_operators,)

@@ -48,7 +48,7 @@ def make(
         next_command=command or case.command(cells),
         figures=tuple(each for each in figures if each is not None),
         rows=tuple(cell.row.id for cell in cells),
-        wrong=any(any(cell.wrong) for cell in cells),
+        wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         gist=(cause, about, case.device, *(gist or (grade, said))),
     )
 

@@ -114,9 +114,9 @@ class Figure:
 class Cause:
     """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
 
-    `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong in one of them, on
-    either side; `parts` are the other causes of the same story. Causes with the same `gist` say the same of several
-    subjects, and share a card.
+    `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
+    them, on either side; `parts` are the other causes of the same story. Causes with the same `gist` say the same of
+    several subjects, and share a card.
     """
 
     cause: str

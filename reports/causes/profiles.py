@@ -98,7 +98,7 @@ class Backends:
 
 def another_backend(case: Case, cell: Cell) -> Backends | None:
     """Whoever calls attention by its public name leaves the choice to PyTorch: another backend under it is a choice."""
-    base, this = (cell.profile(name) for name in (case.baseline, case.environment))
+    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
     if base is None or this is None or case.one_torch:
         return None
     names = [operator_names([each.name for each in record.operators]) for record, _ in (base, this)]

@@ -195,5 +195,6 @@ def test_what_cannot_be_profiled_says_why(context: Context) -> None:
     assert crashed.status == "crashed" and "SIGABRT" in crashed.message and not crashed.operators
     refused = profiled(context, NEW, protocol.KERNEL, "refuses")
     assert refused.status == "crashed" and "no such head_dim" in refused.message
+    assert "outside operators" in {row.name for row in refused.operators}, "what ran before the exception is told"
     unsupported = profiled(context, OLD, "cudnn")
     assert unsupported.status == "unsupported" and "cuDNN" in unsupported.message

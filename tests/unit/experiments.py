@@ -190,11 +190,13 @@ def profiles(
     device: str = "cpu",
     kind: str = "operator",
     threads: tuple[int, int] = (2, 2),
+    ends: bool = False,
 ) -> None:
-    """Operators by name: calls, and microseconds of their own, per call of the target."""
+    """Operators by name: calls, and microseconds of their own, per call of the target. `ends`: in the other
+    environment with an exception."""
     for environment, operators, count in ((BASE, base, threads[0]), (NEXT, this, threads[1])):
         record = ProfileRecord(
-            status="ok",
+            status="crashed" if ends and environment == NEXT else "ok",
             environment=environment,
             kernel=KERNEL,
             target=target,

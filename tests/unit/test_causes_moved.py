@@ -241,14 +241,32 @@ def test_a_python_kernel_that_moved_by_the_operators_that_it_runs(
     base: Any, this: Any, cause: str, tmp_path: Path
 ) -> None:
     def in_python(run: Run) -> None:
-        record = run.load()
-        kernels = [kernel.model_copy(update={"sources": ["solution.py"]}) for kernel in record.kernels]
-        save_record(run.run_path(), record.model_copy(update={"kernels": kernels}))
+        written_in_python(run)
         if base is not None:
             profiles(run, "kernel", base, this)
 
     found = first(tmp_path, spec((NEXT, "kernel", Case(passed=0, bits="new", units=400.0))), in_python)
     assert (found.cause, found.grade) == (cause, STRONG)
+
+
+def written_in_python(run: Run) -> None:
+    record = run.load()
+    kernels = [kernel.model_copy(update={"sources": ["solution.py"]}) for kernel in record.kernels]
+    save_record(run.run_path(), record.model_copy(update={"kernels": kernels}))
+
+
+@pytest.mark.parametrize("this", [AS_FLASH, AS_MATH], ids=["another backend", "the same one"])
+def test_a_python_kernel_that_raises_behind_another_backend(this: Any, tmp_path: Path) -> None:
+    """What it ran before the exception tells."""
+    raised = Case(status="crashed", message="trial 0 raised RuntimeError: view size is not compatible")
+
+    def make(run: Run) -> None:
+        written_in_python(run)
+        profiles(run, "kernel", AS_MATH | PUBLIC, this | PUBLIC, ends=True)
+
+    found = first(tmp_path, spec((NEXT, "kernel", raised)), make)
+    assert (DEFAULT_BACKEND_MOVED in found.causes) == (this is AS_FLASH)
+    assert UNSUPPORTED_COMBINATION in found.causes
 
 
 @pytest.mark.parametrize(("this", "cause"), [(AS_FLASH, DEFAULT_BACKEND_MOVED), (AS_MATH, KERNEL_CODE_MOVED)])
