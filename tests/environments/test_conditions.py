@@ -158,7 +158,7 @@ def test_a_right_kernel_is_right_under_every_condition(bench: Bench) -> None:
         assert result.status == ("unsupported" if refused else "ok"), (result.condition, result.message)
         assert refused or (result.passed == result.runs == 4 and 0 < (result.max_units or 0) < 4)
     same = [r for r in results if r.condition.recipe == "independent" and r.status == "ok"]
-    assert len({bits(r) for r in same}) == 1 and len({str(r.input_sha256) for r in results if r.runs}) == 10
+    assert len({bits(r) for r in same}) == 1 and len({str(r.input_sha256) for r in results if r.runs}) == 11
     assert [r.scales for r in results if r.condition.recipe in ("halved_4", "halved_8")] == [True, True]
     assert all(within == [[True] * 2] * 2 for r in results if r.runs for within in [r.within])
 

@@ -91,11 +91,12 @@ def test_an_extension_of_its_own_that_became_wrong_is_profiled(own: bool, wanted
     [
         ("problem.py", Case(passed=0, units=400.0, bits="new"), [("attention_scalar", "kernel", (BASE, NEXT))]),
         (None, Case(passed=0, units=400.0, bits="new"), []),
-        ("problem.py", Case(status="crashed", message="it ended"), []),
+        ("problem.py", Case(status="crashed", message="it ended"), [("attention_scalar", "kernel", (BASE, NEXT))]),
+        (None, Case(status="crashed", message="it ended"), []),
         ("problem.py", Case(repeats_differ=3), []),  # a suspect, and as right as before
     ],
 )
-def test_a_python_kernel_that_became_wrong_is_profiled(
+def test_a_python_kernel_that_became_wrong_or_ends_is_profiled(
     problem: str | None, case: Case, wanted: Any, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): case}, launches=1, **SEED_ONLY))
