@@ -22,7 +22,7 @@ from harness.steps.probing import check_device
 from harness.steps.requests import EXPECTED_RECIPE
 from harness.storage import load_record
 
-MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call under a checker: it slows it a thousandfold
+MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call; a checker slows it by ten to a thousand
 RUN_S = 60.0
 TOTAL_S = 1500.0
 DONE, REFUSED = "call: done", 3  # what the driver prints at its end, and its exit status where the kernel refuses

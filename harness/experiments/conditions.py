@@ -17,7 +17,7 @@ from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, m
 from harness.experiments.conditions_list import conditions_of
 from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
-from harness.experiments.records import ConditionResult, ConditionsExperiment, ConditionsRecord
+from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.inside import protocol
 from harness.records import Cell, Outcome, Status, WorkloadInfo
 from harness.runs import now_utc
@@ -250,12 +250,13 @@ class Session:
         request: dict[str, Any],
         reads: tuple[Path, ...],
         writes: tuple[Path, ...],
-        variables_of: str = "",
-        heap: bool = False,
+        condition: Condition | None = None,
     ) -> Task:
+        """`condition`: the first that the process runs; one that asks for other variables has it to itself."""
         plan = self.context.plan
-        of = variables_of or self.cell.environment
+        of = (condition and condition.variables_of) or self.cell.environment
         threads, variables = plan.threads_in(of), plan.variables[of]
+        heap = condition is not None and condition.site == "heap"
         return Task(
             environment=self.cell.environment,
             verb=verb,
@@ -280,11 +281,7 @@ class Session:
         }
         libraries = tuple(Path(path) for path in self.libraries.values())
         reads = (*files_of(self.kernel, self.workload), *libraries)
-        first = jobs[0].condition  # one that asks for other variables has its process to itself
-        heap = first.site == "heap"
-        return self.context.executor.run(
-            self._task("conditions", request, reads, (self.out,), first.variables_of, heap)
-        )
+        return self.context.executor.run(self._task("conditions", request, reads, (self.out,), jobs[0].condition))
 
     def _weigh(self, jobs: list[Job]) -> None:
         if not jobs:

@@ -61,13 +61,9 @@ def hidden(cells: Sequence[Cell]) -> list[Seen]:
     found = []
     for cell in cells:
         for conditions in cell.masks:
-            tested = [
-                result
-                for result in conditions.ran
-                if result.runs and (result.condition.layout, result.condition.stream) == ("contiguous", "current")
-            ]
+            tested = conditions.as_laid_out
             failing = any(result.passed < result.runs for result in tested if result.condition.recipe == "independent")
-            passing = [result.condition.label for result in tested if result.passed == result.runs]
+            passing = [result.condition.label for result in tested if result.runs and result.passed == result.runs]
             if failing and passing:
                 where = f"{cell.workload} in {conditions.record.environment}"
                 text = f"{where}: right all the same with {'; '.join(passing)}: a test of such inputs alone passes"

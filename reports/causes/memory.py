@@ -231,11 +231,7 @@ def _masks_figure(cell: Cell) -> Figure | None:
 def _offset_matters(cell: Cell) -> str:
     """The record that shows the same elements right at an allocation's beginning, and wrong behind it."""
     for conditions in cell.masks:
-        plain = {
-            result.condition.recipe: result
-            for result in conditions.ran
-            if result.condition.layout == "contiguous" and result.condition.stream == "current"
-        }
+        plain = {result.condition.recipe: result for result in conditions.as_laid_out}
         for result in conditions.ran:
             same = plain.get(result.condition.recipe)
             if result.condition.layout != "offset" or same is None:

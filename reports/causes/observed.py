@@ -41,6 +41,19 @@ class Conditions:
     def ran(self) -> list[ConditionResult]:
         return [result for result in self.record.results if result.status in RAN]
 
+    @property
+    def as_laid_out(self) -> list[ConditionResult]:
+        """Those whose tensors lie, and whose calls are enqueued, as in validation."""
+        return [
+            each for each in self.ran if (each.condition.layout, each.condition.stream) == ("contiguous", "current")
+        ]
+
+    @property
+    def right_when_wider(self) -> bool:
+        """Whether it is right on the same numbers in a wider type, and that was tried."""
+        wider = [each for each in self.ran if each.condition.dtype]
+        return bool(wider) and all(each.runs and each.passed == each.runs for each in wider)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:

@@ -169,10 +169,8 @@ def right_when_wider(case: Case) -> Cause | None:
 
 
 def _only_wider_is_right(conditions: Conditions) -> bool:
-    plain = [each for each in conditions.ran if not each.condition.dtype]
-    wider = [each for each in conditions.ran if each.condition.dtype]
-    full = any(each.nonfinite for each in plain)
-    return full and bool(wider) and all(each.runs and each.passed == each.runs for each in wider)
+    full = any(each.nonfinite for each in conditions.ran if not each.condition.dtype)
+    return full and conditions.right_when_wider
 
 
 def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | None:

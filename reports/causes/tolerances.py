@@ -91,23 +91,22 @@ def _faithful_units(cell: Cell, number: int) -> float:
         if agreement.passed.get(rule, recipe.trials) < recipe.trials
     ]
     known = [each for each in units if each is not None]
-    most = math.inf if _right_when_wider(cell) else LOOSEST_UNITS
-    if not known or len(known) < len(units) or max(known) > most:
+    if not known or len(known) < len(units) or max(known) > _loosest(cell):
         return FAITHFUL_UNITS
     return max(FAITHFUL_UNITS, AS_THE_MODEL * max(known))
 
 
-def _right_when_wider(cell: Cell) -> bool:
-    """Whether its algorithm is right: on the same numbers in float64 it is."""
-    told = [each for conditions in cell.wider for each in conditions.ran if each.condition.dtype]
-    return bool(told) and all(each.runs and each.passed == each.runs for each in told)
+def _loosest(cell: Cell) -> float:
+    """A model may be as far off as it is where the kernel is right on the same numbers in float64."""
+    right = cell.wider and all(conditions.right_when_wider for conditions in cell.wider)
+    return math.inf if right else LOOSEST_UNITS
 
 
 def _also_fail(cell: Cell) -> list[Seen]:
     """References that are faithful too, and fail the same rule against the truth."""
     record = cell.validations[1] or cell.validations[0]
     found, rule = [], _decides(cell)
-    most = math.inf if _right_when_wider(cell) else LOOSEST_UNITS
+    most = _loosest(cell)
     for recipe in record.recipes if record else []:
         for target in recipe.targets:
             if target.target in (protocol.KERNEL, cell.target):
