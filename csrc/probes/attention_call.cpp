@@ -1,6 +1,6 @@
 // One call of a kernel's C entry point for a checker, on a problem and inputs from outside: no Python, no PyTorch,
-// and every tensor in an allocation of exactly its own size, so that one element too far is out of bounds: on a GPU,
-// which places allocations side by side, with memory around it that is nobody's.
+// and every tensor in an allocation of exactly its own size, so that one element too far is out of bounds. (A GPU's
+// lie side by side: compute-sanitizer's --padding leaves room between them that is nobody's.)
 //
 //     g++ -std=c++17 -g -fsanitize=address,undefined -I csrc csrc/probes/attention_call.cpp KERNEL.cpp -o call
 //     nvcc -x cu -I csrc -c csrc/probes/attention_call.cpp -o call.o && nvcc call.o KERNEL.cuda.o -o call
@@ -43,25 +43,10 @@ void require(cudaError_t error, const char* what) {
     if (error != cudaSuccess) fail(2, what, cudaGetErrorString(error));
 }
 
-// The runtime cuts allocations as small as these from the same pages, each right behind the one before.
-constexpr std::size_t kGap = 64 << 10;
-std::vector<void*> gaps;
-
-void leave_gap() {
-    gaps.push_back(nullptr);
-    require(cudaMalloc(&gaps.back(), kGap), "cudaMalloc");
-}
-// Device memory of exactly this size between two gaps.
 void* allocate(std::size_t bytes) {
     void* data = nullptr;
-    if (gaps.empty()) leave_gap();
     require(cudaMalloc(&data, bytes), "cudaMalloc");
-    leave_gap();
     return data;
-}
-// From here on the gaps are nobody's.
-void open_gaps() {
-    for (void* gap : gaps) require(cudaFree(gap), "cudaFree");
 }
 void release(void* data) { cudaFree(data); }
 void put(void* to, const void* from, std::size_t bytes) {
@@ -114,7 +99,6 @@ void* allocate(std::size_t bytes) {
     if (posix_memalign(&data, 64, bytes)) fail(2, "posix_memalign", "no memory");
     return data;
 }
-void open_gaps() {}
 void release(void* data) { std::free(data); }
 void put(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 void get(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
@@ -184,7 +168,6 @@ int main(int count, char** arguments) {
         put(tensors[i], inputs.data() + i * bytes, known);
     }
     tensors[3] = allocate(written);
-    open_gaps();
     const int code = attention_forward(&problem, tensors[0], tensors[1], tensors[2], tensors[3], nullptr);
     if (code) fail(3, "attention_forward", attention_error_string(code));
     finish();

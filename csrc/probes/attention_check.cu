@@ -1,5 +1,6 @@
 // A stand-alone program around a kernel's C entry point, for compute-sanitizer: no Python, no PyTorch, and
-// every tensor in an allocation of exactly its own size, so that one element too far is out of bounds.
+// every tensor in an allocation of exactly its own size, so that one element too far is out of bounds (with memcheck's
+// --padding, for allocations lie side by side).
 //
 //     nvcc -I csrc csrc/probes/attention_check.cu csrc/attention_scalar.cu -o check
 //     compute-sanitizer --tool racecheck --error-exitcode 9 ./check
@@ -30,18 +31,11 @@ void require(cudaError_t error, const char* what) {
     std::exit(2);
 }
 
-// An array on the device, of exactly its own size. The runtime cuts small ones from the same pages, each right behind
-// the one before: a gap follows each, which is nobody's once `open_gap` was called.
+// An array on the device, of exactly its own size.
 class Tensor {
 public:
-    explicit Tensor(std::size_t bytes) : bytes_(bytes) {
-        require(cudaMalloc(&data_, bytes), "cudaMalloc");
-        require(cudaMalloc(&gap_, 64 << 10), "cudaMalloc");
-    }
-    ~Tensor() {
-        cudaFree(gap_);
-        cudaFree(data_);
-    }
+    explicit Tensor(std::size_t bytes) : bytes_(bytes) { require(cudaMalloc(&data_, bytes), "cudaMalloc"); }
+    ~Tensor() { cudaFree(data_); }
     Tensor(const Tensor&) = delete;
     Tensor& operator=(const Tensor&) = delete;
 
@@ -51,13 +45,9 @@ public:
         require(cudaMemcpy(data_, from, bytes_ - left_out, cudaMemcpyHostToDevice), "write");
     }
     void read(void* to) { require(cudaMemcpy(to, data_, bytes_, cudaMemcpyDeviceToHost), "read"); }
-    void open_gap() {
-        require(cudaFree(gap_), "cudaFree");
-        gap_ = nullptr;
-    }
 
 private:
-    void *data_ = nullptr, *gap_ = nullptr;
+    void* data_ = nullptr;
     std::size_t bytes_;
 };
 
@@ -152,7 +142,6 @@ bool check(const attention_problem& p, bool too_short, bool unset) {
         for (std::size_t i = 0; i < count; ++i) values[t][i] = store(p.dtype, &bytes[i * size], deviate(state));
         inputs[t]->write(bytes.data(), unset && t == 0 ? p.head_dim * size_of(p.dtype) : 0);
     }
-    for (Tensor* tensor : {&q, &k, &v, &o}) tensor->open_gap();
     for (auto* result : {&bytes, &again}) {
         const int code = attention_forward(&p, q.data(), k.data(), v.data(), o.data(), nullptr);
         if (code == ATTENTION_ERROR_DTYPE && p.dtype == ATTENTION_FP32) return true;  // tensor cores take none

@@ -38,6 +38,8 @@ CPU_VARIABLES = {
     "TSAN_OPTIONS": "halt_on_error=0:report_thread_leaks=0:second_deadlock_stack=1",
 }
 CUDA_FAULTS = {"memcheck": "short", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "barrier"}
+# Tensors lie side by side on a GPU: bytes between them that are nobody's, or one read past its end is the next one's.
+CUDA_OPTIONS = {"memcheck": ["--padding", str(64 << 10)]}
 AT_ONCE = 8  # compute-sanitizers: each takes one of ten ports to talk to its program through
 OPENMP = re.compile(r"^(GOMP_|GOACC_|omp_|__kmpc_)")
 BULK_COPIES = re.compile(r"\b(UBLKCP|UBLKRED|UBLKPF|UTMALDG|UTMASTG|UTMAREDG|UTMAPF)\b")
@@ -146,7 +148,8 @@ def _cuda(request, folder, result):
 
     def one(tool, fault):
         name = "-".join(["", tool, *([fault] if fault else [])])
-        called = program.run(executable, fault, 0, before=[sanitizer, "--tool", tool], name=name)
+        before = [sanitizer, "--tool", tool, *CUDA_OPTIONS.get(tool, [])]
+        called = program.run(executable, fault, 0, before=before, name=name)
         return dict(called, build="call", tool=tool)
 
     calls = [(tool, fault) for tool, planted in CUDA_FAULTS.items() for fault in ("", planted)]

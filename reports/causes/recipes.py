@@ -96,8 +96,9 @@ def _wrong_at_once(cells: list[Cell]) -> Seen | None:
 
 def out_of_range(case: Case) -> Cause | None:
     """Wrong, and right where every input is smaller by a power of two, which rounding takes along exactly: so only a
-    number that leaves its type's range can tell the two. That holds where the truth scales with the inputs; else, as
-    where a softmax grows flatter and hides what is wrong with it, where the wrong outputs are not finite."""
+    number that leaves its type's range can tell the two, or one that an index or a branch is made from, which does not
+    give NaN or infinity. That holds where the truth scales with the inputs; else, as where a softmax grows flatter and
+    hides what is wrong with it, where the wrong outputs are not finite."""
     found = [
         (cell, conditions, small)
         for cell in case.cells
@@ -108,12 +109,12 @@ def out_of_range(case: Case) -> Cause | None:
         return None
     cells = list(dict.fromkeys(cell for cell, _, _ in found))
     same = all(small.scales for _, _, small in found)
+    infinite = all(any(each.nonfinite for each in _full(conditions)) for _, conditions, _ in found)
+    first = all(cell.first_right(PLAIN_RECIPE) is False for cell in cells)
     return make(
         case,
         RANGE_OVERFLOW,
-        DECISIVE
-        if same and case.memory_clean and all(cell.first_right(PLAIN_RECIPE) is False for cell in cells)
-        else STRONG,
+        DECISIVE if same and infinite and first and case.memory_clean else STRONG,
         f"{case.subject} is wrong at the inputs' size, and right on smaller ones: a number that it computes leaves the "
         "range of its type.",
         cells,
@@ -176,7 +177,7 @@ def _only_wider_is_right(conditions: Conditions) -> bool:
 def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | None:
     """Judged by units of rounding at either size, whatever rule decides: its tolerance does not shrink with inputs."""
     limit = cell.limit("rounding") or math.inf
-    full = [each for each in conditions.ran if each.condition == _plain(each)]
+    full = _full(conditions)
     smaller = [each for each in conditions.ran if each.condition.recipe in (*SCALED, FLAT)]
     if not full or not (full[0].nonfinite or (full[0].max_units or 0.0) > limit):
         return None
@@ -184,8 +185,11 @@ def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | N
     return next((each for each in told if each.scales or full[0].nonfinite), None)
 
 
-def _plain(result: ConditionResult) -> Condition:
-    return Condition(label=result.condition.label, recipe=PLAIN_RECIPE)
+def _full(conditions: Conditions) -> list[ConditionResult]:
+    """On ordinary inputs, as they lie in validation."""
+    return [
+        each for each in conditions.ran if each.condition == Condition(label=each.condition.label, recipe=PLAIN_RECIPE)
+    ]
 
 
 def _only_large(conditions: Conditions) -> bool:

@@ -30,7 +30,8 @@ def _always_wrong(case: Case) -> list[Cell]:
 
 
 def wrong_everywhere(case: Case) -> Cause | None:
-    """The baseline is wrong in the same way: the upgrade did not do it."""
+    """The baseline is wrong in the same way: the upgrade did not do it. That is shown; that the algorithm is what is
+    wrong, and no fault that the experiments did not think of, is all that is left, and never decisive."""
     cells = _always_wrong(case)
     same = [cell for cell in cells if cell.bits.state == SAME or case.alone]
     stopped = [] if case.alone else [cell for cell in case.cells if _stops_everywhere(cell)]
@@ -53,10 +54,18 @@ def wrong_everywhere(case: Case) -> Cause | None:
     patchy = any(lengths.right and lengths.tile is None for lengths in sizes)
     certain = both and case.memory_clean and first and within and right is None and not patchy
     infinite = _left_its_range(cells) if within is None else None
-    grade = SUGGESTIVE if case.alone or infinite else DECISIVE if certain else STRONG
+    untold = [
+        "memory that is read without being written" if not case.memory_clean else "",
+        "what an earlier call left" if not first else "",
+        "a number that leaves its type's range" if not within and not infinite else "",
+        "a count or an end that some lengths meet" if patchy else "",
+    ]
+    grade = STRONG if certain and not case.alone and not infinite else SUGGESTIVE
     evidence = was_so(cells)
     evidence += [seen for seen in (infinite, right) if seen is not None]
     evidence += [lengths.seen for lengths in sizes[:2]]
+    if any(untold):
+        evidence.append(Seen(text=f"not excluded: {listed(filter(None, untold))}"))
     evidence += [recipe_seen(cell, [r.recipe for r in cell.sides[1].recipes]) for cell in cells[:2]]
     where = "the only environment of this run" if case.alone else "the baseline and here alike"
     return make(

@@ -110,7 +110,7 @@ def test_memcheck_finds_a_write_to_an_address_that_is_nobodys(here: Here, built:
 def test_memcheck_finds_a_read_beyond_a_tensor_that_ends_where_its_allocation_does(
     here: Here, built: Callable[[str], str]
 ) -> None:
-    """Allocations lie side by side; without a gap the next tensor would be read, and the tool would be silent."""
+    """Allocations lie side by side; without padding the next tensor would be read, and the tool would be silent."""
     built("unwritten-TAIL")
     result = checked(here, "unwritten-TAIL")["memcheck"]
     assert result.status == "wrong" and result.findings[0].kind == "out_of_bounds", result

@@ -160,8 +160,8 @@ def sanitize(tool: str, program: Path, *arguments: str, options: tuple[str, ...]
     sanitizer = check.find_sanitizer(str(Path(compiler[0]).parent))
     if sanitizer is None:
         pytest.skip("no compute-sanitizer here")
-    options = (*options, "--error-exitcode", str(FOUND))
-    code, printed = tools.attempt([sanitizer, "--tool", tool, *options, str(program), *arguments], LIMIT_S)
+    told = [*check.CUDA_OPTIONS.get(tool, []), *options, "--error-exitcode", str(FOUND)]
+    code, printed = tools.attempt([sanitizer, "--tool", tool, *told, str(program), *arguments], LIMIT_S)
     return code, printed
 
 

@@ -45,7 +45,7 @@ from tests.unit.test_causes_moved import MOVERS
 WRONG_ON_LARGE = Case(bits="new", recipes={"large_logits": (0, 60.0)})
 OVERFLOWS = result("CC", 0.0, nonfinite=True, recipe="steep_logits")
 ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
-    "wrong in both, by the same bits": (spec(*both("kernel", WRONG)), (), WRONG_EVERYWHERE, STRONG),
+    "wrong in both, by the same bits": (spec(*both("kernel", WRONG)), (), WRONG_EVERYWHERE, SUGGESTIVE),
     "the same, and all was tried": (
         spec(*both("kernel", WRONG)),
         (
@@ -56,19 +56,19 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: history(run, "AA AA", "AA AA", wrong="A"),
         ),
         WRONG_EVERYWHERE,
-        DECISIVE,
+        STRONG,
     ),
     "the same, but neither its range nor the calls before were asked about": (
         spec(*both("kernel", WRONG)),
         (lambda run: clean(run, passed=0.2),),
         WRONG_EVERYWHERE,
-        STRONG,
+        SUGGESTIVE,
     ),
     "wrong in both, by other bits": (
         spec((BASE, "kernel", WRONG), (NEXT, "kernel", Case(passed=2, units=380.0, bits="new"))),
         (),
         WRONG_EVERYWHERE,
-        STRONG,
+        SUGGESTIVE,
     ),
     "one tensor three times hides it": (
         spec(*both("kernel", Case(passed=0, units=900.0, recipes={"shared_qkv": (10, 1.0)})), recipes=RECIPES),
@@ -183,7 +183,7 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
         ),
         (),
         WRONG_EVERYWHERE,
-        STRONG,
+        SUGGESTIVE,
     ),
     "the model fails the rule by more than any rounding": (
         spec(
@@ -193,7 +193,7 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
         ),
         (),
         WRONG_EVERYWHERE,
-        STRONG,
+        SUGGESTIVE,
     ),
     "the rule lets forty units pass": (
         spec(*both("kernel", Case(units=40.0)), decides="kernelbench"),

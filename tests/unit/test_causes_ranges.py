@@ -10,7 +10,6 @@ import pytest
 from harness.experiments.records import ConditionResult
 from harness.storage import Run
 from reports.causes.model import (
-    DECISIVE,
     MASKED_BY_INPUTS,
     RANGE_OVERFLOW,
     STRONG,
@@ -68,35 +67,35 @@ SMALLER = [scaled("halved_4", scales=True), scaled("halved_8", scales=True)]
     ],
     ids=["as wrong on smaller inputs", "wrong in float64", "what larger logits do besides is another question"],
 )
-def test_wrong_everywhere_for_sure(
+def test_wrong_everywhere_where_nothing_else_is_left(
     inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
 ) -> None:
     found = asked(tmp_path, ALWAYS, inputs, in_float64)
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, DECISIVE)
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, STRONG)
     assert any(each.rival == "the range of its type" for each in found.ruled_out)
 
 
-@pytest.mark.parametrize(("other", "grade"), [("long64-fp16", STRONG), ("small-fp32", DECISIVE)])
-def test_wrong_on_one_size_alone_is_not_for_sure_the_algorithm(other: str, grade: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("other", "grade"), [("long64-fp16", SUGGESTIVE), ("small-fp32", STRONG)])
+def test_wrong_on_one_size_alone_is_perhaps_not_the_algorithm(other: str, grade: str, tmp_path: Path) -> None:
     """An offset of sixteen bits does that. What is right in another type says nothing of sizes."""
     found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], workloads=("seed-fp16", other))
     assert (found.cause, found.grade) == (WRONG_EVERYWHERE, grade)
-    assert ("another workload does not show it" in found.statement) is (grade == STRONG)
+    assert ("another workload does not show it" in found.statement) is (grade == SUGGESTIVE)
 
 
 @pytest.mark.parametrize(
-    ("case", "inputs", "in_float64", "grade"),
+    ("case", "inputs", "in_float64"),
     [
-        (INFINITE, [NAN, scaled(nonfinite=True), scaled("halved_8", nonfinite=True)], None, SUGGESTIVE),
-        (INFINITE, [NAN, scaled(scales=True)], None, SUGGESTIVE),
-        (ALWAYS, [PLAIN, scaled(scales=True, nonfinite=True)], None, SUGGESTIVE),
-        (INFINITE, [NAN, scaled(nonfinite=True)], wider(0.0, nonfinite=True), SUGGESTIVE),  # as zero by zero is
-        (ALWAYS, [PLAIN, scaled(scales=False)], None, STRONG),
-        (ALWAYS, [PLAIN, units(scaled(scales=True), 9000.0)], None, STRONG),
-        (ALWAYS, [PLAIN, scaled(scales=False)], wider(1.0), STRONG),  # its digits, and not its range
-        (ALWAYS, [PLAIN, scaled(scales=False), scaled("halved_8", 0.5, scales=False)], wider(0.0), STRONG),
-        (ALWAYS, [PLAIN], wider(0.0), STRONG),
-        (ALWAYS, [PLAIN], None, STRONG),
+        (INFINITE, [NAN, scaled(nonfinite=True), scaled("halved_8", nonfinite=True)], None),
+        (INFINITE, [NAN, scaled(scales=True)], None),
+        (ALWAYS, [PLAIN, scaled(scales=True, nonfinite=True)], None),
+        (INFINITE, [NAN, scaled(nonfinite=True)], wider(0.0, nonfinite=True)),  # as zero by zero is
+        (ALWAYS, [PLAIN, scaled(scales=False)], None),
+        (ALWAYS, [PLAIN, units(scaled(scales=True), 9000.0)], None),
+        (ALWAYS, [PLAIN, scaled(scales=False)], wider(1.0)),  # its digits, and not its range
+        (ALWAYS, [PLAIN, scaled(scales=False), scaled("halved_8", 0.5, scales=False)], wider(0.0)),
+        (ALWAYS, [PLAIN], wider(0.0)),
+        (ALWAYS, [PLAIN], None),
     ],
     ids=["nan at any size", "nan at full size", "nan on smaller", "nan in float64", "another question", "worse",
          "digits", "less wrong on smaller", "smaller not tried", "not asked"],
@@ -105,11 +104,11 @@ def test_what_does_not_exclude_a_range(
     case: Case,
     inputs: list[ConditionResult],
     in_float64: ConditionResult | None,
-    grade: str,
     tmp_path: Path,
 ) -> None:
     found = asked(tmp_path, case, inputs, in_float64)
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, grade)
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+    assert any("not excluded:" in seen.text for seen in found.evidence)
     assert all(each.rival != "the range of its type" for each in found.ruled_out)
 
 

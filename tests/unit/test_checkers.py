@@ -112,7 +112,7 @@ def test_every_tool_has_its_run_and_its_control_all_at_once(tmp_path: Path, monk
     begun, tool, program = tmp_path / "begun", tmp_path / "compute-sanitizer", tmp_path / "call"
     begun.mkdir()
     tool.write_text(
-        f'#!/bin/sh\nname=$2; shift 2\n"$@" "$name" && touch {begun}/$$\n'
+        f'#!/bin/sh\nname=$2; shift 2; [ "$1" = --padding ] && shift 2\n"$@" "$name" && touch {begun}/$$\n'
         f"for i in $(seq 100); do [ $(ls {begun} | wc -l) -ge 8 ] && echo done && exit 0; sleep 0.1; done; exit 1\n"
     )
     program.write_text(
