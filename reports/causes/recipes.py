@@ -13,7 +13,7 @@ from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import excluded, make, number, recipe_seen, ruled, steady_rivals, was_so
-from reports.causes.model import DECISIVE, MASKED_BY_INPUTS, RANGE_OVERFLOW, STRONG, Cause, Figure, Ruled
+from reports.causes.model import DECISIVE, MASKED_BY_INPUTS, RANGE_OVERFLOW, STRONG, SUGGESTIVE, Cause, Figure, Ruled
 from reports.causes.observed import Conditions
 from reports.factors import SAME
 from reports.model import Seen
@@ -56,6 +56,7 @@ def range_overflow(case: Case) -> Cause | None:
         return None
     every = list(dict.fromkeys([*cells, *(cell for cell, _ in tried)]))
     infinite = any(result.nonfinite_trials for cell in every for result in cell.sides)
+    finite = all(_stays_finite(cell) for cell in every)
     evidence = [recipe_seen(cell, [PLAIN_RECIPE, SHARED, LARGE]) for cell in cells[:4]]
     evidence += [Seen(text=f"{cell.workload}: {_masks_text(c)}", record=c.path) for cell, c in tried[:2]]
     overflowed = next((c for _, c in tried if _overflows(c)), None)
@@ -65,11 +66,14 @@ def range_overflow(case: Case) -> Cause | None:
     if infinite:
         trials = sum(side.nonfinite_trials for cell in every for side in cell.sides[1:])
         evidence.append(Seen(text=f"NaN or infinity in {number(trials, 'trial')}", record=every[0].record))
+    if finite:
+        evidence.append(Seen(text="finite where logits are larger still; not excluded: a limit that the kernel sets"))
     at_once = _wrong_at_once(every)
+    certain = (infinite or overflowed) and at_once and not case.unsteady
     return make(
         case,
         RANGE_OVERFLOW,
-        DECISIVE if (infinite or overflowed) and at_once and not case.unsteady else STRONG,
+        SUGGESTIVE if finite else DECISIVE if certain else STRONG,
         f"{case.subject} fails where logits are large, and nowhere else: what it computes leaves the range or the "
         "precision of its arithmetic there.",
         every,
@@ -214,6 +218,15 @@ def _pattern_decides(conditions: Conditions) -> bool:
     return offset.runs > 0 and offset.passed == offset.runs and not any(each.nonfinite for each in conditions.ran)
 
 
+def _stays_finite(cell: Cell) -> bool:
+    """No NaN and no infinity, where logits are larger than in validation too: no floating-point number has left its
+    range. One may have been kept within it: clipped, or as an integer, which wraps."""
+    results = [each for conditions in cell.masks for each in conditions.ran]
+    tried = {each.condition.recipe for each in results if each.runs}
+    infinite = any(each.nonfinite for each in results) or any(side.nonfinite_trials for side in cell.sides)
+    return tried.issuperset(BEYOND) and not infinite
+
+
 def _as_tested(result: ConditionResult) -> Condition:
     return Condition(label=result.condition.label, recipe=result.condition.recipe)
 
@@ -278,7 +291,7 @@ def masked_by_inputs(case: Case) -> Cause | None:
         and _fails(cell, LARGE)
         and (all(cell.wrong) or cell.row.alone)
         and not cell.first_right(LARGE)
-        and _size_is_harmless(cell)
+        and (_size_is_harmless(cell) or _stays_finite(cell))
     ]
     known = (*cells, *hidden)
     tried = [(cell, c) for cell in case.cells for c in cell.masks if cell not in known and _masking(c)]
@@ -292,8 +305,10 @@ def masked_by_inputs(case: Case) -> Cause | None:
         "one tensor given three times passes, three independent ones do not"
         if cells
         else "ordinary ones pass, large logits do not, and not for their size: larger ones, close to each other, pass"
+        if any(map(_size_is_harmless, hidden))
+        else "ordinary ones pass, large logits do not, and its outputs stay finite however large they are"
         if hidden
-        else ("it passes as it is tested, and fails on inputs that lie or come otherwise")
+        else "it passes as it is tested, and fails on inputs that lie or come otherwise"
     )
     firm = not hidden and all(cell.bits.state == SAME or cell.row.alone for cell in every)
     asked = [cell for cell in every if _fails(cell, PLAIN_RECIPE)]

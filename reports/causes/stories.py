@@ -103,6 +103,8 @@ def correctness_causes(case: Case) -> list[Cause]:
 def _explained(case: Case, cause: Cause, other: Cause) -> bool:
     if cause is other or cause.cause not in EXPLAINS.get(other.cause, ()):
         return False
+    if other.grade == SUGGESTIVE and other.cause == RANGE_OVERFLOW and cause.cause == MASKED_BY_INPUTS:
+        return False  # what hides it is shown, and what it is that is hidden is not
     decided = cause.grade != STRONG or variables.bring(case)
     if cause.cause == ENVIRONMENT_CONFOUNDER and other.cause != INPUTS_MOVED and decided:
         return False
