@@ -50,15 +50,15 @@ def wrong_everywhere(case: Case) -> Cause | None:
     both = len(same) == len(cells) and bool(case.steady)
     first, within = _wrong_as_the_first_call(case), _within_range(case)
     right = _right_elsewhere(case, cells)
-    sizes = [lengths for cell in cells for lengths in lengths_of(cell)[-1:]]
-    patchy = any(lengths.right and lengths.tile is None for lengths in sizes)
-    certain = both and case.memory_clean and first and within and right is None and not patchy
+    sizes = [each for cell in cells for each in lengths_of(cell)[-1:] if each.right or each.wrong]
+    at_every_length = bool(sizes) and all(not lengths.right or lengths.tile is not None for lengths in sizes)
+    certain = both and case.memory_clean and first and within and right is None and at_every_length
     infinite = _left_its_range(cells) if within is None else None
     untold = [
         "memory that is read without being written" if not case.memory_clean else "",
         "what an earlier call left" if not first else "",
         "a number that leaves its type's range" if not within and not infinite else "",
-        "a count or an end that some lengths meet" if patchy else "",
+        "a count or an end that some lengths meet" if not at_every_length else "",
     ]
     grade = STRONG if certain and not case.alone and not infinite else SUGGESTIVE
     evidence = was_so(cells)

@@ -54,6 +54,7 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
                 run, "inputs", [result("AA", 0.0), result("BB", 0.0, recipe="halved_4", scales=True)]
             ),
             lambda run: history(run, "AA AA", "AA AA", wrong="A"),
+            lambda run: conditions(run, "lengths", [result("A", 0.0, seq_len=length) for length in (1, 64, 100)]),
         ),
         WRONG_EVERYWHERE,
         STRONG,

@@ -41,7 +41,12 @@ def wider(passed: float, **more: Any) -> ConditionResult:
 
 
 def asked(
-    folder: Path, case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None = None, **changes: Any
+    folder: Path,
+    case: Case,
+    inputs: list[ConditionResult],
+    in_float64: ConditionResult | None = None,
+    lengths: tuple[int, ...] = (1, 64, 100, 512),
+    **changes: Any,
 ) -> Cause:
     """A kernel that is wrong by the same bits in both environments, of whose memory and calls all was tried."""
 
@@ -49,6 +54,7 @@ def asked(
         clean(run, passed=0.0)
         history(run, "AA AA", "AA AA", wrong="A")
         conditions(run, "inputs", inputs)
+        conditions(run, "lengths", [result("A", 0.0, seq_len=length) for length in lengths])
         if in_float64 is not None:
             conditions(run, "wider", [inputs[0], in_float64])
 
@@ -73,6 +79,13 @@ def test_wrong_everywhere_where_nothing_else_is_left(
     found = asked(tmp_path, ALWAYS, inputs, in_float64)
     assert (found.cause, found.grade) == (WRONG_EVERYWHERE, STRONG)
     assert any(each.rival == "the range of its type" for each in found.ruled_out)
+
+
+def test_a_kernel_of_one_length_may_be_right_at_others(tmp_path: Path) -> None:
+    """A problem file has one: a count that fits in its type up to some length is not told from an algorithm."""
+    found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], lengths=())
+    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+    assert any("a count or an end" in seen.text for seen in found.evidence)
 
 
 @pytest.mark.parametrize(("other", "grade"), [("long64-fp16", SUGGESTIVE), ("small-fp32", STRONG)])
