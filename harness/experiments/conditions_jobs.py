@@ -30,8 +30,10 @@ class Job:
     @property
     def alone(self) -> bool:
         """Whether it must be the first thing that its process does, or its process is another environment's, or
-        its kernel is cast to another type for good."""
-        return self.condition.before == "fresh" or self.experiment == "variables" or bool(self.condition.dtype)
+        its kernel is made in another type for good."""
+        condition = self.condition
+        made_otherwise = bool(condition.dtype or condition.integers)
+        return condition.before == "fresh" or self.experiment == "variables" or made_otherwise
 
     @property
     def bytes(self) -> int:

@@ -85,7 +85,11 @@ def conditions_of(
     if experiment == "lengths":
         return [Condition(label=f"{each} rows", seq_len=each) for each in lengths]
     if experiment == "wider":
-        return [Condition(label="as validated"), Condition(label="inputs and weights in float64", dtype="float64")]
+        return [
+            Condition(label="as validated"),
+            Condition(label="inputs and weights in float64", dtype="float64"),
+            Condition(label="whole numbers in 64 bits", integers="int64"),
+        ]
     return [
         Condition(label=f"{SAME_CALLS} times, alone"),
         Condition(label=f"{SAME_CALLS} times, beside other work", load="beside"),

@@ -46,6 +46,11 @@ class Condition(Record):
     dtype: Literal["", "float64"] = Field(
         default="", description="to which inputs and weights are cast; '' as they are"
     )
+    integers: Literal["", "int64"] = Field(
+        default="",
+        description="what a kernel in Python is given where it asks PyTorch for a narrower type of whole numbers; '' "
+        "what it asks for",
+    )
     seq_len: int = Field(default=0, description="rows of Q, K and V; 0: the workload's")
     load: Literal["alone", "beside"] = Field(default="alone", description="beside: other work runs meanwhile")
 
@@ -155,8 +160,13 @@ class OperatorTime(Record):
     )
 
 
+class Line(Record):
+    number: int
+    text: str
+
+
 class ProfileRecord(Outcome):
-    """Where one target's time goes in one environment."""
+    """Where one target's time goes in one environment, and, of a kernel in Python, which way it takes."""
 
     environment: str
     kernel: str
@@ -167,6 +177,10 @@ class ProfileRecord(Outcome):
     threads: int | None = None
     profiled_calls: int = 0
     operators: list[OperatorTime] = []
+    lines: list[Line] = Field(default=[], description="of its file, those that ran until its first call had returned")
+    draws_as_model: bool | None = Field(
+        default=None, description="whether making it left PyTorch's generators where making Model leaves them"
+    )
     started_utc: str
     duration_s: float
 

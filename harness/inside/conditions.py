@@ -15,7 +15,7 @@ import time
 
 import torch
 
-from . import integrity, kernels, poisoning, problem, protocol, tensors
+from . import integrity, kernels, poisoning, problem, protocol, tensors, widening
 from . import workload as workloads
 from .references import Unsupported
 
@@ -42,7 +42,7 @@ def conditions(request):
     device = request["kernel"]["device"]
     for index, job in enumerate(Job(kernel, workload, device, request, job) for job in request["jobs"]):
         os.makedirs(job.folder, exist_ok=True)
-        if index == 0 and job.condition["before"] != "fresh" and not job.condition["dtype"]:
+        if index == 0 and job.condition["before"] != "fresh" and not job.made_otherwise:
             _warm_up(job)
         protocol.write_json(os.path.join(job.folder, DONE), _run_job(job))
         if tensors.lost(device):  # nothing runs on the device again in this process
@@ -56,6 +56,7 @@ class Job:
 
     def __init__(self, kernel, workload, device, request, job):
         self.condition = job["condition"]
+        self.made_otherwise = bool(self.condition["dtype"] or self.condition["integers"])
         self.workload = workload.on(self.condition["recipe"]).of_length(self.condition["seq_len"])
         self.kernel = kernel.on(self.workload)
         self.device = device
@@ -121,6 +122,9 @@ def _run_job(job):
     try:
         if job.condition["dtype"]:
             job.kernel.cast(job.condition["dtype"])
+        if job.condition["integers"]:
+            with widening.WideIntegers():
+                job.kernel.make()
         with beside:
             for trial in job.trials:
                 arrays = job.workload.arrays(job.condition["recipe"], trial, job.seed)
@@ -165,7 +169,7 @@ def _call(job, arrays, trial):
     job.workload.reseed()
     try:
         with kernels.blamed(f"trial {trial}"):
-            with torch.no_grad():
+            with torch.no_grad(), widening.WideIntegers() if job.condition["integers"] else contextlib.nullcontext():
                 output = run(arguments, before, call)
             tensors.synchronise(job.device)
     finally:

@@ -127,6 +127,12 @@ class Model:
     """A kernel from a problem's ``ModelNew``."""
 
     def __init__(self, path, workload, device):
+        self.origin = path, workload, device
+        self.make()
+
+    def make(self):
+        """ModelNew, or another one in its place."""
+        path, workload, device = self.origin
         with blamed("constructing ModelNew"):
             self.model, self.note = workload.model(path, "ModelNew", device)
 

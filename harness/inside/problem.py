@@ -109,6 +109,14 @@ class ProblemWorkload:
         """Before a call that is judged."""
         _seed(self.index["seed"])
 
+    def drawn_by_model(self, device):
+        """As `drawn`, once Model was made; None where it cannot be."""
+        try:
+            self.model(self.problem, "Model", device)
+        except Exception:
+            return None
+        return drawn(device)
+
     def draws(self, call):
         """Whether a call of the reference gives something else under another seed."""
         outputs = []
@@ -172,6 +180,12 @@ class ProblemWorkload:
             raise ValueError(f"the float64 model gives {exact.shape}")
         rounded = dtypes.quantise(np.ascontiguousarray(moved, dtype=np.float64), self.dtype)
         return exact.astype(np.float64), rounding.cost(rounded, exact, self.dtype)
+
+
+def drawn(device):
+    """How far PyTorch's generators have come: their states, in bytes."""
+    states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
+    return [tensors.to_bytes(state) for state in states]
 
 
 class Inputs(list):

@@ -8,7 +8,7 @@ import contextlib
 
 import torch
 
-from . import kernels, operators, protocol, sampling, tensors
+from . import kernels, lines, operators, problem, protocol, sampling, tensors
 from . import workload as workloads
 from .references import Unsupported
 
@@ -26,7 +26,9 @@ def profile(request):
     try:
         arguments = workload.arguments(workload.arrays(RECIPE, 0, request["seed"]), device)
         with torch.no_grad(), contextlib.ExitStack() as stack:
-            if target == protocol.KERNEL:
+            if target == protocol.KERNEL and request["kernel"].get("model_new"):
+                call = _followed(request["kernel"], workload, arguments, result)
+            elif target == protocol.KERNEL:
                 call = kernels.load(request["kernel"], workload).bind(arguments, anew=True)
             else:
                 reference = workload.references([target], device)[0]
@@ -42,6 +44,22 @@ def profile(request):
     except Unsupported as error:
         result.update(status=protocol.UNSUPPORTED, message=str(error))
     return result
+
+
+def _followed(kernel, workload, arguments, result):
+    """A kernel in Python, bound: which lines of its file run until its first call has returned, and what making it
+    draws. A call that raises is left to who calls it next."""
+    path, device = kernel["model_new"], kernel["device"]
+    with lines.running(path) as numbers:
+        made = kernels.load(kernel, workload)
+        own, models = problem.drawn(device), workload.drawn_by_model(device)
+        result["draws_as_model"] = None if models is None else own == models
+        call = made.bind(arguments, anew=True)
+        with contextlib.suppress(kernels.KernelFailure), kernels.blamed("the first call"):
+            call()
+            tensors.synchronise(device)
+    result["lines"] = lines.told(path, numbers)
+    return call
 
 
 def until_it_raises(call, device):

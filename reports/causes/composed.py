@@ -9,6 +9,7 @@ from harness.inside import protocol
 from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
+from reports.causes.followed import draws_otherwise, takes_another_way
 from reports.causes.making import excluded, listed, make, ruled
 from reports.causes.model import DEFAULT_BACKEND_MOVED, REFERENCE_MOVED, STRONG, Cause, Ruled
 from reports.causes.profiles import another_backend
@@ -18,7 +19,14 @@ from reports.factors import DIFFERS, SAME
 from reports.model import Seen
 
 # They say which operator, or what else it was.
-NEARER = (reference_moved_under, default_moved_under, reference_inside, computed_from_else)
+NEARER = (
+    reference_moved_under,
+    default_moved_under,
+    reference_inside,
+    computed_from_else,
+    draws_otherwise,
+    takes_another_way,
+)
 
 
 def made_of_operators(case: Case) -> Cause | None:

@@ -58,7 +58,7 @@ def range_overflow(case: Case) -> Cause | None:
     infinite = any(result.nonfinite_trials for cell in every for result in cell.sides)
     finite = all(_stays_finite(cell) for cell in every)
     evidence = [recipe_seen(cell, [PLAIN_RECIPE, SHARED, LARGE]) for cell in cells[:4]]
-    evidence += [Seen(text=f"{cell.workload}: {_masks_text(c)}", record=c.path) for cell, c in tried[:2]]
+    evidence += [Seen(text=f"{cell.workload}: {masks_text(c)}", record=c.path) for cell, c in tried[:2]]
     overflowed = next((c for _, c in tried if _overflows(c)), None)
     if overflowed is not None:
         runs = number(sum(each.nonfinite for each in _beyond(overflowed)), "run")
@@ -123,7 +123,7 @@ def out_of_range(case: Case) -> Cause | None:
         "range of its type.",
         cells,
         [
-            *(Seen(text=f"{cell.workload}: {_masks_text(c)}", record=c.path) for cell, c, _ in found[:2]),
+            *(Seen(text=f"{cell.workload}: {masks_text(c)}", record=c.path) for cell, c, _ in found[:2]),
             Seen(
                 text="the truth on the smaller inputs is that on the full ones, times a power of two",
                 record=found[0][1].path,
@@ -142,42 +142,6 @@ def out_of_range(case: Case) -> Cause | None:
     )
 
 
-def right_when_wider(case: Case) -> Cause | None:
-    """NaN or infinity, and none where the same code is given the same numbers in a wider type, and right there: what
-    it computes is right, and a number on the way has no place in its type, whatever the size of the inputs."""
-    found = [
-        (cell, conditions)
-        for cell in case.cells
-        for conditions in cell.wider
-        if not cell.first_right(PLAIN_RECIPE) and _only_wider_is_right(conditions)
-    ]
-    if not found or case.unsteady or out_of_range(case) is not None:
-        return None
-    cells = list(dict.fromkeys(cell for cell, _ in found))
-    path = found[0][1].path
-    return make(
-        case,
-        RANGE_OVERFLOW,
-        STRONG,
-        f"{case.subject} gives NaN or infinity in its type, and is right in a wider one: a number that it computes "
-        "leaves the range of its type.",
-        cells,
-        [*(Seen(text=f"{cell.workload}: {_masks_text(c)}", record=c.path) for cell, c in found[:2]), *was_so(cells)],
-        ruled=[
-            Ruled(rival="the algorithm", how="the same code is right on the same numbers in float64", record=path),
-            *steady_rivals(case),
-        ],
-        figures=[
-            figures.conditions_figure(f"{cells[0].workload}: the same numbers", found[0][1].ran, path),
-        ],
-    )
-
-
-def _only_wider_is_right(conditions: Conditions) -> bool:
-    full = any(each.nonfinite for each in conditions.ran if not each.condition.dtype)
-    return full and conditions.right_when_wider
-
-
 def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | None:
     """Judged by units of rounding at either size, whatever rule decides: its tolerance does not shrink with inputs."""
     limit = cell.limit("rounding") or math.inf
@@ -191,9 +155,8 @@ def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | N
 
 def _full(conditions: Conditions) -> list[ConditionResult]:
     """On ordinary inputs, as they lie in validation."""
-    return [
-        each for each in conditions.ran if each.condition == Condition(label=each.condition.label, recipe=PLAIN_RECIPE)
-    ]
+    tested = [each for each in conditions.ran if each.condition == _as_tested(each)]
+    return [each for each in tested if each.condition.recipe == PLAIN_RECIPE]
 
 
 def _only_large(conditions: Conditions) -> bool:
@@ -243,7 +206,7 @@ def _overflows(conditions: Conditions) -> bool:
     return overflowed and bool(rest) and all(each.passed == each.runs for each in rest)
 
 
-def _masks_text(conditions: Conditions) -> str:
+def masks_text(conditions: Conditions) -> str:
     told = ", ".join(f"{each.condition.label} {each.passed}/{each.runs}" for each in conditions.ran)
     return f"runs within tolerance: {told}"
 
@@ -300,7 +263,7 @@ def masked_by_inputs(case: Case) -> Cause | None:
     every = list(dict.fromkeys([*known, *(cell for cell, _ in tried)]))
     evidence = [recipe_seen(cell, [SHARED, PLAIN_RECIPE, LARGE]) for cell in known[:4]]
     shown = [*((cell, c) for cell in hidden for c in cell.masks), *tried]
-    evidence += [Seen(text=f"{cell.workload}: {_masks_text(c)}", record=c.path) for cell, c in shown[:2]]
+    evidence += [Seen(text=f"{cell.workload}: {masks_text(c)}", record=c.path) for cell, c in shown[:2]]
     which = (
         "one tensor given three times passes, three independent ones do not"
         if cells
@@ -331,6 +294,5 @@ def masked_by_inputs(case: Case) -> Cause | None:
 RULES: tuple[Callable[[Case], Cause | None], ...] = (
     range_overflow,
     out_of_range,
-    right_when_wider,
     masked_by_inputs,
 )

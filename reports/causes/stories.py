@@ -11,6 +11,7 @@ from dataclasses import replace
 from reports.causes import (
     code,
     composed,
+    followed,
     lengths,
     memory,
     races,
@@ -21,6 +22,7 @@ from reports.causes import (
     tolerances,
     variables,
     verdicts,
+    widths,
     wrapped,
 )
 from reports.causes.cases import Case
@@ -55,9 +57,11 @@ RULES = (
     *references.RULES,
     *wrapped.RULES,
     *support.RULES,
+    *followed.RULES,
     *composed.RULES,
     *variables.RULES,
     *recipes.RULES,
+    *widths.RULES,
     *lengths.RULES,
     *tolerances.RULES,
     *verdicts.RULES,
@@ -103,8 +107,8 @@ def correctness_causes(case: Case) -> list[Cause]:
 def _explained(case: Case, cause: Cause, other: Cause) -> bool:
     if cause is other or cause.cause not in EXPLAINS.get(other.cause, ()):
         return False
-    if other.grade == SUGGESTIVE and other.cause == RANGE_OVERFLOW and cause.cause == MASKED_BY_INPUTS:
-        return False  # what hides it is shown, and what it is that is hidden is not
+    if other.grade == SUGGESTIVE and cause.grade != SUGGESTIVE:
+        return False  # what is better shown is not explained away by what may be so
     decided = cause.grade != STRONG or variables.bring(case)
     if cause.cause == ENVIRONMENT_CONFOUNDER and other.cause != INPUTS_MOVED and decided:
         return False

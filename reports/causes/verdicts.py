@@ -60,12 +60,12 @@ def wrong_everywhere(case: Case) -> Cause | None:
         "a number that leaves its type's range" if not within and not infinite else "",
         "a count or an end that some lengths meet" if not at_every_length else "",
     ]
-    grade = STRONG if certain and not case.alone and not infinite else SUGGESTIVE
+    grade = STRONG if certain and not case.alone else SUGGESTIVE
     evidence = was_so(cells)
     evidence += [seen for seen in (infinite, right) if seen is not None]
     evidence += [lengths.seen for lengths in sizes[:2]]
     if any(untold):
-        evidence.append(Seen(text=f"not excluded: {listed(filter(None, untold))}"))
+        evidence.append(Seen(text=f"not excluded: {', '.join(filter(None, untold))}"))
     evidence += [recipe_seen(cell, [r.recipe for r in cell.sides[1].recipes]) for cell in cells[:2]]
     where = "the only environment of this run" if case.alone else "the baseline and here alike"
     return make(

@@ -94,11 +94,12 @@ def test_another_environments_variables_are_those_of_a_whole_process() -> None:
     assert sorted(len(shared) for shared in in_processes(planned)) == [1, 1, 4, 8]
 
 
-def test_a_kernel_that_is_cast_for_good_has_a_process_of_its_own() -> None:
+def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own() -> None:
     listed = [("wider", condition) for condition in conditions_of("wider", "cpu", ["model"], problem=True)]
     planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
-    assert [job.condition.dtype for job in planned] == ["", "float64"]
-    assert [len(shared) for shared in in_processes(planned)] == [1, 1]
+    made = [(job.condition.dtype, job.condition.integers) for job in planned]
+    assert made == [("", ""), ("float64", ""), ("", "int64")]
+    assert [len(shared) for shared in in_processes(planned)] == [1, 1, 1]
 
 
 def test_large_outputs_are_shared_out_and_repeated_less() -> None:

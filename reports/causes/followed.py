@@ -1,0 +1,167 @@
+"""Rules for kernels in Python that were followed in both environments: which lines of the file ran, and what making the
+kernel drew. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from harness.experiments.records import Line, ProfileRecord
+from reports import model
+from reports.causes.cases import Case
+from reports.causes.cells import Cell
+from reports.causes.making import excluded, make, ruled
+from reports.causes.model import (
+    BAD,
+    GOOD,
+    INPUTS_MOVED,
+    KERNEL_CODE_MOVED,
+    PLAIN,
+    STRONG,
+    SUGGESTIVE,
+    Cause,
+    Entry,
+    Figure,
+    Ruled,
+)
+from reports.factors import DIFFERS, SAME
+from reports.model import Seen
+
+LINES_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed:
+    """A moved cell, its kernel followed in the baseline and here. `records`: where that stands."""
+
+    cell: Cell
+    base: ProfileRecord
+    this: ProfileRecord
+    records: tuple[str, str]
+
+    @property
+    def ways(self) -> tuple[list[Line], list[Line]]:
+        """The lines that ran in the baseline alone, and here alone."""
+        known = [{line.number for line in record.lines} for record in (self.base, self.this)]
+        gone = [line for line in self.base.lines if line.number not in known[1]]
+        return gone, [line for line in self.this.lines if line.number not in known[0]]
+
+
+def _followed(case: Case) -> Iterator[Followed]:
+    if not case.is_kernel or case.alone or case.one_torch or any("the variable " in text for text in case.differences):
+        return
+    for cell in case.moved:
+        base, this = (cell.profile(name) for name in (case.baseline, case.environment))
+        if base is None or this is None or cell.inputs.state != SAME or cell.bits.state != DIFFERS:
+            continue
+        if base[0].lines and this[0].lines:
+            yield Followed(cell=cell, base=base[0], this=this[0], records=(base[1], this[1]))
+
+
+def takes_another_way(case: Case) -> Cause | None:
+    """The file is one text, and its own lines choose: which of them run is not the same in both environments."""
+    found = [each for each in _followed(case) if any(each.ways)]
+    if not found or case.unsteady:
+        return None
+    cells = [each.cell for each in found]
+    gone, new = found[0].ways
+    told = [
+        f"{where} alone: {', '.join(f'line {line.number}' for line in lines[:LINES_SHOWN])}"
+        for where, lines in (("in the baseline", gone), ("here", new))
+        if lines
+    ]
+    return make(
+        case,
+        KERNEL_CODE_MOVED,
+        STRONG,
+        f"{case.kernel} {_became(cells[0])} by a choice of its own: other lines of its file run here than in the "
+        "baseline.",
+        cells,
+        [
+            *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
+            *(Seen(text=text, record=found[0].records[1]) for text in told),
+            Seen(text="not excluded: that a value decides, which one of PyTorch's operators gave, and not the version"),
+        ],
+        ruled=[
+            ruled("the inputs", cells[0].inputs),
+            excluded("chance", case.steady[0] if case.steady else None),
+        ],
+        command=case.explain(cells),
+        figures=[_figure(found[0])],
+    )
+
+
+def _figure(followed: Followed) -> Figure:
+    gone, new = followed.ways
+    sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
+    return Figure(
+        title="Lines that ran in one environment alone",
+        columns=("baseline", "here"),
+        rows=tuple(
+            (f"{line.number}: {line.text}", tuple(Entry(text=word, state=PLAIN) for word in words))
+            for line, words in sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
+        ),
+        record=followed.records[1],
+    )
+
+
+def draws_otherwise(case: Case) -> Cause | None:
+    """A kernel and the model that it replaces are made under one seed. Where making it leaves the generator elsewhere
+    than making the model does, what is drawn for it is not what is drawn for the model."""
+    found = [
+        each
+        for each in _followed(case)
+        if {each.base.draws_as_model, each.this.draws_as_model} == {True, False}
+        and each.cell.wrong == (not each.base.draws_as_model, not each.this.draws_as_model)
+    ]
+    if not found:
+        return None
+    cells = [each.cell for each in found]
+    wrong, right = ("here", "in the baseline") if cells[0].wrong[1] else ("in the baseline", "here")
+    return make(
+        case,
+        INPUTS_MOVED,
+        STRONG if case.steady and not case.unsteady else SUGGESTIVE,
+        f"{case.kernel} {_became(cells[0])} with the random numbers that it is made of: {wrong} making it draws "
+        "others than making the model does.",
+        cells,
+        [
+            *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
+            Seen(
+                text=f"{right} making it leaves PyTorch's generators where making the model leaves them, {wrong} it "
+                "does not, under the same seed",
+                record=found[0].records[1],
+            ),
+        ],
+        ruled=[
+            ruled("the stored inputs", cells[0].inputs),
+            Ruled(
+                rival="another generator in that PyTorch",
+                how="the model is made in the same process, and draws what it should",
+                record=found[0].records[1],
+            ),
+            excluded("chance", case.steady[0] if case.steady else None),
+        ],
+        command=case.explain(cells),
+        figures=[
+            Figure(
+                title="What making the kernel draws",
+                columns=("baseline", "here"),
+                rows=(("as the model", tuple(map(_as_model, (found[0].base, found[0].this)))),),
+                record=found[0].records[1],
+            ),
+            _figure(found[0]) if any(found[0].ways) else None,
+        ],
+    )
+
+
+def _as_model(record: ProfileRecord) -> Entry:
+    return Entry(text="yes", state=GOOD) if record.draws_as_model else Entry(text="no", state=BAD)
+
+
+def _became(cell: Cell) -> str:
+    return "became right" if cell.verdict == model.FIXED else "became wrong"
+
+
+RULES: tuple[Callable[[Case], Cause | None], ...] = (takes_another_way, draws_otherwise)
