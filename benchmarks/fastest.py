@@ -2,8 +2,8 @@
 
     python -m benchmarks.fastest RUN --kernel attention [--times cold]
 
-By medians of a launch: each environment's times, the backend with the smallest median of all, and for each
-environment the ratio to it (Hodges-Lehmann) with its 95% interval, where there are launches enough for one.
+By medians of a launch: the kernel's in each environment, the reference with the smallest of all, and for each
+environment the ratio to it (Hodges-Lehmann) with its interval, where there are launches enough for one.
 """
 
 from __future__ import annotations
@@ -11,58 +11,56 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from statistics import median
 
+from harness.errors import BAD_INPUT, InputError
 from harness.inside import protocol
 from reports import model
 from reports.evidence import Evidence, load_evidence
-from reports.latency import Launch, group_launches
-from reports.statistics import compare_launches
+from reports.latency import Rows, group_launches, side
+from reports.model import LatencySide
+from reports.statistics import Estimate, compare_launches
 
-DEVICE, CONFIDENCE = "cuda", 0.95
-
-
-def times_us(launches: list[Launch], mode: str) -> list[float]:
-    return [time_us for launch in launches if (time_us := launch.time_us(mode)) is not None]
+DEVICE = "cuda"
 
 
 def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
     """Markdown: a row for each workload, times in microseconds. LookupError where the run has no such times."""
-    groups = {
-        key: times
-        for key, launches in group_launches(evidence.launches).groups.items()
-        if key[2] == DEVICE and (times := times_us(launches, mode))
-    }
-    measured = {key[0] for key in groups}
-    environments = [name for name in evidence.run.environments if name in measured]
-    workloads = list(dict.fromkeys(key[3] for key in groups if key[1] == kernel and key[4] == protocol.KERNEL))
-    if not workloads:
-        raise LookupError(f"no {mode} times of {kernel} on {DEVICE}")
-    lines = [f"| workload | {kernel}, us | fastest backend | us | ratio to it (95%) |", "|---|---|---|---|---|"]
-    for workload in sorted(workloads, key=lambda name: median(_own(groups, environments, kernel, name)[0])):
-        own = _own(groups, environments, kernel, workload)
-        backends = {
-            key: times
-            for key, times in groups.items()
-            if (key[1], key[3]) == (kernel, workload) and key[4] != protocol.KERNEL
-        }
-        key, best = min(backends.items(), key=lambda item: median(item[1]))
-        ratios = compare_launches([(best, times) for times in own], CONFIDENCE)
-        told = ", ".join(
-            f"{ratio.ratio:.3f}" + (f" ({ratio.low:.3f} to {ratio.high:.3f})" if ratio.low and ratio.high else "")
-            for ratio in ratios
+    rows = group_launches(evidence.launches)
+    lines = []
+    for workload in evidence.run.workloads:
+        own = _timed(evidence, rows, kernel, workload.id, (protocol.KERNEL,), mode)
+        names = sorted({key[4] for key in rows.groups} - {protocol.KERNEL})
+        references = _timed(evidence, rows, kernel, workload.id, names, mode)
+        if not own or not references:
+            continue
+        name, best = min(references, key=lambda each: each[1].median_us or 0.0)
+        ratios = compare_launches([(best.medians_us, each.medians_us) for _, each in own], evidence.confidence)
+        told = "; ".join(f"{each.environment}: {each.median_us:.4g}" for _, each in own)
+        lines.append(
+            f"| {workload.id} | {told} | {name} of {best.environment}: {best.median_us:.4g} | "
+            f"{', '.join(map(_shown, ratios))} |"
         )
-        middles = ", ".join(f"{median(times):.4g}" for times in own)
-        lines.append(f"| {workload} | {middles} | {key[4]} of {key[0]} | {median(best):.4g} | {told} |")
-    return [f"environments: {', '.join(environments)}", "", *lines]
+    if not lines:
+        raise LookupError(f"no {mode} times of {kernel} and of references beside it on {DEVICE}")
+    head = f"| workload | {kernel}, us | fastest reference, us | ratio to it ({evidence.confidence:.0%}) |"
+    return [head, "|---|---|---|---|", *lines]
 
 
-def _own(
-    groups: dict[tuple[str, str, str, str, str], list[float]], environments: list[str], kernel: str, workload: str
-) -> list[list[float]]:
-    """The kernel's launches in each environment that has any."""
-    keys = [(environment, kernel, DEVICE, workload, protocol.KERNEL) for environment in environments]
-    return [groups[key] for key in keys if key in groups]
+def _timed(
+    evidence: Evidence, rows: Rows, kernel: str, workload: str, targets: list[str] | tuple[str, ...], mode: str
+) -> list[tuple[str, LatencySide]]:
+    """Each target with its times in each environment that has any, in the run's order of environments."""
+    found = [
+        (target, side(evidence, rows, environment, kernel, workload, DEVICE, target, False, mode))
+        for environment in evidence.run.environments
+        for target in targets
+    ]
+    return [(target, each) for target, each in found if each.medians_us]
+
+
+def _shown(ratio: Estimate) -> str:
+    interval = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.ratio:.3f}{interval}"
 
 
 def main() -> int:
@@ -73,9 +71,9 @@ def main() -> int:
     options = parser.parse_args()
     try:
         print("\n".join(table(load_evidence(options.run), options.kernel, options.times)))
-    except LookupError as error:
+    except (LookupError, InputError) as error:
         print(f"fastest: {error}", file=sys.stderr)
-        return 64
+        return BAD_INPUT
     return 0
 
 

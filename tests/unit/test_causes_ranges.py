@@ -177,6 +177,20 @@ def test_whether_large_logits_are_too_large(more: list[ConditionResult], cause: 
     assert not {MASKED_BY_INPUTS, RANGE_OVERFLOW} - {cause} & set(found[0].causes)
 
 
+@pytest.mark.parametrize("steep", [0.0, 1.0], ids=["wrong on steep logits", "right on steep logits"])
+def test_what_stays_finite_on_large_logits_is_hidden_by_ordinary_ones_and_perhaps_a_range(
+    steep: float, tmp_path: Path
+) -> None:
+    """Clipped, or kept as an integer, which wraps: not excluded, and not shown."""
+    made = spec(*both("kernel", LARGE), recipes=RECIPES)
+    larger = [result("CC", 0.0, recipe="offset_logits"), result("DD", steep, recipe="steep_logits")]
+    found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *larger]))
+    beside = next(part for part in found[0].parts if part.cause == RANGE_OVERFLOW)
+    assert (found[0].cause, found[0].grade, beside.grade) == (MASKED_BY_INPUTS, STRONG, SUGGESTIVE)
+    assert "stay finite however large they are" in found[0].statement
+    assert any("not excluded: a limit that the kernel sets" in seen.text for seen in beside.evidence)
+
+
 @pytest.mark.parametrize(
     ("case", "plain", "cause"), [(INFINITE, NAN, RANGE_OVERFLOW), (ALWAYS, PLAIN, WRONG_EVERYWHERE)]
 )
