@@ -87,6 +87,8 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
     checked = findings_of(case, "uninitialised") if wanted == tensor_class else []
     if not spreads and not left and not checked:
         return None
+    if not checked and all(spread.site == "output" for _, spread in spreads) and _first_call_writes(case):
+        return None
     if wanted != UNINITIALISED_SHARED and _proven_out_of_bounds(case):
         return None  # what lies beyond a buffer was filled too
     cells = list(dict.fromkeys([cell for cell, _ in (*spreads, *checked)] + left))
@@ -132,6 +134,13 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
             *drawn,
         ],
     )
+
+
+def _first_call_writes(case: Case) -> bool:
+    """Whether a process's first call is right, into an output that is poisoned as any other: it writes all of it. If
+    later ones do not, that comes from what the kernel keeps, and their outputs only show it."""
+    told = [history for cell in case.cells for history in cell.histories]
+    return bool(told) and all(history.first_right for history in told)
 
 
 def _uninitialised_statement(case: Case, wanted: str, spreads: list[Spread], left: bool) -> str:

@@ -392,7 +392,7 @@ def test_a_problem_file_is_replayed(environments: list[Environment]) -> None:
     assert len(digests) == 1
 
 
-SOFTPLUS = """import torch
+ELEMENTWISE = """import torch
 
 class {name}(torch.nn.Module):
     def forward(self, x):
@@ -406,11 +406,26 @@ def get_init_inputs():
 """
 
 
-def test_a_problems_kernel_is_asked_in_a_wider_type(environments: list[Environment]) -> None:
-    """exp(60 x) leaves float32's range, not float64's; a wrong sign is wrong in both."""
-    first = environments[0].folder
-    path, store, out = first / "softplus.py", first / "softplus", first / "wider"
-    path.write_text(SOFTPLUS.format(name="Model", computed="torch.nn.functional.softplus(60 * x)"))
+FAR = "torch.nn.functional.softplus(60 * x)"
+
+
+@pytest.mark.parametrize(
+    ("model", "solution", "seen"),
+    [
+        (FAR, "torch.log1p(torch.exp(60 * x))", [("wrong", 1), ("ok", 0), ("wrong", 1)]),
+        (FAR, "torch.log1p(torch.exp(-x))", [("wrong", 0), ("wrong", 0), ("wrong", 0)]),
+        ("x + 300", "x + torch.tensor(300).to(dtype=torch.int8)", [("wrong", 0), ("wrong", 0), ("ok", 0)]),
+        ("x + 300", "x + torch.arange(300, 301).byte()", [("wrong", 0), ("wrong", 0), ("ok", 0)]),
+    ],
+    ids=["leaves float32's range", "a wrong sign", "leaves a byte's range by argument", "and by method"],
+)
+def test_a_problems_kernel_is_asked_in_wider_types(
+    environments: list[Environment], model: str, solution: str, seen: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    """As validated, in float64, and with whole numbers of 64 bits."""
+    path, store, new = tmp_path / "problem.py", tmp_path / "store", tmp_path / "solution.py"
+    path.write_text(ELEMENTWISE.format(name="Model", computed=model))
+    new.write_text(ELEMENTWISE.format(name="ModelNew", computed=solution))
     request = {"problem": str(path), "out": str(store), "seed": 1, "trials": 1, **STORED}
     assert environments[0].result("store", request)["status"] == "ok"
     case = {
@@ -426,12 +441,9 @@ def test_a_problems_kernel_is_asked_in_a_wider_type(environments: list[Environme
         {"number": n, "condition": c.model_dump(), "trials": [0], "repeats": 1, "patience_s": 60.0}
         for n, c in enumerate(listed)
     ]
-    seen = {}
-    solutions = {"far": "torch.log1p(torch.exp(60 * x))", "sign": "torch.log1p(torch.exp(-x))"}
-    for environment, (name, computed) in zip((environments[0], environments[-1]), solutions.items(), strict=True):
-        (first / f"{name}.py").write_text(SOFTPLUS.format(name="ModelNew", computed=computed))
-        kernel = {"name": name, "device": "cpu", "artifact": None, "model_new": str(first / f"{name}.py")}
-        shutil.rmtree(out, ignore_errors=True)
+    kernel = {"name": "k", "device": "cpu", "artifact": None, "model_new": str(new)}
+    for environment in environments:
+        out = tmp_path / environment.folder.name
         environment.result("conditions", {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {}})
         ended = [
             {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
@@ -440,12 +452,62 @@ def test_a_problems_kernel_is_asked_in_a_wider_type(environments: list[Environme
         ]  # fmt: skip
         weighed = environment.result(
             "weigh",
-            {**common, "candidate_out": str(out), "truth_dir": str(first / "truth-wider"), "decides": "rounding",
+            {**common, "candidate_out": str(out), "truth_dir": str(tmp_path / "truth"), "decides": "rounding",
              "limits": LIMITS, "jobs": ended},
         )["results"]  # fmt: skip
-        seen[name] = [(row["status"], row["nonfinite"]) for row in weighed]
-    assert seen["far"] == [("wrong", 1), ("ok", 0)]
-    assert seen["sign"] == [("wrong", 0), ("wrong", 0)]
+        assert [(row["status"], row["nonfinite"]) for row in weighed] == seen
+
+
+FOLLOWED = """import torch
+
+FAST = {fast}
+
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        if FAST:
+            torch.randn(3)
+        self.weights = torch.randn(8)
+
+    def forward(self, x):
+        if FAST:
+            return x * self.weights
+        raise RuntimeError("slow")
+
+def get_inputs():
+    return [torch.ones(4, 8)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_kernel_in_python_is_followed(environments: list[Environment]) -> None:
+    """Which lines run, the module's own too and those before an exception; and what making it draws."""
+    first = environments[0].folder
+    path, store = first / "drawn.py", first / "drawn"
+    path.write_text(FOLLOWED.format(name="Model", fast=True))
+    request = {"problem": str(path), "out": str(store), "seed": 1, "trials": 1, **STORED}
+    assert environments[0].result("store", request)["status"] == "ok"
+    case = {
+        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
+        "id": "problem",
+        "dtype": "float32",
+        "recipes": {"independent": 1},
+        "problem": {"file": str(path), "store": str(store)},
+    }
+    for environment in environments:
+        for fast in (True, False):
+            solution = first / f"drawn_{fast}.py"
+            solution.write_text(FOLLOWED.format(name="ModelNew", fast=fast))
+            kernel = {"name": "k", "device": "cpu", "artifact": None, "model_new": str(solution)}
+            asked = {"kernel": kernel, "workload": case, "target": "kernel", "seed": 1, "device": "cpu", "threads": 1}
+            result = environment.result("profile", {**asked, "calls": 3, "most_s": 0.1})
+            assert result["status"] == ("ok" if fast else "crashed")
+            assert result["draws_as_model"] is fast
+            ran = {line["text"] for line in result["lines"]}
+            assert f"FAST = {fast}" in ran and ("torch.randn(3)" in ran) is fast
+            assert ('raise RuntimeError("slow")' in ran) is not fast
 
 
 def test_a_broken_problem_file_says_so(environments: list[Environment]) -> None:

@@ -13,6 +13,7 @@ from harness.experiments.records import (
     Condition,
     ConditionResult,
     ConditionsRecord,
+    Line,
     OperatorTime,
     ProfileRecord,
     SwapRecord,
@@ -72,7 +73,14 @@ def conditions(
     save_record(run.experiment_path(environment, KERNEL, device, workload, experiment), record)
 
 
-def history(run: Run, *processes: str, wrong: str = "", recipe: str = "independent", environment: str = NEXT) -> None:
+def history(
+    run: Run,
+    *processes: str,
+    wrong: str = "",
+    recipe: str = "independent",
+    environment: str = NEXT,
+    device: str = "cpu",
+) -> None:
     """The same calls in several fresh processes: of each a word for each trial, with a letter for each of its calls.
     `wrong` are the letters of wrong outputs."""
     results = []
@@ -90,7 +98,7 @@ def history(run: Run, *processes: str, wrong: str = "", recipe: str = "independe
                 within=within,
             )
         )
-    conditions(run, "history", results, environment)
+    conditions(run, "history", results, environment, device)
 
 
 def dead(**condition: Any) -> ConditionResult:
@@ -191,10 +199,12 @@ def profiles(
     kind: str = "operator",
     threads: tuple[int, int] = (2, 2),
     ends: bool = False,
+    lines: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    as_model: tuple[bool | None, bool | None] = (None, None),
 ) -> None:
     """Operators by name: calls, and microseconds of their own, per call of the target. `ends`: in the other
-    environment with an exception."""
-    for environment, operators, count in ((BASE, base, threads[0]), (NEXT, this, threads[1])):
+    environment with an exception. `lines`: those that ran, and `as_model`: whether making it draws as the model."""
+    for place, (environment, operators) in enumerate(((BASE, base), (NEXT, this))):
         record = ProfileRecord(
             status="crashed" if ends and environment == NEXT else "ok",
             environment=environment,
@@ -202,8 +212,10 @@ def profiles(
             target=target,
             workload=SEED,
             device=device,
-            threads=count,
+            threads=threads[place],
             profiled_calls=20,
+            lines=[Line(number=number, text=f"text of {number}") for number in lines[place]],
+            draws_as_model=as_model[place],
             operators=[
                 OperatorTime(name=name, kind=kind, calls=calls, self_us=self_us)
                 for name, (calls, self_us) in operators.items()

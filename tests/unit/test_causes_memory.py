@@ -336,3 +336,21 @@ def test_errors_alike_whatever_ran_before_say_nothing(tmp_path: Path) -> None:
         on_gpu(conditions, "inputs", [result("A", 0.0), result("B", 0.0, label="Q = K = V", recipe="shared_qkv")]),
     )
     assert not any("what ran before" in seen.text or "all the same" in seen.text for seen in told.evidence)
+
+
+@pytest.mark.parametrize(("first_call", "cause"), [("AA", PREDECESSOR_SENSITIVITY), ("BB", UNINITIALISED_GLOBAL)])
+def test_what_the_first_call_writes_and_later_ones_leave_is_kept_state(
+    first_call: str, cause: str, tmp_path: Path
+) -> None:
+    """The first call of a process is right, into an output that is poisoned: what stands there is not read by it."""
+
+    def make(run: Run) -> None:
+        poison(run, {"output": FOLLOWS, "shared": STILL, "workspace": STILL}, device="cuda")
+        before = [result("BB", 0.0, before="math"), result(first_call, float(first_call == "AA"), before="fresh")]
+        conditions(run, "predecessor", before, device="cuda")
+        calls = [f"{first_call[0]}B BB", f"{first_call[0]}B BB"]
+        history(run, *calls, wrong="B", device="cuda")
+
+    left = Case(passed=0, units=9e9, unwritten=10)
+    found = first(tmp_path, spec(*both("kernel", left), device="cuda"), make)
+    assert found.cause == cause

@@ -1,9 +1,11 @@
 // Keys are split over blocks: each adds its weights and outputs to the row's in a fp32 workspace, and a last kernel
-// divides. The workspace is [rows, 1 + depth], from the stream's own pool.
+// divides. The workspace is [rows, 1 + depth], from the stream's own pool, which keeps what it was given back.
 #include "common.h"
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include <cstdint>
 
 namespace {
 
@@ -44,6 +46,19 @@ __global__ void divide(const float* workspace, __half* o, int depth) {
         o[static_cast<size_t>(blockIdx.x) * depth + d] = __float2half_rn(sums[1 + d] / sums[0]);
 }
 
+// Once: the pool gives nothing back to the driver while the process lives.
+cudaError_t keep_memory() {
+    static const cudaError_t kept = [] {
+        int device = 0;
+        cudaMemPool_t pool = nullptr;
+        std::uint64_t most = UINT64_MAX;
+        if (const cudaError_t error = cudaGetDevice(&device)) return error;
+        if (const cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, device)) return error;
+        return cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most);
+    }();
+    return kept;
+}
+
 }  // namespace
 
 extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* problem, const void* q, const void* k,
@@ -54,6 +69,7 @@ extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* probl
     const attention_problem& p = *problem;
     const auto on = static_cast<cudaStream_t>(stream);
     const unsigned rows = static_cast<unsigned>(p.batch) * p.heads * p.seq_len;
+    if (const cudaError_t error = keep_memory()) return error;
     float* workspace = nullptr;
     const cudaError_t had = cudaMallocAsync(&workspace, sizeof(float) * rows * (1 + p.head_dim), on);
     if (had != cudaSuccess) return had;

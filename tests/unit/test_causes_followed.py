@@ -1,0 +1,133 @@
+"""Kernels in Python that were followed, or made with wider whole numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.inside import lines
+from reports.causes.model import (
+    DECISIVE,
+    INPUTS_MOVED,
+    KERNEL_CODE_MOVED,
+    RANGE_OVERFLOW,
+    REFERENCE_MOVED,
+    STRONG,
+    SUGGESTIVE,
+    WRONG_EVERYWHERE,
+)
+from tests.unit.attributed import FELL, both, causes_of, first, spec
+from tests.unit.experiments import clean, conditions, history, profiles, result
+from tests.unit.spec import BASE, NEXT, Case
+from tests.unit.test_causes_moved import written_in_python
+
+PRODUCT = {"aten::mm": (1.0, 90.0)}
+ONE_WAY, ANOTHER = (1, 2, 5), (1, 3, 4, 5)
+
+
+def followed(**more: Any) -> Any:
+    def make(run: Any) -> None:
+        written_in_python(run)
+        profiles(run, "kernel", PRODUCT, PRODUCT, **more)
+
+    return make
+
+
+def test_another_way_through_the_file_is_the_kernels_own_choice(tmp_path: Path) -> None:
+    found = first(tmp_path, spec(FELL), followed(lines=(ONE_WAY, ANOTHER)))
+    assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, STRONG)
+    assert REFERENCE_MOVED not in found.causes
+    told = [seen.text for seen in found.evidence]
+    assert "in the baseline alone: line 2" in told and "here alone: line 3, line 4" in told
+    assert [label for label, _ in found.figures[0].rows] == ["2: text of 2", "3: text of 3", "4: text of 4"]
+
+
+@pytest.mark.parametrize(
+    ("more", "changes"),
+    [
+        ({"lines": (ONE_WAY, ONE_WAY)}, {}),
+        ({}, {}),
+        ({"lines": ((), ANOTHER)}, {}),
+    ],
+    ids=["the same way", "not followed", "followed in one"],
+)
+def test_what_takes_the_same_way_moved_by_an_operator(more: Any, changes: Any, tmp_path: Path) -> None:
+    assert first(tmp_path, spec(FELL, **changes), followed(**more)).cause == REFERENCE_MOVED
+
+
+def test_who_is_right_takes_any_way(tmp_path: Path) -> None:
+    made = spec((NEXT, "kernel", Case(bits="new")))
+    found = causes_of(tmp_path, made, followed(lines=(ONE_WAY, ANOTHER)))
+    assert all(KERNEL_CODE_MOVED not in cause.causes for cause in found)
+
+
+def test_a_variable_that_differs_may_choose_the_way(tmp_path: Path) -> None:
+    made = spec(FELL, variables={NEXT: {"FAST": "1"}})
+    found = causes_of(tmp_path, made, followed(lines=(ONE_WAY, ANOTHER)))
+    assert all(KERNEL_CODE_MOVED not in cause.causes for cause in found)
+
+
+@pytest.mark.parametrize(
+    ("as_model", "cause"),
+    [
+        ((True, False), INPUTS_MOVED),
+        ((False, True), KERNEL_CODE_MOVED),  # it is wrong where it draws as the model does
+        ((False, False), KERNEL_CODE_MOVED),
+        ((True, None), KERNEL_CODE_MOVED),
+    ],
+)
+def test_other_draws_than_the_models_are_other_inputs(as_model: Any, cause: str, tmp_path: Path) -> None:
+    making = followed(lines=(ONE_WAY, ANOTHER), as_model=as_model)
+    found = first(tmp_path, spec(FELL), lambda run: clean(run, passed=0.2), making)
+    assert (found.cause, found.grade) == (cause, STRONG)
+    assert len(found.figures) >= 1
+
+
+def test_who_became_right_drew_otherwise_before(tmp_path: Path) -> None:
+    made = spec((BASE, "kernel", Case(passed=2, units=400.0)), (NEXT, "kernel", Case(bits="new")))
+    found = first(tmp_path, made, clean, followed(lines=(ONE_WAY, ONE_WAY), as_model=(False, True)))
+    assert (found.cause, found.grade) == (INPUTS_MOVED, STRONG)
+    assert "in the baseline making it draws" in found.statement
+
+
+NARROW, WIDE = result("AA", 0.0), {"integers": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("wide", "tried", "expected"),
+    [
+        (result("BB", 1.0, **WIDE), True, (RANGE_OVERFLOW, DECISIVE)),
+        (result("BB", 1.0, **WIDE), False, (RANGE_OVERFLOW, STRONG)),
+        (result("BB", 0.5, **WIDE), True, (WRONG_EVERYWHERE, SUGGESTIVE)),
+        (result("AA", 0.0, **WIDE), True, (WRONG_EVERYWHERE, SUGGESTIVE)),
+    ],
+    ids=["right", "right, with memory not tried", "right at times", "wrong"],
+)
+def test_right_with_wider_whole_numbers_alone(wide: Any, tried: bool, expected: Any, tmp_path: Path) -> None:
+    def make(run: Any) -> None:
+        if tried:
+            clean(run, passed=0.0)
+            history(run, "AA AA", "AA AA", wrong="A")
+        conditions(run, "wider", [NARROW, result("CC", 0.0, dtype="float64"), wide])
+
+    found = first(tmp_path, spec(*both("kernel", Case(passed=0, units=412.0))), make)
+    assert (found.cause, found.grade) == expected
+
+
+def test_lines_are_those_of_the_file_and_of_no_other(tmp_path: Path) -> None:
+    text = "def call(flag):\n    if flag:\n        return 1\n    return 2\n"
+    for name in ("one.py", "other.py"):
+        (tmp_path / name).write_text(text)
+    spaces: list[dict[str, Any]] = [{}, {}]
+    for space, name in zip(spaces, ("one.py", "other.py"), strict=True):
+        exec(compile(text, str(tmp_path / name), "exec"), space)
+    with lines.running(str(tmp_path / "one.py")) as numbers:
+        spaces[0]["call"](True)
+        spaces[1]["call"](False)
+    spaces[0]["call"](False)
+    assert lines.told(str(tmp_path / "one.py"), numbers) == [
+        {"number": 2, "text": "if flag:"},
+        {"number": 3, "text": "return 1"},
+    ]
