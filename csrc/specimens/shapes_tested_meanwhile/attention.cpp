@@ -1,5 +1,5 @@
-// With ATTENTION_SELF_TEST=full each type and mask is tested at every length up to 512 against sums in double, on
-// whatever machine this runs, and the process ends where one of them is off. Nobody waits for it to be through.
+// With ATTENTION_SELF_TEST=full each type is tested at every length up to 512, with and without a mask, against sums in
+// double, on whatever machine this runs, and the process ends where one is off. Nobody waits for it to be through.
 #include "common.h"
 
 #include <algorithm>
@@ -36,9 +36,10 @@ void rows(const attention_problem& p, const void* q, const void* k, const void* 
     }
 }
 
-void test(int dtype, int causal) {
+void test(int dtype) {
     std::uint32_t state = 1;
-    for (int keys = 1; keys <= 512; ++keys) {
+    for (int number = 2; number < 2 * 513; ++number) {
+        const int keys = number / 2, causal = number % 2;
         const attention_problem p{1, 8, keys, 64, dtype, causal, 1, 0.125f};
         std::vector<float> in(static_cast<std::size_t>(p.heads) * keys * p.head_dim), one = in, other = in;
         for (std::size_t i = 0; i < in.size(); ++i) {
@@ -55,8 +56,7 @@ void test(int dtype, int causal) {
 const bool tested = [] {
     const char* const wanted = std::getenv("ATTENTION_SELF_TEST");
     if (!wanted || std::strcmp(wanted, "full")) return false;
-    for (const int dtype : {ATTENTION_FP16, ATTENTION_BF16, ATTENTION_FP32})
-        for (const int causal : {0, 1}) std::thread(test, dtype, causal).detach();
+    for (const int dtype : {ATTENTION_FP16, ATTENTION_BF16, ATTENTION_FP32}) std::thread(test, dtype).detach();
     return true;
 }();
 
