@@ -26,11 +26,9 @@ extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* probl
         }
 #pragma omp simd reduction(max : top)
         for (int key = 0; key < seen; ++key) top = std::max(top, weights[key]);
+        for (int key = 0; key < seen; ++key) weights[key] = std::exp(weights[key] - top);
 #pragma omp simd reduction(+ : sum)
-        for (int key = 0; key < seen; ++key) {
-            weights[key] = std::exp(weights[key] - top);
-            sum += weights[key];
-        }
+        for (int key = 0; key < seen; ++key) sum += weights[key];
         std::fill(out.begin(), out.end(), 0.0f);
         for (int key = 0; key < seen; ++key)
 #pragma omp simd
