@@ -1,0 +1,16 @@
+"""Plain attention over many heads."""
+
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, q, k, v):
+        return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, dim=-1) @ v
+
+
+def get_inputs():
+    return [torch.randn(8, 128, 64) for _ in range(3)]
+
+
+def get_init_inputs():
+    return []
