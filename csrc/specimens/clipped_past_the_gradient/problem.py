@@ -1,5 +1,5 @@
-"""How a readout of attention's clipped outputs changes with the queries. The gradient goes straight through the clip, so
-that queries whose outputs are clipped still learn."""
+"""How a readout of attention's clipped outputs changes with the queries. The gradient goes straight through the clip,
+so that queries whose outputs are clipped still learn."""
 
 import torch
 

@@ -1,4 +1,5 @@
-"""Scores get what three terms have to say: distance, whether both are in one segment, and a bonus for the first keys."""
+"""Scores get what three terms have to say: distance, whether both are in one segment, and a bonus for the first
+keys."""
 
 import torch
 

@@ -1,5 +1,5 @@
-"""Attention over sequences of several lengths, padded behind: no row sees a key that is padding, and rows of padding are
-zeros."""
+"""Attention over sequences of several lengths, padded behind: no row sees a key that is padding, and rows of padding
+are zeros."""
 
 import torch
 
