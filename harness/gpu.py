@@ -21,6 +21,7 @@ from harness.records import GpuFacts
 PERIOD_S = 0.01  # between readings
 PROCESSES_EVERY = 50  # readings: to list processes takes the driver milliseconds
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+GIVEN = os.environ.get(VISIBLE)  # by the user, before `use` narrows it
 # Not the user's own folder for temporary files, which differs between users and between a cluster's jobs.
 LOCKS = Path("/tmp/kernel-matrix-gpus")
 
@@ -106,27 +107,38 @@ def models() -> list[tuple[str, str, str]]:
     return found
 
 
-def choose(found: Sequence[GpuFacts], visible: str | None) -> GpuFacts | None:
-    """The one GPU that a run uses: the first that CUDA_VISIBLE_DEVICES names, by number or UUID, else the first.
-
-    None where it names none. A number counts in the order of bus addresses, whatever CUDA_DEVICE_ORDER says: the run
-    hands the UUID on.
+def named(found: Sequence[GpuFacts], visible: str | None) -> list[GpuFacts]:
+    """Those that CUDA_VISIBLE_DEVICES names, by number or UUID, up to the first that is not there; all where it is not
+    set. A number counts in the order of bus addresses, whatever CUDA_DEVICE_ORDER says: the run hands the UUID on.
     """
-    first = next(iter(found), None)
     if visible is None:
-        return first
-    named = visible.split(",")[0].strip()
-    if named.isdecimal():
-        return found[int(named)] if int(named) < len(found) else None
-    return next((gpu for gpu in found if named and gpu.uuid.startswith(named)), None)
+        return list(found)
+    chosen = []
+    for name in map(str.strip, visible.split(",")):
+        if name.isdecimal():
+            gpu = found[int(name)] if int(name) < len(found) else None
+        else:
+            gpu = next((gpu for gpu in found if name and gpu.uuid.startswith(name)), None)
+        if gpu is None:
+            break
+        chosen.append(gpu)
+    return chosen
 
 
 def use(environ: dict[str, str] | os._Environ[str] = os.environ) -> GpuFacts | None:
-    """Choose the GPU, and have every process that this one starts see it alone."""
-    gpu = choose(gpus(), environ.get(VISIBLE))
+    """Choose the GPU, the first that may be used, and have every process that this one starts see it alone."""
+    gpu = next(iter(named(gpus(), environ.get(VISIBLE))), None)
     if gpu is not None:
         environ[VISIBLE] = gpu.uuid
     return gpu
+
+
+def second(first: GpuFacts | None) -> GpuFacts | None:
+    """Another one of the same model that the user leaves to us; None where there is none."""
+    if first is None:
+        return None
+    others = (gpu for gpu in named(gpus(), GIVEN) if gpu.uuid != first.uuid)
+    return next((gpu for gpu in others if gpu.name == first.name), None)
 
 
 def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

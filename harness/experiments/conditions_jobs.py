@@ -29,11 +29,12 @@ class Job:
 
     @property
     def alone(self) -> bool:
-        """Whether it must be the first thing that its process does, or its process is another environment's, or
+        """Whether it must be the first thing that its process does, or its process has other variables, or
         its kernel is made in another type for good."""
         condition = self.condition
         made_otherwise = bool(condition.dtype or condition.integers)
-        return condition.before == "fresh" or self.experiment == "variables" or made_otherwise
+        elsewhere = self.experiment == "variables" or condition.gpu == "second"
+        return condition.before == "fresh" or elsewhere or made_otherwise
 
     @property
     def bytes(self) -> int:

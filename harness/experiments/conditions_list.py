@@ -51,6 +51,7 @@ def conditions_of(
     references: Sequence[str],
     *,
     problem: bool,
+    second_gpu: bool = False,
     recipes: Sequence[str] = (),
     others: Sequence[str] = (),
     lengths: Sequence[int] = (),
@@ -63,7 +64,7 @@ def conditions_of(
     if experiment == "predecessor":
         return _predecessor(references)
     if experiment == "inputs":
-        return _inputs(device, problem)
+        return _inputs(device, problem, second_gpu)
     if experiment == "history":
         return [
             Condition(
@@ -119,7 +120,7 @@ def _predecessor(references: Sequence[str]) -> list[Condition]:
     ]
 
 
-def _inputs(device: Device, problem: bool) -> list[Condition]:
+def _inputs(device: Device, problem: bool, second_gpu: bool) -> list[Condition]:
     plain = ("independent",) if problem else (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
     recipes = (*plain, *protocol.SCALED_RECIPES)
     conditions = [Condition(label=RECIPE_WORDS[recipe], recipe=recipe) for recipe in recipes]
@@ -127,4 +128,6 @@ def _inputs(device: Device, problem: bool) -> list[Condition]:
         conditions += [Condition(label=LAYOUT_WORDS[layout], layout=layout) for layout in LAYOUTS]
     if device == "cuda":
         conditions.append(Condition(label="on another stream", stream="side"))
+        if second_gpu and not problem:  # a model's weights are where it was made
+            conditions.append(Condition(label="on a second GPU", gpu="second"))
     return conditions

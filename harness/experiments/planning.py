@@ -191,7 +191,7 @@ def sequences(case: Case, inputs: ConditionsRecord | None) -> dict[str, tuple[in
     where something moved. The first is the one that is asked about: it is called before all others."""
     found = dict(case.failing)
     for result in inputs.results if inputs is not None else []:
-        plain = result.condition.layout == "contiguous" and result.condition.stream == "current"
+        plain = result.condition.as_laid_out
         trials = case.trials.get(result.condition.recipe, ())
         bad = tuple(trial for trial, within in zip(trials, result.within, strict=False) if not all(within))
         if plain and bad and result.condition.recipe not in protocol.SCALED_RECIPES:

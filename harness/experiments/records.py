@@ -34,6 +34,10 @@ class Condition(Record):
     recipe: str = Field(default="independent", description="of the inputs; see harness/inside/inputs.py")
     layout: Layout = "contiguous"
     stream: Literal["current", "side"] = "current"
+    gpu: Literal["current", "second"] = Field(
+        default="current",
+        description="second: the tensors are on another GPU than the current one, after a call with tensors on that",
+    )
     site: Site = ""
     pattern: Pattern = ""
     before: str = Field(
@@ -53,6 +57,11 @@ class Condition(Record):
     )
     seq_len: int = Field(default=0, description="rows of Q, K and V; 0: the workload's")
     load: Literal["alone", "beside"] = Field(default="alone", description="beside: other work runs meanwhile")
+
+    @property
+    def as_laid_out(self) -> bool:
+        """Whether tensors lie, and calls are enqueued, as in validation."""
+        return (self.layout, self.stream, self.gpu) == ("contiguous", "current", "current")
 
 
 class ConditionResult(Outcome):

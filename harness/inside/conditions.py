@@ -23,6 +23,7 @@ DONE = "done.json"
 LEAST_CALLS = 4
 OFFSET_ELEMENTS = {"offset": 16, "misaligned": 1}
 GAP_ELEMENTS = 8
+SECOND = "cuda:1"
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
 BUSY_BYTES = 1 << 20
 BUSY_SIZE = 2048
@@ -60,6 +61,7 @@ class Job:
         self.workload = workload.on(self.condition["recipe"]).of_length(self.condition["seq_len"])
         self.kernel = kernel.on(self.workload)
         self.device = device
+        self.place = SECOND if self.condition["gpu"] == "second" else device
         self.seed = request["seed"]
         self.trials = job["trials"]
         self.repeats = job["repeats"]
@@ -68,9 +70,10 @@ class Job:
         self.libraries = request["libraries"]
         self.site = None
 
-    def arguments(self, arrays):
-        """The same numbers, in the type that is asked for and as they shall lie in memory."""
-        made = [arrange(each, self.condition["layout"]) for each in self.workload.arguments(arrays, self.device)]
+    def arguments(self, arrays, place=""):
+        """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
+        made = self.workload.arguments(arrays, place or self.place)
+        made = [arrange(each, self.condition["layout"]) for each in made]
         if not self.condition["dtype"]:
             return made
         return problem.each_float(made, lambda tensor: tensor.to(getattr(torch, self.condition["dtype"])))
@@ -107,10 +110,11 @@ class Job:
 
 
 def _warm_up(job):
-    """One call, so that no condition but `fresh` is the process's first. What it raises, the job's own calls do too."""
+    """One call on the current device, so that no condition but `fresh` is the process's first. What it raises, the
+    job's own calls do too."""
     arrays = job.workload.arrays("independent", job.trials[0], job.seed)
     with contextlib.suppress(kernels.KernelFailure), kernels.blamed("the first call"), torch.no_grad():
-        job.kernel.bind(job.arguments(arrays))()
+        job.kernel.bind(job.arguments(arrays, job.device))()
         tensors.synchronise(job.device)
 
 
@@ -120,6 +124,8 @@ def _run_job(job):
     beside = busy(job.device) if job.condition["load"] == "beside" else contextlib.nullcontext()
     deadline = time.monotonic() + job.patience_s
     try:
+        if job.place == SECOND and torch.cuda.device_count() < 2:
+            raise poisoning.Unavailable("no second GPU is visible here")
         if job.condition["dtype"]:
             job.kernel.cast(job.condition["dtype"])
         if job.condition["integers"]:
@@ -171,11 +177,18 @@ def _call(job, arrays, trial):
         with kernels.blamed(f"trial {trial}"):
             with torch.no_grad(), widening.WideIntegers() if job.condition["integers"] else contextlib.nullcontext():
                 output = run(arguments, before, call)
-            tensors.synchronise(job.device)
+            _wait_for_all(job)
     finally:
         if job.site is not None:
             job.site.after()
     return kernels.checked(output, job.workload, job.device)
+
+
+def _wait_for_all(job):
+    """Whichever GPU the work went to."""
+    if job.place == SECOND:
+        torch.cuda.synchronize(SECOND)
+    tensors.synchronise(job.device)
 
 
 def directly(_arguments, before, call):

@@ -103,7 +103,7 @@ def wrong_elsewhere(found: Iterable[Conditions]) -> dict[tuple[str, str, str], s
     for conditions in found:
         for result in conditions.ran:
             condition = result.condition
-            plain = condition.layout == "contiguous" and condition.stream == "current" and not condition.site
+            plain = condition.as_laid_out and not condition.site
             if not plain or condition.before == "fresh" or condition.variables_of:
                 continue
             for given, outputs, within in zip(result.input_sha256, result.output_sha256, result.within, strict=False):

@@ -44,9 +44,7 @@ class Conditions:
     @property
     def as_laid_out(self) -> list[ConditionResult]:
         """Those whose tensors lie, and whose calls are enqueued, as in validation."""
-        return [
-            each for each in self.ran if (each.condition.layout, each.condition.stream) == ("contiguous", "current")
-        ]
+        return [each for each in self.ran if each.condition.as_laid_out]
 
     @property
     def right_when_wider(self) -> bool:

@@ -228,7 +228,7 @@ def _masking(conditions: Conditions) -> bool:
         if each.condition.recipe != LARGE
         and (each.condition.layout in ("misaligned", "strided") or each.condition.stream == "side")
     ]
-    plain = [each for each in passing if each.condition.layout == "contiguous" and each.condition.stream == "current"]
+    plain = [each for each in passing if each.condition.as_laid_out]
     other_layout = any(each.condition.recipe == plain_.condition.recipe for each in layouts for plain_ in plain)
     shared = any(each.condition.recipe == SHARED for each in plain)
     independent = any(

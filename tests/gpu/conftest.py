@@ -36,7 +36,7 @@ BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     **{fault: (SPECIMEN, {"FAULT": fault}) for fault in FAULTS},
     **{
         f"unwritten-{fault}": (UNWRITTEN, {"FAULT": fault})
-        for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM")
+        for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM", "KEEPS")
     },
 }
 REFERENCES = ["flash", "math", "efficient", "cudnn", "default"]
@@ -70,7 +70,15 @@ class Here(VenvExecutor):
         self.builds = programs(self.work)
         self._built: dict[str, dict[str, Any]] = {}
 
-    def ask(self, verb: str, request: dict[str, Any], *, timeout_s: float = 300, name: str = "") -> Answer:
+    def ask(
+        self,
+        verb: str,
+        request: dict[str, Any],
+        *,
+        timeout_s: float = 300,
+        name: str = "",
+        variables: dict[str, str] | None = None,
+    ) -> Answer:
         place = self.work / (name or verb)
         return self.run(
             Task(
@@ -80,6 +88,7 @@ class Here(VenvExecutor):
                 scratch=place / "scratch",
                 log=place / "log",
                 timeout_s=timeout_s,
+                variables=variables,
             )
         )
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from typing import Any
 
 import pytest
 
+from harness.experiments.conditions import both_visible
 from harness.experiments.conditions_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
 from harness.experiments.records import Condition, ConditionResult
+from harness.gpu import use
 from harness.inside import machine_code
 from tests.gpu.conftest import REFERENCES, Here, architecture, workload
 
@@ -29,7 +32,9 @@ def probe(here: Here) -> str:
     return str(out)
 
 
-def run(here: Here, probe: str, fault: str, conditions: list[Condition]) -> list[ConditionResult]:
+def run(
+    here: Here, probe: str, fault: str, conditions: list[Condition], variables: dict[str, str] | None = None
+) -> list[ConditionResult]:
     """What the kernel of unwritten.cu with a fault gives under each condition."""
     out = here.work / "conditions.out"
     shutil.rmtree(out, ignore_errors=True)
@@ -44,9 +49,8 @@ def run(here: Here, probe: str, fault: str, conditions: list[Condition]) -> list
         "model_new": None,
     }
     common = {"workload": SHAPE, "seed": 0, "threads": 4}
-    answer = here.ask(
-        "conditions", {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {"shared": probe}}
-    )
+    request = {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {"shared": probe}}
+    answer = here.ask("conditions", request, variables=variables)
     assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
     ended = [
         {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
@@ -88,3 +92,18 @@ def test_who_reads_what_nobody_wrote_depends_on_the_pattern(here: Here, probe: s
 def test_a_kernel_that_ignores_the_stream_is_wrong_on_another_alone(here: Here, probe: str) -> None:
     found = run(here, probe, "STREAM", [Condition(label="x"), Condition(label="side", stream="side")])
     assert [result.status for result in found] == ["ok", "wrong"]
+
+
+@pytest.mark.parametrize(("fault", "status"), [("NONE", "ok"), ("KEEPS", "crashed")])
+def test_a_second_gpu_shows_what_belongs_to_the_first(here: Here, probe: str, fault: str, status: str) -> None:
+    variables = both_visible(use(dict(os.environ)))
+    if not variables:
+        pytest.skip("there is no second GPU of the same model here")
+    (first,) = run(here, probe, fault, [Condition(label="x")])
+    (second,) = run(here, probe, fault, [Condition(label="second", gpu="second")], variables)
+    assert (first.status, second.status) == ("ok", status), second.message
+
+
+def test_one_gpu_is_no_second(here: Here, probe: str) -> None:
+    (result,) = run(here, probe, "NONE", [Condition(label="second", gpu="second")])
+    assert result.status == "not_run" and "no second GPU" in result.message

@@ -102,6 +102,18 @@ def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own
     assert [len(shared) for shared in in_processes(planned)] == [1, 1, 1]
 
 
+def test_a_second_gpu_is_asked_where_there_is_one() -> None:
+    def places(device: Any, **more: Any) -> list[str]:
+        return [each.gpu for each in conditions_of("inputs", device, REFERENCES, **{"problem": False, **more})]
+
+    assert places("cuda", second_gpu=True)[-2:] == ["current", "second"]
+    for asked in (places("cuda"), places("cpu", second_gpu=True), places("cuda", second_gpu=True, problem=True)):
+        assert set(asked) == {"current"}
+    listed = [("inputs", each) for each in conditions_of("inputs", "cuda", [], problem=False, second_gpu=True)]
+    planned = plan_jobs(listed, {each.recipe: (0,) for _, each in listed}, 1000)  # type: ignore[arg-type]
+    assert ["second"] in [[job.condition.gpu for job in shared] for shared in in_processes(planned)]
+
+
 def test_large_outputs_are_shared_out_and_repeated_less() -> None:
     few = jobs("repeat", output_bytes=MOST_BYTES // 10)
     assert [job.repeats for job in few] == [10, 10] and [job.repeats for job in jobs("repeat")] == [50, 50]
