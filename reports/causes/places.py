@@ -49,11 +49,7 @@ def on_the_current_gpu_alone(case: Case) -> Cause | None:
         ],
         command=case.explain(cells),
         figures=[
-            figures.conditions_figure(
-                f"{cells[0].workload}: which GPU holds the tensors",
-                [*_plain(conditions, second), second],
-                conditions.path,
-            )
+            figures.conditions_figure(f"{cells[0].workload}: which GPU holds the tensors", shown, conditions.path)
         ],
     )
 
