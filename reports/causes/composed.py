@@ -9,9 +9,9 @@ from harness.inside import protocol
 from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.followed import draws_otherwise, takes_another_way
+from reports.causes.followed import draws_otherwise, takes_another_way, was_followed
 from reports.causes.making import excluded, listed, make, ruled
-from reports.causes.model import DEFAULT_BACKEND_MOVED, REFERENCE_MOVED, STRONG, Cause, Ruled
+from reports.causes.model import DEFAULT_BACKEND_MOVED, REFERENCE_MOVED, STRONG, SUGGESTIVE, Cause, Ruled
 from reports.causes.profiles import another_backend
 from reports.causes.references import default_moved_under, reference_moved_under
 from reports.causes.wrapped import computed_from_else, reference_inside
@@ -26,6 +26,11 @@ NEARER = (
     computed_from_else,
     draws_otherwise,
     takes_another_way,
+)
+
+
+NOT_FOLLOWED = Seen(
+    text="not excluded: a choice that the file makes by itself, or random numbers that it draws; nobody followed it"
 )
 
 
@@ -50,18 +55,20 @@ def made_of_operators(case: Case) -> Cause | None:
     swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
     if swapped is None and (ended or not python):
         return None
+    known = swapped is not None or was_followed(case, cells[0])
     file = "a Python file that is" if python else "an extension whose sources are"
     what = "PyTorch runs another one of attention's backends for it here" if swapped else "one of these operators moved"
     return make(
         case,
         DEFAULT_BACKEND_MOVED if swapped else REFERENCE_MOVED,
-        STRONG,
+        STRONG if known else SUGGESTIVE,
         f"{case.kernel} is made of PyTorch's operators by {file} the same in both environments: {what}.",
         cells,
         [
             *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
             *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
             *([] if ended else [cells[0].bits.seen]),
+            *([] if known else [NOT_FOLLOWED]),
         ],
         ruled=[
             ruled("the inputs", cells[0].inputs),

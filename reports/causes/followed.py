@@ -59,6 +59,11 @@ def _followed(case: Case) -> Iterator[Followed]:
             yield Followed(cell=cell, base=base[0], this=this[0], records=(base[1], this[1]))
 
 
+def was_followed(case: Case, cell: Cell) -> bool:
+    profiles = [cell.profile(name, whole=False) for name in (case.baseline, case.environment)]
+    return all(found is not None and found[0].lines for found in profiles)
+
+
 def takes_another_way(case: Case) -> Cause | None:
     """The file is one text, and its own lines choose: which of them run is not the same in both environments."""
     found = [each for each in _followed(case) if any(each.ways)]

@@ -243,10 +243,11 @@ def test_a_python_kernel_that_moved_by_the_operators_that_it_runs(
     def in_python(run: Run) -> None:
         written_in_python(run)
         if base is not None:
-            profiles(run, "kernel", base, this)
+            profiles(run, "kernel", base, this, lines=((1, 2), (1, 2)))
 
     found = first(tmp_path, spec((NEXT, "kernel", Case(passed=0, bits="new", units=400.0))), in_python)
-    assert (found.cause, found.grade) == (cause, STRONG)
+    assert (found.cause, found.grade) == (cause, STRONG if base is not None else SUGGESTIVE)
+    assert any("nobody followed it" in seen.text for seen in found.evidence) is (base is None)
 
 
 def written_in_python(run: Run) -> None:
