@@ -9,7 +9,7 @@ from harness.inside import protocol
 from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.followed import draws_otherwise, takes_another_way, was_followed
+from reports.causes.followed import draws_otherwise, followed, takes_another_way
 from reports.causes.making import excluded, listed, make, ruled
 from reports.causes.model import DEFAULT_BACKEND_MOVED, REFERENCE_MOVED, STRONG, SUGGESTIVE, Cause, Ruled
 from reports.causes.profiles import another_backend
@@ -55,7 +55,7 @@ def made_of_operators(case: Case) -> Cause | None:
     swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
     if swapped is None and (ended or not python):
         return None
-    known = swapped is not None or was_followed(case, cells[0])
+    known = swapped is not None or followed(case, cells[0]) is not None
     file = "a Python file that is" if python else "an extension whose sources are"
     what = "PyTorch runs another one of attention's backends for it here" if swapped else "one of these operators moved"
     return make(

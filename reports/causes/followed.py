@@ -33,12 +33,12 @@ LINES_SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Followed:
-    """A moved cell, its kernel followed in the baseline and here. `records`: where that stands."""
+    """A cell whose kernel was followed in the baseline and here. `path`: where the latter stands."""
 
     cell: Cell
     base: ProfileRecord
     this: ProfileRecord
-    records: tuple[str, str]
+    path: str
 
     @property
     def ways(self) -> tuple[list[Line], list[Line]]:
@@ -47,35 +47,48 @@ class Followed:
         gone = [line for line in self.base.lines if line.number not in known[1]]
         return gone, [line for line in self.this.lines if line.number not in known[0]]
 
+    @property
+    def seen(self) -> list[Seen]:
+        return [
+            Seen(text=f"of its file ran {where} alone: {', '.join(map(_named, lines[:LINES_SHOWN]))}", record=self.path)
+            for where, lines in zip(("in the baseline", "here"), self.ways, strict=True)
+            if lines
+        ]
 
-def _followed(case: Case) -> Iterator[Followed]:
+
+def _named(line: Line) -> str:
+    return f"line {line.number}"
+
+
+def followed(case: Case, cell: Cell) -> Followed | None:
+    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
+    if base is None or this is None or not base[0].lines or not this[0].lines:
+        return None
+    return Followed(cell=cell, base=base[0], this=this[0], path=this[1])
+
+
+def ways_seen(case: Case, cell: Cell) -> list[Seen]:
+    """Beside an operator that came, or calls that multiplied: the lines that brought them."""
+    told = followed(case, cell)
+    return told.seen if told is not None else []
+
+
+def _moved(case: Case) -> Iterator[Followed]:
+    """Those whose own outputs moved, where nothing but PyTorch's version differs."""
     if not case.is_kernel or case.alone or case.one_torch or any("the variable " in text for text in case.differences):
         return
     for cell in case.moved:
-        base, this = (cell.profile(name) for name in (case.baseline, case.environment))
-        if base is None or this is None or cell.inputs.state != SAME or cell.bits.state != DIFFERS:
-            continue
-        if base[0].lines and this[0].lines:
-            yield Followed(cell=cell, base=base[0], this=this[0], records=(base[1], this[1]))
-
-
-def was_followed(case: Case, cell: Cell) -> bool:
-    profiles = [cell.profile(name, whole=False) for name in (case.baseline, case.environment)]
-    return all(found is not None and found[0].lines for found in profiles)
+        told = followed(case, cell)
+        if told is not None and cell.inputs.state == SAME and cell.bits.state == DIFFERS:
+            yield told
 
 
 def takes_another_way(case: Case) -> Cause | None:
     """The file is one text, and its own lines choose: which of them run is not the same in both environments."""
-    found = [each for each in _followed(case) if any(each.ways)]
+    found = [each for each in _moved(case) if any(each.ways)]
     if not found or case.unsteady:
         return None
     cells = [each.cell for each in found]
-    gone, new = found[0].ways
-    told = [
-        f"{where} alone: {', '.join(f'line {line.number}' for line in lines[:LINES_SHOWN])}"
-        for where, lines in (("in the baseline", gone), ("here", new))
-        if lines
-    ]
     return make(
         case,
         KERNEL_CODE_MOVED,
@@ -85,7 +98,7 @@ def takes_another_way(case: Case) -> Cause | None:
         cells,
         [
             *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
-            *(Seen(text=text, record=found[0].records[1]) for text in told),
+            *found[0].seen,
             Seen(text="not excluded: that a value decides, which one of PyTorch's operators gave, and not the version"),
         ],
         ruled=[
@@ -97,8 +110,8 @@ def takes_another_way(case: Case) -> Cause | None:
     )
 
 
-def _figure(followed: Followed) -> Figure:
-    gone, new = followed.ways
+def _figure(told: Followed) -> Figure:
+    gone, new = told.ways
     sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
     return Figure(
         title="Lines that ran in one environment alone",
@@ -107,7 +120,7 @@ def _figure(followed: Followed) -> Figure:
             (f"{line.number}: {line.text}", tuple(Entry(text=word, state=PLAIN) for word in words))
             for line, words in sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
         ),
-        record=followed.records[1],
+        record=told.path,
     )
 
 
@@ -116,7 +129,7 @@ def draws_otherwise(case: Case) -> Cause | None:
     than making the model does, what is drawn for it is not what is drawn for the model."""
     found = [
         each
-        for each in _followed(case)
+        for each in _moved(case)
         if {each.base.draws_as_model, each.this.draws_as_model} == {True, False}
         and each.cell.wrong == (not each.base.draws_as_model, not each.this.draws_as_model)
     ]
@@ -136,7 +149,7 @@ def draws_otherwise(case: Case) -> Cause | None:
             Seen(
                 text=f"{right} making it leaves PyTorch's generators where making the model leaves them, {wrong} it "
                 "does not, under the same seed",
-                record=found[0].records[1],
+                record=found[0].path,
             ),
         ],
         ruled=[
@@ -144,7 +157,7 @@ def draws_otherwise(case: Case) -> Cause | None:
             Ruled(
                 rival="another generator in that PyTorch",
                 how="the model is made in the same process, and draws what it should",
-                record=found[0].records[1],
+                record=found[0].path,
             ),
             excluded("chance", case.steady[0] if case.steady else None),
         ],
@@ -154,7 +167,7 @@ def draws_otherwise(case: Case) -> Cause | None:
                 title="What making the kernel draws",
                 columns=("baseline", "here"),
                 rows=(("as the model", tuple(map(_as_model, (found[0].base, found[0].this)))),),
-                record=found[0].records[1],
+                record=found[0].path,
             ),
             _figure(found[0]) if any(found[0].ways) else None,
         ],

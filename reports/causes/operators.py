@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.causes.cells import Cell, operators_moved
+from reports.causes.followed import ways_seen
 from reports.causes.model import DECISIVE, DEFAULT_BACKEND_MOVED, LATENCY_OPERATOR, STRONG, SUGGESTIVE, Cause, Ruled
 from reports.causes.profiles import Change, another_backend, profile_figure, profiled
 from reports.causes.timed import MOST, Timed
@@ -72,7 +73,8 @@ def _from_profile(timed: Timed, cell: Cell, changes: list[Change], path: str) ->
             + (f", the measured medians by {brief_time(measured, '+')}" if measured is not None else "")
             + f"; these make {min(share, 1):.0%} of it",
             record=path,
-        )
+        ),
+        *ways_seen(case, cell),
     ]
     grade = DECISIVE if agrees and share >= 0.8 and timed.around.alike < max(1, timed.around.total) else STRONG
     if differ(case) and all(change.word in ALIKE for change in leading_):

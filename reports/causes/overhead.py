@@ -6,6 +6,7 @@ import math
 import statistics
 
 from reports import model
+from reports.causes.followed import ways_seen
 from reports.causes.making import listed
 from reports.causes.model import DECISIVE, LATENCY_LAUNCH_OVERHEAD, STRONG, SUGGESTIVE, Cause, Ruled
 from reports.causes.profiles import profile_figure, profiled
@@ -44,7 +45,7 @@ def _many_small_calls(timed: Timed) -> Cause | None:
         STRONG,
         f"{case.subject} is {timed.extent}: it runs {calls[1]:.0f} operators a call here and {calls[0]:.0f} in the "
         "baseline, each of them shorter. The time is that of calling them.",
-        [Seen(text=f"{cell.workload}: {each}", record=path)],
+        [Seen(text=f"{cell.workload}: {each}", record=path), *ways_seen(case, cell)],
         [
             Ruled(rival="one operator's own work", how="each call takes less than before, not more", record=path),
             timed.machine_ruled_out,

@@ -40,7 +40,8 @@ def test_another_way_through_the_file_is_the_kernels_own_choice(tmp_path: Path) 
     assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, STRONG)
     assert REFERENCE_MOVED not in found.causes
     told = [seen.text for seen in found.evidence]
-    assert "in the baseline alone: line 2" in told and "here alone: line 3, line 4" in told
+    assert "of its file ran in the baseline alone: line 2" in told
+    assert "of its file ran here alone: line 3, line 4" in told
     assert [label for label, _ in found.figures[0].rows] == ["2: text of 2", "3: text of 3", "4: text of 4"]
 
 

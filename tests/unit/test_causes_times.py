@@ -78,8 +78,11 @@ def test_an_operator_that_vanished_made_it_faster(tmp_path: Path) -> None:
 
 def test_an_operator_that_slowed(tmp_path: Path) -> None:
     slow = SOFTMAX | {"aten::bmm": (2.0, 720.0)}
-    cause = only(tmp_path, spec(*slower("kernel")), target="kernel", base=SOFTMAX, this=slow)
+    ways = ((1, 2), (1, 3))
+    cause = only(tmp_path, spec(*slower("kernel")), target="kernel", base=SOFTMAX, this=slow, lines=ways)
     assert (cause.cause, cause.grade) == (LATENCY_OPERATOR, DECISIVE) and "aten::bmm slowed" in cause.statement
+    told = [seen.text for seen in cause.evidence]
+    assert "of its file ran in the baseline alone: line 2" in told and "of its file ran here alone: line 3" in told
 
 
 def test_device_functions_hold_a_gpus_time(tmp_path: Path) -> None:
