@@ -9,6 +9,7 @@ environment the ratio to it (Hodges-Lehmann) with its interval, where there are 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ DEVICE = "cuda"
 
 
 def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
-    """Markdown: a row for each workload, times in microseconds. LookupError where the run has no such times."""
+    """Markdown: a row for each workload, times in microseconds. InputError where the run has no such times."""
     rows = group_launches(evidence.launches)
     lines = []
     for workload in evidence.run.workloads:
@@ -33,7 +34,7 @@ def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
         references = _timed(evidence, rows, kernel, workload.id, names, mode)
         if not own or not references:
             continue
-        name, best = min(references, key=lambda each: each[1].median_us or 0.0)
+        name, best = min(references, key=lambda each: each[1].median_us or math.inf)
         ratios = compare_launches([(best.medians_us, each.medians_us) for _, each in own], evidence.confidence)
         told = "; ".join(f"{each.environment}: {each.median_us:.4g}" for _, each in own)
         lines.append(
@@ -41,7 +42,7 @@ def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
             f"{', '.join(map(_shown, ratios))} |"
         )
     if not lines:
-        raise LookupError(f"no {mode} times of {kernel} and of references beside it on {DEVICE}")
+        raise InputError(f"no {mode} times of {kernel} and of references beside it on {DEVICE}")
     head = f"| workload | {kernel}, us | fastest reference, us | ratio to it ({evidence.confidence:.0%}) |"
     return [head, "|---|---|---|---|", *lines]
 
@@ -71,7 +72,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         print("\n".join(table(load_evidence(options.run), options.kernel, options.times)))
-    except (LookupError, InputError) as error:
+    except InputError as error:
         print(f"fastest: {error}", file=sys.stderr)
         return BAD_INPUT
     return 0

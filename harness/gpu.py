@@ -21,7 +21,6 @@ from harness.records import GpuFacts
 PERIOD_S = 0.01  # between readings
 PROCESSES_EVERY = 50  # readings: to list processes takes the driver milliseconds
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-GIVEN = os.environ.get(VISIBLE)  # by the user, before `use` narrows it
 # Not the user's own folder for temporary files, which differs between users and between a cluster's jobs.
 LOCKS = Path("/tmp/kernel-matrix-gpus")
 
@@ -131,14 +130,6 @@ def use(environ: dict[str, str] | os._Environ[str] = os.environ) -> GpuFacts | N
     if gpu is not None:
         environ[VISIBLE] = gpu.uuid
     return gpu
-
-
-def second(first: GpuFacts | None) -> GpuFacts | None:
-    """Another one of the same model that the user leaves to us; None where there is none."""
-    if first is None:
-        return None
-    others = (gpu for gpu in named(gpus(), GIVEN) if gpu.uuid != first.uuid)
-    return next((gpu for gpu in others if gpu.name == first.name), None)
 
 
 def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -8,22 +8,19 @@ a fresh one. Then a process that never loads the kernel weighs what was left.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from harness.executors import Answer, Task, read_result
+from harness.experiments import second_gpu
 from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.experiments.conditions_list import conditions_of
 from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
 from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
-from harness.gpu import VISIBLE, lock_path, second
 from harness.inside import protocol
-from harness.records import Cell, GpuFacts, Outcome, Status, WorkloadInfo
+from harness.records import Cell, Outcome, Status, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, failure
 from harness.steps.probing import check_device
@@ -78,7 +75,7 @@ def jobs_of(
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others,
             lengths=lengths_of(workload) if experiment == "lengths" else (),
-            second_gpu=second(context.gpu) is not None,
+            second_gpu=experiment == "places" and second_gpu.of(context.gpu) is not None,
         )
     ]
     output_bytes = int((workload.bytes or 4 << 20) / 4)
@@ -139,12 +136,6 @@ def with_bare_heap(variables: Mapping[str, str]) -> dict[str, str]:
     return {**variables, TUNABLES: ":".join(filter(None, (known, "glibc.malloc.tcache_count=0")))}
 
 
-def both_visible(first: GpuFacts | None) -> dict[str, str]:
-    """For a process that may use a second GPU, behind the one that is in use."""
-    other = second(first)
-    return {VISIBLE: f"{first.uuid},{other.uuid}"} if first is not None and other is not None else {}
-
-
 class Session:
     """All jobs of one cell: run in as few processes as they leave alive, and weighed."""
 
@@ -200,27 +191,13 @@ class Session:
 
     def _run_all(self, jobs: list[Job]) -> list[Job]:
         """Run jobs in one process, and in others what is left when it ends early. Gives those that left something."""
-        if jobs[0].condition.gpu == "second":
-            with self._second_gpu(jobs):
-                return self._run_here(jobs)
-        return self._run_here(jobs)
-
-    @contextmanager
-    def _second_gpu(self, jobs: list[Job]) -> Iterator[None]:
-        """It is not waited for: whoever has it may wait for the first one."""
-        gpu = second(self.context.gpu)
-        lock = filelock.FileLock(lock_path(gpu.uuid), mode=0o666) if gpu is not None else None
-        try:
-            if lock is not None:
-                lock.acquire(timeout=0)
-        except (filelock.Timeout, OSError):
-            for job in jobs:
-                self._fail(job, "not_run", "another run is measuring on the second GPU")
-        try:
-            yield
-        finally:
-            if lock is not None:
-                lock.release()
+        if jobs[0].condition.gpu == "current":
+            return self._run_here(jobs)
+        with second_gpu.held_for(self.context.gpu) as ours:
+            if not ours:
+                for job in jobs:
+                    self._fail(job, "not_run", "another run is measuring on the second GPU")
+            return self._run_here(jobs)
 
     def _run_here(self, jobs: list[Job]) -> list[Job]:
         left = [job for job in jobs if job.number not in self.results]
@@ -293,7 +270,7 @@ class Session:
         if condition is not None and condition.site == "heap":
             variables = with_bare_heap(variables)
         if condition is not None and condition.gpu == "second":
-            variables = {**variables, **both_visible(self.context.gpu)}
+            variables = {**variables, **second_gpu.variables(self.context.gpu)}
         return Task(
             environment=self.cell.environment,
             verb=verb,

@@ -64,7 +64,9 @@ def conditions_of(
     if experiment == "predecessor":
         return _predecessor(references)
     if experiment == "inputs":
-        return _inputs(device, problem, second_gpu)
+        return _inputs(device, problem)
+    if experiment == "places":
+        return [Condition(label="on the current GPU"), Condition(label="on a second GPU", gpu="second")] * second_gpu
     if experiment == "history":
         return [
             Condition(
@@ -89,7 +91,8 @@ def conditions_of(
         return [
             Condition(label="as validated"),
             Condition(label="inputs and weights in float64", dtype="float64"),
-            Condition(label="whole numbers in 64 bits", integers="int64"),
+            Condition(label="made anew", integers="as_asked"),
+            Condition(label="integers in 64 bits", integers="int64"),
         ]
     return [
         Condition(label=f"{SAME_CALLS} times, alone"),
@@ -120,7 +123,7 @@ def _predecessor(references: Sequence[str]) -> list[Condition]:
     ]
 
 
-def _inputs(device: Device, problem: bool, second_gpu: bool) -> list[Condition]:
+def _inputs(device: Device, problem: bool) -> list[Condition]:
     plain = ("independent",) if problem else (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
     recipes = (*plain, *protocol.SCALED_RECIPES)
     conditions = [Condition(label=RECIPE_WORDS[recipe], recipe=recipe) for recipe in recipes]
@@ -128,6 +131,4 @@ def _inputs(device: Device, problem: bool, second_gpu: bool) -> list[Condition]:
         conditions += [Condition(label=LAYOUT_WORDS[layout], layout=layout) for layout in LAYOUTS]
     if device == "cuda":
         conditions.append(Condition(label="on another stream", stream="side"))
-        if second_gpu and not problem:  # a model's weights are where it was made
-            conditions.append(Condition(label="on a second GPU", gpu="second"))
     return conditions

@@ -30,6 +30,7 @@ from harness.records import (
 
 EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("poison", "predecessor", "inputs", "repeat")
 WIDER: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given
+PLACES: tuple[ConditionsExperiment, ...] = ("places",)  # of kernels that keep nothing on the GPU where they were made
 LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take any sequence length
 AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of what failed, in those too
 TRIALS = 5
@@ -103,6 +104,8 @@ def plan_experiments(
         case, note = _case(run.baseline, rows, codes, focus)
         if case is not None:
             case = replace(case, other_variables=_other_variables(case.environments, variables or {}))
+            if device == "cuda" and workload not in run.problems:
+                case = replace(case, experiments=(*case.experiments, *PLACES))
             if case.failing:
                 more = WIDER if workload in run.problems else LENGTHS
                 case = replace(case, experiments=(*case.experiments, *more))

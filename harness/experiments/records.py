@@ -14,7 +14,9 @@ from pydantic import Field
 
 from harness.records import Device, Outcome, Record
 
-ConditionsExperiment = Literal["repeat", "poison", "predecessor", "inputs", "history", "variables", "wider", "lengths"]
+ConditionsExperiment = Literal[
+    "repeat", "poison", "predecessor", "inputs", "history", "variables", "wider", "lengths", "places"
+]
 # What a kernel must pass before it is timed, and its time: harness/experiments/admitting.py.
 Stage = Literal["build", "correctness", "repeat", "poison", "time"]
 # Where a pattern is put before the call. `output`: the tensor that is written to; `workspace`: memory that PyTorch's
@@ -50,10 +52,10 @@ class Condition(Record):
     dtype: Literal["", "float64"] = Field(
         default="", description="to which inputs and weights are cast; '' as they are"
     )
-    integers: Literal["", "int64"] = Field(
+    integers: Literal["", "as_asked", "int64"] = Field(
         default="",
-        description="what a kernel in Python is given where it asks PyTorch for a narrower type of whole numbers; '' "
-        "what it asks for",
+        description="what a kernel in Python, made anew, gets where it asks PyTorch for integers of fewer bits than "
+        "64: as it asks, or 64; '' not made anew",
     )
     seq_len: int = Field(default=0, description="rows of Q, K and V; 0: the workload's")
     load: Literal["alone", "beside"] = Field(default="alone", description="beside: other work runs meanwhile")
@@ -170,6 +172,8 @@ class OperatorTime(Record):
 
 
 class Line(Record):
+    """An executed line of a kernel's Python file."""
+
     number: int
     text: str
 

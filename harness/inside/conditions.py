@@ -78,6 +78,12 @@ class Job:
             return made
         return problem.each_float(made, lambda tensor: tensor.to(getattr(torch, self.condition["dtype"])))
 
+    def mode(self):
+        """A context in which the kernel is made anew and called."""
+        if not self.condition["integers"]:
+            return contextlib.nullcontext()
+        return widening.AskedIntegers(wide=self.condition["integers"] == "int64")
+
     def prepare(self, arguments):
         """What happens just before the call, as a function; poisoning.Unavailable or Unsupported where it cannot."""
         condition = self.condition
@@ -129,7 +135,7 @@ def _run_job(job):
         if job.condition["dtype"]:
             job.kernel.cast(job.condition["dtype"])
         if job.condition["integers"]:
-            with widening.WideIntegers():
+            with job.mode():
                 job.kernel.make()
         with beside:
             for trial in job.trials:
@@ -145,7 +151,8 @@ def _run_job(job):
                 if _enough(result["ran"], deadline):
                     break
     except kernels.KernelFailure as error:
-        refused = (job.condition["layout"] != "contiguous" or job.condition["dtype"]) and not tensors.lost(job.device)
+        unusual = job.condition["layout"] != "contiguous" or job.made_otherwise or job.place == SECOND
+        refused = unusual and not tensors.lost(job.device)
         status = protocol.UNSUPPORTED if refused and error.status == protocol.CRASHED else error.status
         result.update(status=status, message=error.message, log_excerpt=error.excerpt)
     except Unsupported as error:
@@ -171,11 +178,11 @@ def _call(job, arrays, trial):
     before = job.prepare(arguments)
     call = job.kernel.bind(arguments, fill=job.fill)
     run = on_a_side_stream if job.condition["stream"] == "side" else directly
-    tensors.synchronise(job.device)
+    _wait_for_all(job)
     job.workload.reseed()
     try:
         with kernels.blamed(f"trial {trial}"):
-            with torch.no_grad(), widening.WideIntegers() if job.condition["integers"] else contextlib.nullcontext():
+            with torch.no_grad(), job.mode():
                 output = run(arguments, before, call)
             _wait_for_all(job)
     finally:

@@ -135,6 +135,7 @@ class Model:
         path, workload, device = self.origin
         with blamed("constructing ModelNew"):
             self.model, self.note = workload.model(path, "ModelNew", device)
+            self.given = bool(self.model.state_dict()) and not self.note  # the stored weights
 
     def on(self, _workload):
         return self

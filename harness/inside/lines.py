@@ -5,21 +5,21 @@ import linecache
 import sys
 import threading
 
-MOST_LINES, TEXT_CHARACTERS = 500, 160
+MOST_LINES, TEXT_CHARACTERS = 2000, 160
 
 
 @contextlib.contextmanager
 def running(path):
     """Gives a set that the numbers of `path`'s lines go into as they run, in this thread and those that it starts."""
-    numbers = set()
+    numbers, tracing = set(), [True]
 
     def of_a_call(frame, _event, _value):
-        return of_a_line if frame.f_code.co_filename == path else None
+        return of_a_line if tracing and frame.f_code.co_filename == path else None
 
     def of_a_line(frame, event, _value):
-        if event == "line":
+        if event == "line" and tracing:
             numbers.add(frame.f_lineno)
-        return of_a_line
+        return of_a_line if tracing else None
 
     before = sys.gettrace()
     threading.settrace(of_a_call)
@@ -27,13 +27,22 @@ def running(path):
     try:
         yield numbers
     finally:
+        tracing.clear()  # threads that go on are left alone
         sys.settrace(before)
         threading.settrace(None)
 
 
 def told(path, numbers):
-    """The first of these lines, each with its number and text."""
+    """These lines, each with its number and text; none where there are too many, or where Dynamo compiled something:
+    what it compiled runs without its lines, and what it gave up runs with them."""
+    if len(numbers) > MOST_LINES or _dynamo_compiled():
+        return []
     return [
         {"number": number, "text": linecache.getline(path, number).strip()[:TEXT_CHARACTERS]}
-        for number in sorted(numbers)[:MOST_LINES]
+        for number in sorted(numbers)
     ]
+
+
+def _dynamo_compiled():
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters["frames"])

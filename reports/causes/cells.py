@@ -248,6 +248,10 @@ class Cell:
         return self._of(self.row.kind, "wider")
 
     @cached_property
+    def places(self) -> list[observed.Conditions]:
+        return self._of(self.row.kind, "places")
+
+    @cached_property
     def lengths(self) -> list[observed.Conditions]:
         return self._of(self.row.kind, "lengths")
 

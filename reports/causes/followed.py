@@ -49,6 +49,7 @@ class Followed:
 
     @property
     def seen(self) -> list[Seen]:
+        """Which lines these are, in words."""
         return [
             Seen(text=f"of its file ran {where} alone: {', '.join(map(_named, lines[:LINES_SHOWN]))}", record=self.path)
             for where, lines in zip(("in the baseline", "here"), self.ways, strict=True)
@@ -61,9 +62,11 @@ def _named(line: Line) -> str:
 
 
 def followed(case: Case, cell: Cell) -> Followed | None:
+    """None where it was not followed in both, or by another Python."""
     base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
-    if base is None or this is None or not base[0].lines or not this[0].lines:
-        return None
+    pythons = {stack.observed.python.rpartition(".")[0] for stack in case.stacks if stack and stack.observed}
+    if base is None or this is None or not base[0].lines or not this[0].lines or len(pythons) != 1:
+        return None  # which lines count as run is each Python's own
     return Followed(cell=cell, base=base[0], this=this[0], path=this[1])
 
 

@@ -115,8 +115,8 @@ class Cause:
     """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
-    them, on either side; `parts` are the other causes of the same story. Causes with the same `gist` say the same of
-    several subjects, and share a card.
+    them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of the
+    same story. Causes with the same `gist` say the same of several subjects, and share a card.
     """
 
     cause: str
@@ -136,6 +136,7 @@ class Cause:
     parts: tuple[Cause, ...] = ()
     rows: tuple[str, ...] = ()
     wrong: bool = False
+    aside: bool = False
     gist: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -170,5 +171,5 @@ class Cause:
 def rank(cause: Cause) -> tuple[bool, bool, int]:
     """Most certain first within what must be known first. Nothing that is undecided precedes what is shown, and a
     reference that moved under a kernel that is right does not precede what a kernel suffers from."""
-    aside = bool(cause.kernel) and cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and not cause.wrong
-    return cause.cause in (UNDECIDED, NOTHING_MOVED), aside, tuple(NAMES).index(cause.cause)
+    harmless = bool(cause.kernel) and cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and not cause.wrong
+    return cause.cause in (UNDECIDED, NOTHING_MOVED), harmless or cause.aside, tuple(NAMES).index(cause.cause)

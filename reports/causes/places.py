@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness.experiments.planning import ENDED_BADLY
 from harness.experiments.records import ConditionResult
@@ -16,11 +17,12 @@ from reports.model import Seen
 
 def on_the_current_gpu_alone(case: Case) -> Cause | None:
     """Right where the current GPU holds the tensors, wrong or ended where another one does: it works on the current one
-    whichever that is, or keeps something that belongs to the GPU of its first call."""
+    whichever that is, or keeps something that belongs to the GPU of its first call. Validation has one GPU: this is
+    not why anything moved there."""
     found = [
         (cell, conditions, second)
         for cell in case.cells
-        for conditions in cell.masks
+        for conditions in cell.places
         if (second := _fails_on_the_second(conditions)) is not None
     ]
     if not case.is_kernel or not found or case.unsteady:
@@ -28,7 +30,7 @@ def on_the_current_gpu_alone(case: Case) -> Cause | None:
     cells = list(dict.fromkeys(cell for cell, _, _ in found))
     _, conditions, second = found[0]
     shown = [*_plain(conditions, second), second]
-    return make(
+    cause = make(
         case,
         MASKED_BY_INPUTS,
         STRONG,
@@ -44,7 +46,7 @@ def on_the_current_gpu_alone(case: Case) -> Cause | None:
             for cell, told, each in found[:4]
         ],
         ruled=[
-            Ruled(rival="the inputs", how="the same numbers pass on the current GPU", record=conditions.path),
+            Ruled(rival="the numbers", how="the same ones pass on the current GPU", record=conditions.path),
             *steady_rivals(case),
         ],
         command=case.explain(cells),
@@ -52,6 +54,7 @@ def on_the_current_gpu_alone(case: Case) -> Cause | None:
             figures.conditions_figure(f"{cells[0].workload}: which GPU holds the tensors", shown, conditions.path)
         ],
     )
+    return replace(cause, aside=True)
 
 
 def _plain(conditions: Conditions, second: ConditionResult) -> list[ConditionResult]:

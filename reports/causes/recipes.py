@@ -155,7 +155,7 @@ def _smaller_is_right(cell: Cell, conditions: Conditions) -> ConditionResult | N
 
 def _full(conditions: Conditions) -> list[ConditionResult]:
     """On ordinary inputs, as they lie in validation."""
-    tested = [each for each in conditions.ran if each.condition == _as_tested(each)]
+    tested = [each for each in conditions.ran if each.condition == as_tested(each)]
     return [each for each in tested if each.condition.recipe == PLAIN_RECIPE]
 
 
@@ -174,7 +174,7 @@ def _size_is_harmless(cell: Cell) -> bool:
 
 
 def _pattern_decides(conditions: Conditions) -> bool:
-    by_recipe = {each.condition.recipe: each for each in conditions.ran if each.condition == _as_tested(each)}
+    by_recipe = {each.condition.recipe: each for each in conditions.ran if each.condition == as_tested(each)}
     large, offset = by_recipe.get(LARGE), by_recipe.get(OFFSET)
     if large is None or offset is None or large.passed == large.runs:
         return False
@@ -190,7 +190,7 @@ def _stays_finite(cell: Cell) -> bool:
     return tried.issuperset(BEYOND) and not infinite
 
 
-def _as_tested(result: ConditionResult) -> Condition:
+def as_tested(result: ConditionResult) -> Condition:
     return Condition(label=result.condition.label, recipe=result.condition.recipe)
 
 

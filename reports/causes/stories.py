@@ -29,6 +29,7 @@ from reports.causes import (
 from reports.causes.cases import Case
 from reports.causes.model import (
     BUILD_MOVED,
+    DECISIVE,
     DEFAULT_BACKEND_MOVED,
     ENVIRONMENT_CONFOUNDER,
     INPUTS_MOVED,
@@ -89,7 +90,8 @@ EXPLAINS = {
 
 def correctness_causes(case: Case) -> list[Cause]:
     """Leads with their parts, most important first. What no rule explains is undecided."""
-    given = [cause for rule in RULES if (cause := rule(case)) is not None]
+    every = [cause for rule in RULES if (cause := rule(case)) is not None]
+    given, asides = ([cause for cause in every if cause.aside is aside] for aside in (False, True))
     found = [told for cause in given if (told := variables.capped(case, cause)) is not None]
     found = [cause for cause in found if not any(_explained(case, cause, other) for other in found)]
     taken = {row for cause in found for row in cause.rows}
@@ -102,8 +104,8 @@ def correctness_causes(case: Case) -> list[Cause]:
             found += [again] if again is not None else []
     if all(cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) for cause in found):
         healthy = verdicts.nothing_moved(case)
-        return [*_stories(case, found), *([healthy] if healthy is not None else [])]
-    return _stories(case, found)
+        return [*_stories(case, found), *([healthy] if healthy is not None else []), *asides]
+    return [*_stories(case, found), *asides]
 
 
 def _explained(case: Case, cause: Cause, other: Cause) -> bool:
@@ -139,6 +141,12 @@ def _stories(case: Case, found: Sequence[Cause]) -> list[Cause]:
     return told
 
 
+def _chosen_for_nothing(cause: Cause, found: Sequence[Cause]) -> bool:
+    """A backend that may have been chosen, or one that was while PyTorch's others had no code for the call either."""
+    refused = any((each.cause, each.grade) == (UNSUPPORTED_COMBINATION, DECISIVE) for each in found)
+    return cause.cause == DEFAULT_BACKEND_MOVED and (cause.grade == SUGGESTIVE or (cause.grade == STRONG and refused))
+
+
 def _place(case: Case, cause: Cause, found: Sequence[Cause]) -> int:
     """A reference that moved under a kernel that did not leads where agreement fell, and comes last where it rose: then
     it is no reason to look for one, and what is wrong is."""
@@ -146,7 +154,7 @@ def _place(case: Case, cause: Cause, found: Sequence[Cause]) -> int:
         return 2  # it was not told apart from the variables, which were found to matter
     if cause.cause in MEMORY and variables.bring(case):
         return 2  # what they make of it
-    if memory.follows(case, cause, found) or (cause.cause, cause.grade) == (DEFAULT_BACKEND_MOVED, SUGGESTIVE):
+    if memory.follows(case, cause, found) or _chosen_for_nothing(cause, found):
         return 2
     if not case.is_kernel or cause.cause not in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
         return 1

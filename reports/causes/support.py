@@ -139,7 +139,9 @@ def _always_raises(cell: Cell, number: int) -> bool:
         for conditions in cell.conditions
         if conditions.record.environment == side.environment
         for result in conditions.record.results
-        if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED) and not result.condition.variables_of
+        if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED)
+        and not (result.condition.variables_of or result.condition.dtype or result.condition.integers)
+        and result.condition.gpu == "current"
     ]
     first = all(message.startswith("trial 0 ") for _, message in validated)
     same = all(status == protocol.CRASHED and said[0] in message for status, message in (*validated, *tried))

@@ -142,7 +142,7 @@ def _finite(cell: Cell) -> bool:
         each
         for conditions in cell.conditions
         for each in conditions.ran
-        if each.condition.recipe in asked and not each.condition.seq_len
+        if each.condition.recipe in asked and not each.condition.seq_len and each.condition.gpu == "current"
     ]
     if any(each.nonfinite for each in results):
         return False

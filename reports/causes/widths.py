@@ -10,7 +10,7 @@ from reports.causes.cases import Case
 from reports.causes.making import make, steady_rivals, was_so
 from reports.causes.model import DECISIVE, RANGE_OVERFLOW, STRONG, Cause, Ruled
 from reports.causes.observed import Conditions
-from reports.causes.recipes import PLAIN_RECIPE, masks_text, out_of_range
+from reports.causes.recipes import PLAIN_RECIPE, as_tested, masks_text, out_of_range
 from reports.model import Seen
 
 
@@ -46,12 +46,12 @@ def right_when_wider(case: Case) -> Cause | None:
 
 
 def _only_wider_is_right(conditions: Conditions) -> bool:
-    full = any(each.nonfinite for each in conditions.ran if not each.condition.dtype)
+    full = any(each.nonfinite for each in conditions.ran if each.condition == as_tested(each))
     return full and conditions.right_when_wider
 
 
 def right_in_wider_integers(case: Case) -> Cause | None:
-    """Wrong, and right where the same file gets 64 bits wherever it asks PyTorch for whole numbers of fewer: one of
+    """Wrong, and right where the same file gets 64 bits wherever it asks PyTorch for integers of fewer: one of
     those wraps. What is rounded or clamped to a whole number on purpose stays as wrong as it was."""
     found = [
         (cell, conditions)
@@ -68,12 +68,12 @@ def right_in_wider_integers(case: Case) -> Cause | None:
         case,
         RANGE_OVERFLOW,
         DECISIVE if certain else STRONG,
-        f"{case.kernel} is right where it is given whole numbers of 64 bits in place of the narrower ones that it asks "
+        f"{case.kernel} is right where it is given integers of 64 bits in place of the narrower ones that it asks "
         "for: one of these leaves the range of its type.",
         cells,
         [*(Seen(text=f"{cell.workload}: {masks_text(c)}", record=c.path) for cell, c in found[:2]), *was_so(cells)],
         ruled=[
-            Ruled(rival="the algorithm", how="the same code is right with wider whole numbers", record=path),
+            Ruled(rival="the algorithm", how="the same code is right with wider integers", record=path),
             *steady_rivals(case),
         ],
         figures=[figures.conditions_figure(f"{cells[0].workload}: the same numbers", found[0][1].ran, path)],
@@ -81,10 +81,13 @@ def right_in_wider_integers(case: Case) -> Cause | None:
 
 
 def _only_integers_matter(conditions: Conditions) -> bool:
-    """Wrong as validated, and right in every run with wide whole numbers."""
-    validated = [each for each in conditions.ran if not each.condition.dtype and not each.condition.integers]
-    wide = [each for each in conditions.ran if each.condition.integers]
-    return bool(validated) and not any(map(_right, validated)) and bool(wide) and all(map(_right, wide))
+    """Wrong as validated and when it is made anew in the same way, and right in every run with wide integers."""
+    validated = [each for each in conditions.ran if each.condition == as_tested(each)]
+    control, wide = (
+        [each for each in conditions.ran if each.condition.integers == asked] for asked in ("as_asked", "int64")
+    )
+    wrong = validated and control and not any(map(_right, (*validated, *control)))
+    return bool(wrong and wide) and all(map(_right, wide))
 
 
 def _right(result: ConditionResult) -> bool:

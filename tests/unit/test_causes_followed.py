@@ -1,13 +1,18 @@
-"""Kernels in Python that were followed, or made with wider whole numbers."""
+"""Kernels in Python that were followed, or made with wider integers."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.inside import lines
+from harness.records import EnvironmentRecord
+from harness.storage import load_record, save_record
 from reports.causes.model import (
     DECISIVE,
     INPUTS_MOVED,
@@ -46,28 +51,36 @@ def test_another_way_through_the_file_is_the_kernels_own_choice(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("more", "changes"),
-    [
-        ({"lines": (ONE_WAY, ONE_WAY)}, {}),
-        ({}, {}),
-        ({"lines": ((), ANOTHER)}, {}),
-    ],
+    ("lines_", "grade"),
+    [((ONE_WAY, ONE_WAY), STRONG), (((), ()), SUGGESTIVE), (((), ANOTHER), SUGGESTIVE)],
     ids=["the same way", "not followed", "followed in one"],
 )
-def test_what_takes_the_same_way_moved_by_an_operator(more: Any, changes: Any, tmp_path: Path) -> None:
-    assert first(tmp_path, spec(FELL, **changes), followed(**more)).cause == REFERENCE_MOVED
+def test_what_takes_the_same_way_moved_by_an_operator(lines_: Any, grade: str, tmp_path: Path) -> None:
+    found = first(tmp_path, spec(FELL), followed(lines=lines_))
+    assert (found.cause, found.grade) == (REFERENCE_MOVED, grade)
+
+
+def test_lines_of_another_python_are_not_compared(tmp_path: Path) -> None:
+    def older(run: Any) -> None:
+        path = run.environment_path(NEXT)
+        record = load_record(path, EnvironmentRecord)
+        seen = record.observed.model_copy(update={"python": "3.9.18"})
+        save_record(path, record.model_copy(update={"observed": seen}))
+
+    found = first(tmp_path, spec(FELL), followed(lines=(ONE_WAY, ANOTHER)), older)
+    assert (found.cause, found.grade) == (REFERENCE_MOVED, SUGGESTIVE)
 
 
 def test_who_is_right_takes_any_way(tmp_path: Path) -> None:
     made = spec((NEXT, "kernel", Case(bits="new")))
     found = causes_of(tmp_path, made, followed(lines=(ONE_WAY, ANOTHER)))
-    assert all(KERNEL_CODE_MOVED not in cause.causes for cause in found)
+    assert found and all(KERNEL_CODE_MOVED not in cause.causes for cause in found)
 
 
 def test_a_variable_that_differs_may_choose_the_way(tmp_path: Path) -> None:
     made = spec(FELL, variables={NEXT: {"FAST": "1"}})
     found = causes_of(tmp_path, made, followed(lines=(ONE_WAY, ANOTHER)))
-    assert all(KERNEL_CODE_MOVED not in cause.causes for cause in found)
+    assert found and all(KERNEL_CODE_MOVED not in cause.causes for cause in found)
 
 
 @pytest.mark.parametrize(
@@ -94,24 +107,34 @@ def test_who_became_right_drew_otherwise_before(tmp_path: Path) -> None:
 
 
 NARROW, WIDE = result("AA", 0.0), {"integers": "int64"}
+ANEW = result("AA", 0.0, integers="as_asked")
 
 
 @pytest.mark.parametrize(
-    ("wide", "tried", "expected"),
+    ("wide", "anew", "tried", "expected"),
     [
-        (result("BB", 1.0, **WIDE), True, (RANGE_OVERFLOW, DECISIVE)),
-        (result("BB", 1.0, **WIDE), False, (RANGE_OVERFLOW, STRONG)),
-        (result("BB", 0.5, **WIDE), True, (WRONG_EVERYWHERE, SUGGESTIVE)),
-        (result("AA", 0.0, **WIDE), True, (WRONG_EVERYWHERE, SUGGESTIVE)),
+        (result("BB", 1.0, **WIDE), ANEW, True, (RANGE_OVERFLOW, DECISIVE)),
+        (result("BB", 1.0, **WIDE), ANEW, False, (RANGE_OVERFLOW, STRONG)),
+        (result("BB", 1.0, **WIDE), result("BB", 1.0, integers="as_asked"), True, (WRONG_EVERYWHERE, SUGGESTIVE)),
+        (result("BB", 1.0, **WIDE), NARROW, True, (WRONG_EVERYWHERE, SUGGESTIVE)),
+        (result("BB", 0.5, **WIDE), ANEW, True, (WRONG_EVERYWHERE, SUGGESTIVE)),
+        (result("AA", 0.0, **WIDE), ANEW, True, (WRONG_EVERYWHERE, SUGGESTIVE)),
     ],
-    ids=["right", "right, with memory not tried", "right at times", "wrong"],
+    ids=[
+        "right",
+        "right, with memory not tried",
+        "right when made anew",
+        "without a control",
+        "right at times",
+        "wrong",
+    ],
 )
-def test_right_with_wider_whole_numbers_alone(wide: Any, tried: bool, expected: Any, tmp_path: Path) -> None:
+def test_right_with_wider_integers_alone(wide: Any, anew: Any, tried: bool, expected: Any, tmp_path: Path) -> None:
     def make(run: Any) -> None:
         if tried:
             clean(run, passed=0.0)
             history(run, "AA AA", "AA AA", wrong="A")
-        conditions(run, "wider", [NARROW, result("CC", 0.0, dtype="float64"), wide])
+        conditions(run, "wider", [NARROW, result("CC", 0.0, dtype="float64"), anew, wide])
 
     found = first(tmp_path, spec(*both("kernel", Case(passed=0, units=412.0))), make)
     assert (found.cause, found.grade) == expected
@@ -132,3 +155,28 @@ def test_lines_are_those_of_the_file_and_of_no_other(tmp_path: Path) -> None:
         {"number": 2, "text": "if flag:"},
         {"number": 3, "text": "return 1"},
     ]
+
+
+def test_too_many_lines_and_what_dynamo_compiled_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "none.py")
+    assert lines.told(path, set(range(lines.MOST_LINES))) and not lines.told(path, set(range(lines.MOST_LINES + 1)))
+    utils = SimpleNamespace(counters={"frames": {}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)  # type: ignore[arg-type]
+    assert lines.told(path, {1})
+    utils.counters["frames"]["total"] = 1
+    assert not lines.told(path, {1})
+
+
+def test_a_thread_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+    text = "def call(begun, on):\n    begun.set()\n    on.wait()\n    return 4\n"
+    space: dict[str, Any] = {}
+    exec(compile(text, str(tmp_path / "one.py"), "exec"), space)
+    begun, on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=space["call"], args=(begun, on))
+    with lines.running(str(tmp_path / "one.py")) as numbers:
+        thread.start()
+        begun.wait(10)
+    seen = set(numbers)
+    on.set()
+    thread.join()
+    assert 2 in seen and 4 not in numbers

@@ -270,6 +270,22 @@ def test_a_python_kernel_that_raises_behind_another_backend(this: Any, tmp_path:
     assert UNSUPPORTED_COMBINATION in found.causes
 
 
+def test_what_no_backend_has_code_for_is_no_matter_of_the_choice(tmp_path: Path) -> None:
+    words = "raised RuntimeError: \"softmax\" not implemented for 'Half'"
+    refused = Case(status="unsupported", message=words)
+
+    def make(run: Run) -> None:
+        written_in_python(run)
+        profiles(run, "kernel", AS_MATH | PUBLIC, AS_FLASH | PUBLIC, ends=True)
+
+    kernel = (NEXT, "kernel", Case(status="crashed", message=f"trial 0 {words}"))
+    alone = first(tmp_path / "alone", spec(kernel), make)
+    assert alone.cause == DEFAULT_BACKEND_MOVED and UNSUPPORTED_COMBINATION in alone.causes
+    found = first(tmp_path / "all", spec(kernel, (NEXT, "flash", refused), (NEXT, "math", refused)), make)
+    assert (found.cause, found.grade) == (UNSUPPORTED_COMBINATION, DECISIVE)
+    assert DEFAULT_BACKEND_MOVED in found.causes
+
+
 @pytest.mark.parametrize(("this", "cause"), [(AS_FLASH, DEFAULT_BACKEND_MOVED), (AS_MATH, KERNEL_CODE_MOVED)])
 def test_an_extension_that_calls_pytorchs_attention(this: Any, cause: str, tmp_path: Path) -> None:
     """Its machine code differs whenever PyTorch's headers do; the backend that it runs is another matter."""

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from harness.experiments.records import Condition, ConditionResult
-from reports.causes.model import MASKED_BY_INPUTS, STRONG
-from tests.unit.attributed import both, causes_of, spec
+from reports.causes.model import MASKED_BY_INPUTS, STRONG, Cause
+from tests.unit.attributed import FELL, both, causes_of, spec
 from tests.unit.experiments import clean, conditions, result
-from tests.unit.spec import Case
+from tests.unit.spec import NEXT, Case
 
 OFTEN = Case(passed=9, units=40.0)  # what made it a suspect
 SECOND = {"gpu": "second"}
@@ -22,30 +22,48 @@ CRASHED = ConditionResult(
 )
 
 
+RIGHT_THERE, WRONG_THERE = result("AA", **SECOND), result("BB", 0.0, **SECOND)
+
+
+def asked(folder: Path, places: list[ConditionResult], *cases: Any, passed: float = 1.0) -> list[Cause]:
+    def make(run: Any) -> None:
+        clean(run, device="cuda", passed=passed)
+        conditions(run, "inputs", [result("AA", passed), result("AA", recipe="shared_qkv")], device="cuda")
+        conditions(run, "places", places, device="cuda")
+
+    return causes_of(folder, spec(*cases, device="cuda"), make)
+
+
 @pytest.mark.parametrize(
-    ("inputs", "told"),
+    ("places", "told"),
     [
-        ([result("AA"), result("BB", 0.0, **SECOND)], True),
+        ([result("AA"), WRONG_THERE], True),
         ([result("AA"), CRASHED], True),
-        ([result("AA"), result("AA", **SECOND)], False),
-        ([result("AA", 0.0), result("BB", 0.0, **SECOND)], False),
+        ([result("AA"), RIGHT_THERE], False),
+        ([result("AA", 0.0), WRONG_THERE], False),
         ([result("AA"), CRASHED.model_copy(update={"status": "not_run"})], False),
-        ([result("AA")], False),
+        ([], False),
     ],
-    ids=["wrong there", "ended there", "right there", "wrong on both", "in use", "not asked"],
+    ids=["wrong there", "ended there", "right there", "wrong on both", "in use", "no second GPU"],
 )
 def test_a_kernel_that_is_right_on_the_current_gpu_alone(
-    inputs: list[ConditionResult], told: bool, tmp_path: Path
+    places: list[ConditionResult], told: bool, tmp_path: Path
 ) -> None:
-    def make(run: Any) -> None:
-        clean(run, device="cuda")
-        conditions(run, "inputs", inputs, device="cuda")
-
-    found = causes_of(tmp_path, spec(*both("kernel", OFTEN), device="cuda"), make)
-    grades = [
-        (part.cause, part.grade)
-        for cause in found
-        for part in (cause, *cause.parts)
-        if "tensors are on another one" in part.statement
-    ]
+    found = asked(tmp_path, places, *both("kernel", OFTEN))
+    grades = [(cause.cause, cause.grade) for cause in found if "tensors are on another one" in cause.statement]
     assert grades == ([(MASKED_BY_INPUTS, STRONG)] if told else [])
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [both("kernel", OFTEN), (FELL,), (), ((NEXT, "kernel", Case(bits="new")),)],
+    ids=["wrong in few trials", "became wrong", "healthy", "other bits"],
+)
+@pytest.mark.parametrize("second", [WRONG_THERE, CRASHED], ids=["wrong there", "ended there"])
+def test_it_explains_nothing_of_what_one_gpu_showed(second: ConditionResult, cases: Any, tmp_path: Path) -> None:
+    without = asked(tmp_path / "without", [], *cases)
+    beside = asked(tmp_path / "beside", [result("AA"), second], *cases)
+    told = [cause for cause in beside if cause.aside]
+    assert [cause.cause for cause in told] == [MASKED_BY_INPUTS]
+    assert [cause for cause in beside if not cause.aside] == without
+    assert not beside[0].aside or not any(cause.wrong for cause in without), "what was asked about comes first"

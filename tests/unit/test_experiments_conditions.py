@@ -27,8 +27,9 @@ REFERENCES = ["flash", "math", "default"]
 @pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
 def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
     listed = conditions_of(
-        experiment, device, REFERENCES, problem=False, recipes=list(TRIALS)[:1], others=["other"], lengths=[96, 1, 64]
-    )
+        experiment, device, REFERENCES, problem=False, second_gpu=True, recipes=list(TRIALS)[:1], others=["other"],
+        lengths=[96, 1, 64],
+    )  # fmt: skip
     assert listed
     assert len({c.label for c in listed}) == len(listed) == len({c.model_copy(update={"label": ""}).model_dump_json()
                                                                  for c in listed})  # fmt: skip
@@ -98,20 +99,15 @@ def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own
     listed = [("wider", condition) for condition in conditions_of("wider", "cpu", ["model"], problem=True)]
     planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
     made = [(job.condition.dtype, job.condition.integers) for job in planned]
-    assert made == [("", ""), ("float64", ""), ("", "int64")]
-    assert [len(shared) for shared in in_processes(planned)] == [1, 1, 1]
+    assert made == [("", ""), ("float64", ""), ("", "as_asked"), ("", "int64")]
+    assert [len(shared) for shared in in_processes(planned)] == [1, 1, 1, 1]
 
 
 def test_a_second_gpu_is_asked_where_there_is_one() -> None:
-    def places(device: Any, **more: Any) -> list[str]:
-        return [each.gpu for each in conditions_of("inputs", device, REFERENCES, **{"problem": False, **more})]
-
-    assert places("cuda", second_gpu=True)[-2:] == ["current", "second"]
-    for asked in (places("cuda"), places("cpu", second_gpu=True), places("cuda", second_gpu=True, problem=True)):
-        assert set(asked) == {"current"}
-    listed = [("inputs", each) for each in conditions_of("inputs", "cuda", [], problem=False, second_gpu=True)]
-    planned = plan_jobs(listed, {each.recipe: (0,) for _, each in listed}, 1000)  # type: ignore[arg-type]
-    assert ["second"] in [[job.condition.gpu for job in shared] for shared in in_processes(planned)]
+    assert conditions_of("places", "cuda", REFERENCES, problem=False) == []
+    listed = [("places", each) for each in conditions_of("places", "cuda", [], problem=False, second_gpu=True)]
+    planned = plan_jobs(listed, {"independent": (0,)}, 1000)  # type: ignore[arg-type]
+    assert [[job.condition.gpu for job in shared] for shared in in_processes(planned)] == [["second"], ["current"]]
 
 
 def test_large_outputs_are_shared_out_and_repeated_less() -> None:

@@ -218,17 +218,3 @@ def test_two_runs_never_hold_a_gpu_at_once(locks: Path) -> None:
     times.sort()
     assert len(times) == 6
     assert all(ended <= began for (_, ended), (began, _) in pairwise(times))
-
-
-@pytest.mark.parametrize(
-    ("given", "first", "other"),
-    [(None, "GPU-0a", "GPU-1a"), ("1,0", "GPU-1a", "GPU-0a"), ("0", "GPU-0a", None), ("0,7,1", "GPU-0a", None)],
-)
-def test_a_second_gpu_is_one_that_the_user_leaves_to_us(
-    library: FakeLibrary, monkeypatch: pytest.MonkeyPatch, given: str | None, first: str, other: str | None
-) -> None:
-    monkeypatch.setattr(gpu, "GIVEN", given)
-    used = gpu.use({} if given is None else {gpu.VISIBLE: given})
-    found = gpu.second(used)
-    assert used is not None and used.uuid == first and (found.uuid if found else None) == other
-    assert gpu.second(None) is None
