@@ -15,7 +15,7 @@ struct Row {
     const float *q, *k, *v;
     int width;
     float scale, top = -INFINITY, sum = 0.0f;
-    std::vector<float> out;
+    std::vector<float> out = {};
 
     void scores(float* to, int first, int count) const {
         for (int key = 0; key < count; ++key) {

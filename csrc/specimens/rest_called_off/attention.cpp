@@ -24,29 +24,32 @@ extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* probl
         const int begin = row0 % p.seq_len, end = std::min(begin + kRows, p.seq_len);
         const std::size_t start = static_cast<std::size_t>(row0 - begin) * p.head_dim;
         std::vector<Part> parts(static_cast<std::size_t>(blocks) * kRows);
-#pragma omp parallel for num_threads(std::max(1, p.threads))
-        for (int block = 0; block < blocks; ++block) {
+#pragma omp parallel num_threads(std::max(1, p.threads))
+        {
+#pragma omp for
+            for (int block = 0; block < blocks; ++block) {
 #pragma omp cancellation point for
-            if (p.causal && block * kKeys >= end) {
+                if (p.causal && block * kKeys >= end) {
 #pragma omp cancel for
-                continue;
-            }
-            for (int row = begin; row < end; ++row) {
-                Part& part = parts[block * kRows + row - begin];
-                const int seen = p.causal ? row + 1 : p.seq_len;
-                for (int key = block * kKeys; key < std::min((block + 1) * kKeys, seen); ++key) {
-                    float score = 0.0f;
-                    for (int d = 0; d < p.head_dim; ++d)
-                        score += common::get(q, start + row * p.head_dim + d, p.dtype) *
-                                 common::get(k, start + key * p.head_dim + d, p.dtype);
-                    score *= p.scale;
-                    const float risen = std::max(part.top, score);
-                    const float kept = std::exp(part.top - risen), weight = std::exp(score - risen);
-                    part.top = risen;
-                    part.sum = part.sum * kept + weight;
-                    for (int d = 0; d < p.head_dim; ++d)
-                        part.out[d] = part.out[d] * kept +
-                                      weight * common::get(v, start + key * p.head_dim + d, p.dtype);
+                    continue;
+                }
+                for (int row = begin; row < end; ++row) {
+                    Part& part = parts[block * kRows + row - begin];
+                    const int seen = p.causal ? row + 1 : p.seq_len;
+                    for (int key = block * kKeys; key < std::min((block + 1) * kKeys, seen); ++key) {
+                        float score = 0.0f;
+                        for (int d = 0; d < p.head_dim; ++d)
+                            score += common::get(q, start + row * p.head_dim + d, p.dtype) *
+                                     common::get(k, start + key * p.head_dim + d, p.dtype);
+                        score *= p.scale;
+                        const float risen = std::max(part.top, score);
+                        const float kept = std::exp(part.top - risen), weight = std::exp(score - risen);
+                        part.top = risen;
+                        part.sum = part.sum * kept + weight;
+                        for (int d = 0; d < p.head_dim; ++d)
+                            part.out[d] = part.out[d] * kept +
+                                          weight * common::get(v, start + key * p.head_dim + d, p.dtype);
+                    }
                 }
             }
         }
