@@ -1,5 +1,5 @@
-"""Rules for kernels in Python that were followed in both environments: which lines of the file ran, and what making the
-kernel drew. Pure.
+"""Rules for kernels in Python that were followed in both environments: which lines of the file ran, and what the
+constructor drew. Pure.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _figure(told: Followed) -> Figure:
 
 
 def draws_otherwise(case: Case) -> Cause | None:
-    """A kernel and the model that it replaces are made under one seed. Where making it leaves the generator elsewhere
-    than making the model does, what is drawn for it is not what is drawn for the model."""
+    """A kernel and the model that it replaces are constructed under one seed. Where one leaves the generators elsewhere
+    than the other does, what is drawn for it is not what is drawn for the model."""
     found = [
         each
         for each in _moved(case)
@@ -144,14 +144,14 @@ def draws_otherwise(case: Case) -> Cause | None:
         case,
         INPUTS_MOVED,
         STRONG if case.steady and not case.unsteady else SUGGESTIVE,
-        f"{case.kernel} {_became(cells[0])} with the random numbers that it is made of: {wrong} making it draws "
-        "others than making the model does.",
+        f"{case.kernel} {_became(cells[0])} by random numbers that are drawn when it is constructed: {wrong} they are not "
+        "those that are drawn for the model.",
         cells,
         [
             *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
             Seen(
-                text=f"{right} making it leaves PyTorch's generators where making the model leaves them, {wrong} it "
-                "does not, under the same seed",
+                text=f"{right} constructing it leaves PyTorch's generators where constructing the model leaves them, "
+                f"{wrong} it does not, under the same seed",
                 record=found[0].path,
             ),
         ],
@@ -159,7 +159,7 @@ def draws_otherwise(case: Case) -> Cause | None:
             ruled("the stored inputs", cells[0].inputs),
             Ruled(
                 rival="another generator in that PyTorch",
-                how="the model is made in the same process, and draws what it should",
+                how="the model is constructed in the same process, and is right",
                 record=found[0].path,
             ),
             excluded("chance", case.steady[0] if case.steady else None),
@@ -167,9 +167,9 @@ def draws_otherwise(case: Case) -> Cause | None:
         command=case.explain(cells),
         figures=[
             Figure(
-                title="What making the kernel draws",
+                title="Random numbers drawn by its constructor",
                 columns=("baseline", "here"),
-                rows=(("as the model", tuple(map(_as_model, (found[0].base, found[0].this)))),),
+                rows=(("the same as the model's", tuple(map(_as_model, (found[0].base, found[0].this)))),),
                 record=found[0].path,
             ),
             _figure(found[0]) if any(found[0].ways) else None,

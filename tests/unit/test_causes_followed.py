@@ -103,7 +103,7 @@ def test_who_became_right_drew_otherwise_before(tmp_path: Path) -> None:
     made = spec((BASE, "kernel", Case(passed=2, units=400.0)), (NEXT, "kernel", Case(bits="new")))
     found = first(tmp_path, made, clean, followed(lines=(ONE_WAY, ONE_WAY), as_model=(False, True)))
     assert (found.cause, found.grade) == (INPUTS_MOVED, STRONG)
-    assert "in the baseline making it draws" in found.statement
+    assert "in the baseline they are not those" in found.statement
 
 
 NARROW, WIDE = result("AA", 0.0), {"integers": "int64"}
