@@ -144,8 +144,8 @@ def draws_otherwise(case: Case) -> Cause | None:
         case,
         INPUTS_MOVED,
         STRONG if case.steady and not case.unsteady else SUGGESTIVE,
-        f"{case.kernel} {_became(cells[0])} by random numbers that are drawn when it is constructed: {wrong} they are not "
-        "those that are drawn for the model.",
+        f"{case.kernel} {_became(cells[0])} by random numbers that are drawn when it is constructed: {wrong} they are "
+        "not those that are drawn for the model.",
         cells,
         [
             *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
