@@ -191,6 +191,7 @@ class DockerExecutor:
             shutil.rmtree(task.scratch, ignore_errors=True)
             task.scratch.mkdir(parents=True)
             try:
+                self.engine.remove_lost()
                 return self._attempt(task)
             except EngineGone as error:
                 if self._stopped.is_set():

@@ -19,6 +19,7 @@ from harness.executors.cells import cell_places
 from harness.executors.containers import DockerExecutor, is_orphan, owner, sweep, unconfined
 from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames, open_cell
 from harness.executors.docker.connection import EngineGone, EngineRefused, answering
+from harness.executors.docker.engine import Engine
 from harness.records import Confinement
 
 LIMITS = CellLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
@@ -45,6 +46,9 @@ class FakeEngine:
 
     def remove_container(self, container: str) -> None:
         self.removed.append(container)
+
+    def remove_lost(self) -> None:
+        pass
 
 
 def executor(tmp_path: Path, engine: Any) -> DockerExecutor:
@@ -237,7 +241,7 @@ def test_a_keeper_that_ends_early_is_told(frames: list[bytes]) -> None:
         cell(*frames).collect()
 
 
-def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone() -> None:
+def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cleared_when_back() -> None:
     class Away:
         def create_host_config(self, **_: Any) -> dict[str, Any]:
             return {}
@@ -250,18 +254,30 @@ def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone() -> No
 
         remove_container = attach_socket
 
-    class Engine:
-        info = MappingProxyType({"CgroupVersion": "2"})
+    class Absent(Engine):
+        info = MappingProxyType({"CgroupVersion": "2"})  # type: ignore[assignment]
+
+        def __init__(self) -> None:
+            self.lost: set[str] = set()
 
         @contextlib.contextmanager
-        def client(self) -> Iterator[Any]:
-            yield SimpleNamespace(api=Away())
+        def client(self, timeout_s: float = 0) -> Iterator[Any]:
+            yield SimpleNamespace(api=away)
 
+    away, engine = Away(), Absent()
     opened = open_cell(
-        Engine(), "image", "", [], limits=LIMITS, input_bytes=0, owner="us", users=(1, 2), compiles=False, gpus=""  # type: ignore[arg-type]
-    )  # fmt: skip
+        engine, "image", "", [], limits=LIMITS, input_bytes=0, owner="us", users=(1, 2), compiles=False, gpus=""
+    )
     with pytest.raises(EngineGone, match="no such file"), opened:
         pass
+    assert engine.lost == {"c"}
+    with pytest.raises(EngineGone):
+        engine.remove_lost()
+    removed: list[str] = []
+    away.remove_container = lambda container, **_: removed.append(container)  # type: ignore[method-assign]
+    engine.remove_lost()
+    engine.remove_lost()
+    assert removed == ["c"] and not engine.lost, "once it is back, what it may have forgotten to remove is removed"
 
 
 @pytest.mark.parametrize(

@@ -96,17 +96,23 @@ def open_cell(
             yield cell
         finally:
             cell.close()
-            _remove(client, created)
+            if not _remove(client, created):
+                engine.lost.add(created)
 
 
-def _remove(client: docker.DockerClient, container: str) -> None:
-    """Until it is gone: the engine may be removing it already, since its first process has ended, and then refuses."""
-    with contextlib.suppress(*GONE):
-        try:
-            client.api.remove_container(container, force=True, v=True)
-        except docker.errors.APIError:
-            with contextlib.suppress(docker.errors.APIError):
-                client.api.wait(container, timeout=ANSWER_TIMEOUT_S, condition="removed")
+def _remove(client: docker.DockerClient, container: str) -> bool:
+    """Until it is gone: the engine may be removing it already, since its first process has ended, and then refuses.
+
+    False where nobody was there to do it.
+    """
+    try:
+        client.api.remove_container(container, force=True, v=True)
+    except docker.errors.APIError:
+        with contextlib.suppress(docker.errors.APIError, *GONE):
+            client.api.wait(container, timeout=ANSWER_TIMEOUT_S, condition="removed")
+    except GONE:
+        return False
+    return True
 
 
 class CellDied(Exception):

@@ -67,6 +67,10 @@ class Image:
 
 
 class Engine(Connection):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[str] = set()  # containers that could not be removed, since the engine had gone
+
     def facts(self) -> EngineFacts:
         info = self.info
         devices = info.get("DiscoveredDevices") or []
@@ -193,6 +197,12 @@ class Engine(Connection):
     def remove_container(self, container: str) -> None:
         with answering(), self.client() as client, contextlib.suppress(docker.errors.APIError):
             client.api.remove_container(container, force=True, v=True)
+
+    def remove_lost(self) -> None:
+        """An engine that was killed does not always remove, once it is back, what it had been told to remove."""
+        for container in tuple(self.lost):
+            self.remove_container(container)
+            self.lost.discard(container)
 
 
 def _image(value: dict[str, Any]) -> Image:
