@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.arguments import make_parser
 from harness.errors import INFRASTRUCTURE, DiskFull, HarnessError, InfrastructureError, InputError, exit_code
-from harness.interrupts import keep_interrupts
+from harness.interrupts import as_interrupts, keep_interrupts
 from harness.plan import Plan, Selection
 
 if TYPE_CHECKING:
@@ -293,7 +293,8 @@ def main(argv: list[str]) -> int:
     try:
         arguments = make_parser().parse_args(argv)
         arguments.given = _without_plumbing(argv[1:])
-        return verbs[arguments.verb](arguments)
+        with as_interrupts():
+            return verbs[arguments.verb](arguments)
     except HarnessError as error:
         kind = "error" if isinstance(error, InputError) else "cannot go on"
         print(f"{kind}: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +36,52 @@ def test_an_interrupt_in_a_finaliser_is_raised_again(root: object) -> None:
 def test_another_error_in_a_finaliser_is_shown_as_ever(root: object) -> None:
     said, errors = run("signal.setitimer(signal.ITIMER_REAL, 0.5); 1 / 0", root)
     assert said == "raised\n" and "ZeroDivisionError" in errors
+
+
+CLEANING = """
+import os, shutil, signal, sys
+from pathlib import Path
+import harness.__main__ as program
+
+def remove(arguments):
+    close = os.close
+    def closed_and_interrupted(descriptor):
+        os.close = close
+        close(descriptor)
+        {raised}
+    os.close = closed_and_interrupted
+    {removed}
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+program._doctor = remove
+sys.exit(program.main(["doctor"]))
+"""
+INTERRUPT = "signal.raise_signal(signal.SIGINT)"
+
+
+@pytest.mark.parametrize(
+    "removed",
+    [
+        "shutil.rmtree(sys.argv[1], ignore_errors=True)",
+        """
+    try:
+        shutil.rmtree(sys.argv[1])
+    except OSError as error:
+        raise program.InfrastructureError(str(error)) from None""",
+    ],
+)
+def test_an_interrupt_that_cleaning_up_turned_into_an_error_is_one(root: Path, tmp_path: Path, removed: str) -> None:
+    done = clean(INTERRUPT, removed, root, tmp_path)
+    assert (done.returncode, done.stderr) == (130, "interrupted; the same command goes on from here\n")
+
+
+def test_an_error_of_cleaning_up_alone_stays_one(root: Path, tmp_path: Path) -> None:
+    done = clean("raise ValueError('its own')", "shutil.rmtree(sys.argv[1])", root, tmp_path)
+    assert done.returncode == 1 and "ValueError: its own" in done.stderr
+
+
+def clean(raised: str, removed: str, root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "removed" / "within").mkdir(parents=True)
+    code = CLEANING.format(raised=raised, removed=removed)
+    command = [sys.executable, "-c", code, str(folder / "removed")]
+    return subprocess.run(command, capture_output=True, text=True, cwd=root)
