@@ -40,7 +40,7 @@ def as_interrupts() -> Iterator[None]:
 
 def _came_of_an_interrupt(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
+        error = error.__context__
     return error is not None
 
 

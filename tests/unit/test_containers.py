@@ -241,7 +241,8 @@ def test_a_keeper_that_ends_early_is_told(frames: list[bytes]) -> None:
         cell(*frames).collect()
 
 
-def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cleared_when_back() -> None:
+@pytest.mark.parametrize("removing", [False, True], ids=["at once", "while it removes"])
+def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cleared_when_back(removing: bool) -> None:
     class Away:
         def create_host_config(self, **_: Any) -> dict[str, Any]:
             return {}
@@ -252,7 +253,12 @@ def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cle
         def attach_socket(self, *_: Any, **__: Any) -> None:
             raise requests.exceptions.ConnectionError("no such file")
 
-        remove_container = attach_socket
+        wait = attach_socket
+
+        def remove_container(self, *_: Any, **__: Any) -> None:
+            if removing:
+                raise docker.errors.APIError("removal is in progress")
+            self.attach_socket()
 
     class Absent(Engine):
         info = MappingProxyType({"CgroupVersion": "2"})  # type: ignore[assignment]
@@ -271,6 +277,7 @@ def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cle
     with pytest.raises(EngineGone, match="no such file"), opened:
         pass
     assert engine.lost == {"c"}
+    away.remove_container = away.attach_socket  # type: ignore[method-assign]
     with pytest.raises(EngineGone):
         engine.remove_lost()
     removed: list[str] = []

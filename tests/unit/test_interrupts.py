@@ -40,7 +40,6 @@ def test_another_error_in_a_finaliser_is_shown_as_ever(root: object) -> None:
 
 CLEANING = """
 import os, shutil, signal, sys
-from pathlib import Path
 import harness.__main__ as program
 
 def remove(arguments):

@@ -103,13 +103,14 @@ def open_cell(
 def _remove(client: docker.DockerClient, container: str) -> bool:
     """Until it is gone: the engine may be removing it already, since its first process has ended, and then refuses.
 
-    False where nobody was there to do it.
+    False where the engine went away before it said so.
     """
     try:
-        client.api.remove_container(container, force=True, v=True)
-    except docker.errors.APIError:
-        with contextlib.suppress(docker.errors.APIError, *GONE):
-            client.api.wait(container, timeout=ANSWER_TIMEOUT_S, condition="removed")
+        with contextlib.suppress(docker.errors.APIError):  # it is gone already
+            try:
+                client.api.remove_container(container, force=True, v=True)
+            except docker.errors.APIError:
+                client.api.wait(container, timeout=ANSWER_TIMEOUT_S, condition="removed")
     except GONE:
         return False
     return True
