@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.inside import protocol
-from harness.records import Crossing, CrossingRecord, Device, ValidationRecord, WorkloadInfo
+from harness.records import Crossing, CrossingRecord, Device, ValidationRecord
+from harness.run_records import WorkloadInfo
 
 Arrays = Mapping[str, np.ndarray]
 Pair = tuple[str, str]

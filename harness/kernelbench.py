@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from harness.errors import InputError
 from harness.matrix import Dtype, Kernel, Matrix
-from harness.records import KernelBench
+from harness.run_records import KernelBench
 
 LEVEL = re.compile(r"level_?(\d+)")
 NUMBERED = re.compile(r"(\d+)(_.*)?\.py")

@@ -18,7 +18,8 @@ from harness.environments import Environment, threads_in
 from harness.errors import InputError
 from harness.inside import protocol
 from harness.matrix import Kernel, Matrix, Workload
-from harness.records import Cell, Device, Fallback, KernelBench, KernelInfo, WorkloadInfo
+from harness.records import Device
+from harness.run_records import Cell, Fallback, KernelBench, KernelInfo, WorkloadInfo
 
 QUICK_LAUNCHES = 5
 QUICK_TRIALS = 2

@@ -23,7 +23,7 @@ from harness.phases.validating import admit, cross_all, validate_all
 from harness.plan import Plan, Selection
 from harness.process import kill_leftovers
 from harness.progress import Display
-from harness.records import GpuFacts, RunRecord
+from harness.run_records import GpuFacts, RunRecord
 from harness.runs import find_run, held, new_run, now_utc, point_latest
 from harness.steps.context import Context
 from harness.storage import Run, save_record

@@ -40,14 +40,13 @@ from harness.inside import protocol
 from harness.records import (
     BuildRecord,
     CeilingRecord,
-    Cell,
     CrossingRecord,
     EnvironmentRecord,
     LaunchRecord,
     Record,
-    RunRecord,
     ValidationRecord,
 )
+from harness.run_records import Cell, RunRecord
 from harness.sweeping.records import BatchRecord, SweepQuestion, SweepRecord
 
 KINDS: dict[str, type[Record]] = {

@@ -7,7 +7,8 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from harness.records import BuildRecord, EnvironmentRecord, Fallback, Observation
+from harness.records import BuildRecord, EnvironmentRecord, Observation
+from harness.run_records import Fallback
 from reports.evidence import Evidence
 from reports.gpus import gpu_confounders
 

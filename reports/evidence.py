@@ -25,17 +25,14 @@ from harness.experiments.records import (
 from harness.records import (
     BuildRecord,
     CeilingRecord,
-    Cell,
     CrossingRecord,
     EnvironmentRecord,
-    KernelInfo,
     LaunchRecord,
     Outcome,
-    RunRecord,
     Timing,
     ValidationRecord,
-    WorkloadInfo,
 )
+from harness.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
 from harness.storage import AnyRecord, Run, kind_of, load_record
 
 NAN = float("nan")

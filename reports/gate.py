@@ -27,7 +27,7 @@ from harness.errors import HarnessError, InputError
 from harness.inside import protocol
 from harness.options import Parser
 from harness.progress import printable
-from harness.records import Cell, KernelInfo
+from harness.run_records import Cell, KernelInfo
 from reports import correctness, latency, model, statistics
 from reports.correctness import FAILED
 from reports.durations import ABSENT, difference_text, time_text

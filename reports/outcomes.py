@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.inside import protocol
-from harness.records import Cell, Outcome
+from harness.records import Outcome
+from harness.run_records import Cell
 from reports.compare import is_control
 from reports.evidence import Evidence
 from reports.latency import Rows

@@ -21,7 +21,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from harness.records import WorkloadInfo
+from harness.run_records import WorkloadInfo
 from reports import durations, formats, model
 from reports.causes.model import GRADES
 from reports.control import share_text

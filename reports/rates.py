@@ -7,7 +7,8 @@ exceed 100%.
 
 from __future__ import annotations
 
-from harness.records import CeilingRecord, WorkloadInfo
+from harness.records import CeilingRecord
+from harness.run_records import WorkloadInfo
 from reports.evidence import Evidence
 from reports.model import Rates
 

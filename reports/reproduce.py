@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.records import BuildRecord, WorkloadInfo
+from harness.records import BuildRecord
+from harness.run_records import WorkloadInfo
 from reports.causes.model import (
     DEFAULT_BACKEND_MOVED,
     LATENCY,

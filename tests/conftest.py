@@ -22,6 +22,7 @@ ALONE = (
 NOT_ALONE = (
     "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
     "environments/test_host.py", "environments/test_hostile.py", "environments/test_inside.py",
+    "environments/test_inside_problems.py",
 )  # fmt: skip
 
 

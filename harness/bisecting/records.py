@@ -15,7 +15,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.records import Fallback, Outcome, Record
+from harness.records import Outcome, Record
+from harness.run_records import Fallback
 
 Aspect = Literal["correctness", "latency"]
 Verdict = Literal["good", "bad", "neither", "undecided", "skipped"]

@@ -16,7 +16,8 @@ from harness.experiments.records import ConditionResult, ConditionsExperiment, C
 from harness.experiments.running import Save, missing_conditions, run_missing
 from harness.inside import protocol
 from harness.progress import Display
-from harness.records import BuildRecord, Cell, Device, Outcome, ValidationRecord
+from harness.records import BuildRecord, Device, Outcome, ValidationRecord
+from harness.run_records import Cell
 from harness.steps.context import Context
 from harness.storage import Run, load_record
 

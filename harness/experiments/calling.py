@@ -9,7 +9,8 @@ from typing import Any
 from harness.executors import Answer, Task
 from harness.experiments.swap import no_entry_point, own_objects
 from harness.inside import protocol
-from harness.records import BuildRecord, Cell, Record
+from harness.records import BuildRecord, Record
+from harness.run_records import Cell
 from harness.steps.building import kernel_files
 from harness.steps.context import Context
 from harness.steps.requests import workload_request

@@ -15,7 +15,8 @@ from harness.experiments.calling import Built, Called, ask, call_request, driver
 from harness.experiments.planning import failing_trials
 from harness.experiments.records import CheckerFinding, CheckerResult, CheckersRecord
 from harness.inside import protocol
-from harness.records import Cell, Device, Outcome, ValidationRecord, WorkloadInfo
+from harness.records import Device, Outcome, ValidationRecord
+from harness.run_records import Cell, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
 from harness.steps.probing import check_device

@@ -20,7 +20,8 @@ from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
 from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.inside import protocol
-from harness.records import Cell, Outcome, Status, WorkloadInfo
+from harness.records import Outcome, Status
+from harness.run_records import Cell, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, failure
 from harness.steps.probing import check_device

@@ -14,7 +14,8 @@ from typing import Any
 from harness.experiments.calling import Built, Called, ask, call_request, driver_sha256, unavailable
 from harness.experiments.records import CountersRecord, FunctionCounters
 from harness.inside import protocol
-from harness.records import Cell, Outcome
+from harness.records import Outcome
+from harness.run_records import Cell
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
 from harness.steps.probing import check_device

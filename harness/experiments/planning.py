@@ -16,17 +16,8 @@ from itertools import zip_longest
 
 from harness.experiments.records import ConditionsExperiment, ConditionsRecord
 from harness.inside import protocol
-from harness.records import (
-    BINDING_OBJECT,
-    Agreement,
-    BuildRecord,
-    Cell,
-    Device,
-    RecipeResult,
-    RunRecord,
-    TargetResult,
-    ValidationRecord,
-)
+from harness.records import BINDING_OBJECT, Agreement, BuildRecord, Device, RecipeResult, TargetResult, ValidationRecord
+from harness.run_records import Cell, RunRecord
 
 EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("poison", "predecessor", "inputs", "repeat")
 WIDER: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given

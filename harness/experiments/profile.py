@@ -10,7 +10,8 @@ from typing import Any
 from harness.executors import Task
 from harness.experiments.records import ProfileRecord
 from harness.inside import protocol
-from harness.records import Cell, Outcome
+from harness.records import Outcome
+from harness.run_records import Cell
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
 from harness.steps.probing import check_device

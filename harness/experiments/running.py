@@ -40,7 +40,8 @@ from harness.experiments.screening import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_key, swapped
 from harness.inside import protocol
 from harness.progress import Display
-from harness.records import Cell, Device, Record, ValidationRecord
+from harness.records import Device, Record, ValidationRecord
+from harness.run_records import Cell
 from harness.runs import stored
 from harness.steps.context import Context
 from harness.storage import Run, load_record

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.inside import protocol
-from harness.records import Cell, Device, LaunchRecord, RunRecord
+from harness.records import Device, LaunchRecord
+from harness.run_records import Cell, RunRecord
 
 FEWEST_LAUNCHES = 3  # of either side
 MOST_PROFILES = 4  # targets of a device between two environments, those that moved most

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import filelock
 
 from harness.gpu import VISIBLE, gpus, lock_path, named
-from harness.records import GpuFacts
+from harness.run_records import GpuFacts
 
 GIVEN = os.environ.get(VISIBLE)  # by the user, before a run narrows it to one
 PATIENCE_S = 60.0  # bounded, for who holds the second one may wait for the first

@@ -19,15 +19,8 @@ from harness.executors import Task
 from harness.experiments.records import SwapRecord, SwapResult
 from harness.inside import protocol
 from harness.matrix import Kernel
-from harness.records import (
-    BINDING_OBJECT,
-    BuildRecord,
-    Device,
-    EnvironmentRecord,
-    Outcome,
-    RecipeResult,
-    WorkloadInfo,
-)
+from harness.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
+from harness.run_records import WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
 from harness.steps.probing import check_device

@@ -12,7 +12,8 @@ from harness.inside import protocol
 from harness.phases.holding import device_held, save
 from harness.phases.preparing import NO_BASELINE
 from harness.progress import Display
-from harness.records import BuildRecord, Cell, Device, ValidationRecord
+from harness.records import BuildRecord, Device, ValidationRecord
+from harness.run_records import Cell
 from harness.runs import stored
 from harness.side_by_side import side_by_side
 from harness.steps.building import build_key

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.inside import protocol
-from harness.records import LaunchRecord, RunRecord, ValidationRecord
+from harness.records import LaunchRecord, ValidationRecord
+from harness.run_records import RunRecord
 from harness.specimens.format import Specimen
 from harness.storage import Run
 

@@ -13,7 +13,8 @@ from harness.executors import Answer, Executor
 from harness.inside import protocol
 from harness.matrix import Kernel, Matrix
 from harness.plan import Plan, PlannedBuild
-from harness.records import BuildRecord, Device, EnvironmentRecord, GpuFacts, Outcome, Status
+from harness.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
+from harness.run_records import GpuFacts
 from harness.storage import AnyRecord, Run, save_record, without_paths
 
 SHIPPED_MODULE = "attention"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.plan import Plan
-from harness.records import BuildRecord, Device, WorkloadInfo
+from harness.records import BuildRecord, Device
+from harness.run_records import WorkloadInfo
 from harness.steps.context import Context
 
 EXPECTED_RECIPE = "independent"

@@ -9,7 +9,8 @@ from typing import Any
 from harness.executors import Task
 from harness.inside import protocol
 from harness.matrix import Kernel
-from harness.records import Cell, Outcome, Status, ValidationRecord, WorkloadInfo
+from harness.records import Outcome, Status, ValidationRecord
+from harness.run_records import Cell, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
 from harness.steps.probing import check_device

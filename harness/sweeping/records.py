@@ -17,7 +17,8 @@ from pydantic import Field
 
 from harness.experiments.records import Stage
 from harness.matrix import Setting
-from harness.records import Device, Fallback, Outcome, Record
+from harness.records import Device, Outcome, Record
+from harness.run_records import Fallback
 
 Mode = Literal["cold", "hot"]
 Verdict = Literal["confirmed", "not_confirmed", "none_faster", "none_admitted"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.experiments.lengths import TILES, crossings
-from harness.records import WorkloadInfo
+from harness.run_records import WorkloadInfo
 from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell

@@ -149,6 +149,11 @@ def place(image: str) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def unpacked(place: Path) -> Path:
+    return place / "there"
+
+
+@pytest.fixture(scope="session")
 def cells(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory) -> Cells:
     return Cells(engine, image, tmp_path_factory.mktemp("cells"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment
 from harness.tools import cache_folder
 from tests.conftest import ROOT
+from tests.environments.verbs import Environment, stage
 
 VARIABLE = "HARNESS_TEST_ENVIRONMENTS"
 
@@ -33,3 +35,8 @@ def pinned_pythons() -> list[Path]:
         assert record.status == "ok", record.message
         pythons.append(executor.folder(record) / "venv" / "bin" / "python")
     return pythons
+
+
+@pytest.fixture(scope="module")
+def environments(pinned_pythons: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Environment]]:
+    yield [stage(python, tmp_path_factory.mktemp(f"environment{i}")) for i, python in enumerate(pinned_pythons)]

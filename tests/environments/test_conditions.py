@@ -18,7 +18,7 @@ from harness.experiments.conditions_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
 from harness.experiments.records import Condition, ConditionResult
 from tests.conftest import ROOT
-from tests.environments.test_inside import LIMITS, Environment, stage, workload
+from tests.environments.verbs import LIMITS, Environment, stage, workload
 from tests.faulty import SOURCE, STRIDES
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]

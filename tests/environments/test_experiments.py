@@ -11,7 +11,7 @@ from harness.experiments.profile import run_profile
 from harness.experiments.records import CheckersRecord, ProfileRecord, SwapRecord
 from harness.experiments.swap import own_objects, run_swap
 from harness.inside import protocol
-from harness.records import Cell
+from harness.run_records import Cell
 from harness.steps.context import Context
 from harness.storage import load_record
 from tests.conftest import ROOT

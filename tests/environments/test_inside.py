@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.experiments.conditions_list import conditions_of
-from harness.inside import protocol
-from harness.records import BuildRecord, Load, Observation, RecipeResult, Timing
+from harness.records import BuildRecord, Load, Observation, Timing
+from tests.environments.verbs import REFERENCES, Environment, workload
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
-INSIDE = Path(__file__).resolve().parents[2] / "harness" / "inside"
-LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
 TIMING = {
     "warmup_s": 0.01,
     "warmup_calls": 2,
@@ -31,8 +21,6 @@ TIMING = {
     "max_samples": 50,
     "relative_error": 0.005,
 }
-REFERENCES = ["flash", "math", "default"]
-STORED = {"dtype": "float32", "most_bytes": 1 << 30}
 
 # A plain float32 attention that, when asked by an environment variable, does one thing wrong. Its headers compile in
 # half the time of torch/extension.h.
@@ -78,126 +66,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 #endif
 }
 """
-
-PROBLEM = """
-import torch
-class Model(torch.nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        self.linear = torch.nn.Linear(size, 8)
-    def forward(self, x):
-        return torch.relu(self.linear(x))
-class ModelNew(Model):
-    def forward(self, x):
-        return (x @ self.linear.weight.t() + self.linear.bias).clamp(min=0)
-def get_inputs():
-    return [torch.randn(4, 32)]
-def get_init_inputs():
-    return [32]
-"""
-
-
-@dataclass
-class Environment:
-    """One interpreter with a staged copy of `inside`, as the harness would stage it."""
-
-    python: Path
-    folder: Path
-    artifact: str = ""
-    returning: str = ""
-
-    def run(self, verb: str, request: dict[str, Any], fault: str = "") -> tuple[dict[str, Any] | None, int, str]:
-        scratch = self.folder / "scratch"
-        scratch.mkdir(exist_ok=True)
-        paths = [self.folder / name for name in ("request.json", "result.json")]
-        paths[0].write_text(json.dumps(request))
-        paths[1].unlink(missing_ok=True)
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "TOY_FAULT": fault}
-        done = subprocess.run(
-            [str(self.python), "-m", "inside", verb, *map(str, paths)],
-            cwd=scratch,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        return json.loads(paths[1].read_text()) if paths[1].exists() else None, done.returncode, done.stderr
-
-    def result(self, verb: str, request: dict[str, Any], fault: str = "") -> dict[str, Any]:
-        result, code, errors = self.run(verb, request, fault)
-        assert result is not None and code == 0, errors
-        return result
-
-    def build(self, name: str, source: str, defines: dict[str, str]) -> dict[str, Any]:
-        path = self.folder / f"{name}.cpp"
-        path.write_text(source)
-        folder = self.folder / f"build-{name}"
-        folder.mkdir(exist_ok=True)
-        (folder / "lock").touch()  # as a killed build leaves it
-        return self.result(
-            "build",
-            {
-                "device": "cpu",
-                "name": name,
-                "sources": [str(path)],
-                "include_dirs": [],
-                "flags": {"cxx": ["-O1"], "nvcc": [], "ld": []},
-                "defines": defines,
-                "architectures": [],
-                "build_dir": str(folder),
-                "load": True,
-            },
-        )
-
-    def candidate(self, workload: dict[str, Any], fault: str = "", artifact: str = "", model: str | None = None) -> Any:
-        out = self.folder / "out"
-        shutil.rmtree(out, ignore_errors=True)
-        kernel = {"name": "toy", "device": "cpu", "artifact": artifact or self.artifact, "model_new": model}
-        request = {"kernel": kernel, "workload": workload, "seed": 0, "threads": 1, "out": str(out)}
-        return self.run("candidate", request, fault)[:2]
-
-    def judge(self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None) -> dict[str, Any]:
-        request = {
-            "workload": workload,
-            "device": "cpu",
-            "seed": 0,
-            "threads": 2,
-            "references": REFERENCES if references is None else references,
-            "candidate": candidate,
-            "candidate_out": str(self.folder / "out"),
-            "truth_dir": str(self.folder / "truth"),
-            "arrays": str(self.folder / "arrays.npz"),
-            "array_trials": 1,
-            "decides": "rounding",
-            "limits": LIMITS,
-        }
-        result = self.result("judge", request)
-        result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]
-        return result
-
-
-def workload(dtype: str = "float32") -> dict[str, Any]:
-    return {
-        "id": f"tiny-{dtype}",
-        "dtype": dtype,
-        "batch": 1,
-        "heads": 2,
-        "seq_len": 37,
-        "head_dim": 16,
-        "causal": False,
-        "scale": 0.25,
-        "recipes": {"independent": 3, "shared_qkv": 1, "large_logits": 1},
-        "problem": None,
-    }
-
-
-def stage(python: Path, folder: Path) -> Environment:
-    shutil.copytree(INSIDE, folder / "inside", ignore=shutil.ignore_patterns("__pycache__"))
-    return Environment(python, folder)
-
-
-@pytest.fixture(scope="module")
-def environments(pinned_pythons: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Environment]]:
-    yield [stage(python, tmp_path_factory.mktemp(f"environment{i}")) for i, python in enumerate(pinned_pythons)]
 
 
 @pytest.fixture(scope="module")
@@ -366,157 +234,3 @@ def test_cuda_sources_without_a_fitting_toolkit_are_not_a_failure(environments: 
     assert result["status"] in ("ok", "not_run"), result["log_excerpt"]
     if result["status"] == "not_run":
         assert "nvcc" in result["message"]
-
-
-def test_a_problem_file_is_replayed(environments: list[Environment]) -> None:
-    first = environments[0]
-    path = first.folder / "problem.py"
-    path.write_text(PROBLEM)
-    store = first.folder / "store"
-    stored = first.result("store", {"problem": str(path), "out": str(store), "seed": 1, "trials": 2, **STORED})
-    assert stored["status"] == "ok" and "index.json" in stored["files"]
-    case = {
-        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
-        "id": "problem",
-        "dtype": "float32",
-        "recipes": {"independent": 2},
-        "problem": {"file": str(path), "store": str(store)},
-    }
-    digests = set()
-    for environment in environments:
-        candidate, _ = environment.candidate(case, model=str(path))
-        result = environment.judge(case, candidate, [protocol.MODEL])
-        assert result["status"] == "ok", result["message"]
-        digests.add(tuple(result["recipes"][0].input_sha256))
-        assert len(result["recipes"][0].truth_sha256) == 2
-    assert len(digests) == 1
-
-
-ELEMENTWISE = """import torch
-
-class {name}(torch.nn.Module):
-    def forward(self, x):
-        return {computed}
-
-def get_inputs():
-    return [torch.linspace(-4, 4, 4096).reshape(4, 1024)]
-
-def get_init_inputs():
-    return []
-"""
-
-
-FAR = "torch.nn.functional.softplus(60 * x)"
-
-
-@pytest.mark.parametrize(
-    ("model", "solution", "seen"),
-    [
-        (FAR, "torch.log1p(torch.exp(60 * x))", [("wrong", 1), ("ok", 0), ("wrong", 1), ("wrong", 1)]),
-        (FAR, "torch.log1p(torch.exp(-x))", [("wrong", 0)] * 4),
-        (
-            "x + 300",
-            "x + torch.tensor(300).to(dtype=torch.int8)",
-            [*[("wrong", 0)] * 3, ("ok", 0)],
-        ),
-        ("x + 300", "x + torch.arange(300, 301).byte()", [*[("wrong", 0)] * 3, ("ok", 0)]),
-    ],
-    ids=["leaves float32's range", "a wrong sign", "leaves a byte's range by argument", "and by method"],
-)
-def test_a_problems_kernel_is_asked_in_wider_types(
-    environments: list[Environment], model: str, solution: str, seen: list[tuple[str, int]], tmp_path: Path
-) -> None:
-    """As validated, in float64, made anew, and so with integers of 64 bits."""
-    path, store, new = tmp_path / "problem.py", tmp_path / "store", tmp_path / "solution.py"
-    path.write_text(ELEMENTWISE.format(name="Model", computed=model))
-    new.write_text(ELEMENTWISE.format(name="ModelNew", computed=solution))
-    request = {"problem": str(path), "out": str(store), "seed": 1, "trials": 1, **STORED}
-    assert environments[0].result("store", request)["status"] == "ok"
-    case = {
-        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
-        "id": "problem",
-        "dtype": "float32",
-        "recipes": {"independent": 1},
-        "problem": {"file": str(path), "store": str(store)},
-    }
-    common = {"workload": case, "seed": 1, "threads": 1}
-    listed = conditions_of("wider", "cpu", [protocol.MODEL], problem=True)
-    jobs = [
-        {"number": n, "condition": c.model_dump(), "trials": [0], "repeats": 1, "patience_s": 60.0}
-        for n, c in enumerate(listed)
-    ]
-    kernel = {"name": "k", "device": "cpu", "artifact": None, "model_new": str(new)}
-    for environment in environments:
-        out = tmp_path / environment.folder.name
-        environment.result("conditions", {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {}})
-        ended = [
-            {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
-             "done": protocol.read_json(str(out / str(job["number"]) / "done.json"))}
-            for job in jobs
-        ]  # fmt: skip
-        weighed = environment.result(
-            "weigh",
-            {**common, "candidate_out": str(out), "truth_dir": str(tmp_path / "truth"), "decides": "rounding",
-             "limits": LIMITS, "jobs": ended},
-        )["results"]  # fmt: skip
-        assert [(row["status"], row["nonfinite"]) for row in weighed] == seen
-
-
-FOLLOWED = """import torch
-
-FAST = {fast}
-
-class {name}(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        if FAST:
-            torch.randn(3)
-        self.weights = torch.randn(8)
-
-    def forward(self, x):
-        if FAST:
-            return x * self.weights
-        raise RuntimeError("slow")
-
-def get_inputs():
-    return [torch.ones(4, 8)]
-
-def get_init_inputs():
-    return []
-"""
-
-
-def test_a_kernel_in_python_is_followed(environments: list[Environment]) -> None:
-    """Which lines run, the module's own too and those before an exception; and what making it draws."""
-    first = environments[0].folder
-    path, store = first / "drawn.py", first / "drawn"
-    path.write_text(FOLLOWED.format(name="Model", fast=True))
-    request = {"problem": str(path), "out": str(store), "seed": 1, "trials": 1, **STORED}
-    assert environments[0].result("store", request)["status"] == "ok"
-    case = {
-        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
-        "id": "problem",
-        "dtype": "float32",
-        "recipes": {"independent": 1},
-        "problem": {"file": str(path), "store": str(store)},
-    }
-    for environment in environments:
-        for fast in (True, False):
-            solution = first / f"drawn_{fast}.py"
-            solution.write_text(FOLLOWED.format(name="ModelNew", fast=fast))
-            kernel = {"name": "k", "device": "cpu", "artifact": None, "model_new": str(solution)}
-            asked = {"kernel": kernel, "workload": case, "target": "kernel", "seed": 1, "device": "cpu", "threads": 1}
-            result = environment.result("profile", {**asked, "calls": 3, "most_s": 0.1})
-            assert result["status"] == ("ok" if fast else "crashed")
-            assert result["draws_as_model"] is fast
-            ran = {line["text"] for line in result["lines"]}
-            assert f"FAST = {fast}" in ran and ("torch.randn(3)" in ran) is fast
-            assert ('raise RuntimeError("slow")' in ran) is not fast
-
-
-def test_a_broken_problem_file_says_so(environments: list[Environment]) -> None:
-    path = environments[0].folder / "broken.py"
-    path.write_text("def get_init_inputs():\n    return []\n")
-    request = {"problem": str(path), "out": str(environments[0].folder / "none"), "seed": 0, "trials": 1, **STORED}
-    result = environments[0].result("store", request)
-    assert result["status"] == "crashed" and "Model" in result["message"]

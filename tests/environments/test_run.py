@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import RunRecord, ValidationRecord
+from harness.records import ValidationRecord
+from harness.run_records import RunRecord
 from harness.storage import Run, load_record
 from tests.conftest import ROOT
 from tests.hostile import PROBLEM

@@ -20,7 +20,7 @@ from harness.executors import Answer, Task
 from harness.executors.venv import VenvExecutor
 from harness.gpu import models, use
 from harness.inside import protocol
-from harness.records import GpuFacts
+from harness.run_records import GpuFacts
 from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.records import GpuFacts
+from harness.run_records import GpuFacts
 from harness.steps.probing import check_device
 from harness.storage import Run
 from tests.gpu.conftest import HERE, Here, row, workload

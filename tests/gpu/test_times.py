@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from harness.gpu import Watch
-from harness.records import GpuFacts, LaunchRecord
+from harness.records import LaunchRecord
+from harness.run_records import GpuFacts
 from harness.steps.launching import implausible, watched_launch
 from tests.gpu.conftest import REFERENCES, TIMING, Here, row, workload
 

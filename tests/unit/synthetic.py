@@ -8,16 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records import (
-    CeilingRecord,
-    Cell,
-    GpuFacts,
-    KernelBench,
-    KernelInfo,
-    Outcome,
-    RunRecord,
-    WorkloadInfo,
-)
+from harness.records import CeilingRecord, Outcome
+from harness.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, WorkloadInfo
 from harness.storage import Run, load_record, save_record
 from tests.unit.spec import GBPS, TFLOPS, UUID, Spec
 from tests.unit.synthetic_cells import (

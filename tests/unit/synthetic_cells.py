@@ -13,7 +13,6 @@ from harness.records import (
     BINDING_OBJECT,
     Agreement,
     BuildRecord,
-    Cell,
     Crossing,
     CrossingRecord,
     DeviceFunction,
@@ -31,6 +30,7 @@ from harness.records import (
     Wheel,
     Worst,
 )
+from harness.run_records import Cell
 from tests.unit.spec import HOST, UUID, Case, Spec
 
 START = datetime(2025, 1, 1, 0, 10, tzinfo=timezone.utc)

@@ -11,7 +11,8 @@ from harness.bisecting import observing
 from harness.bisecting.answering import conclude, describe, print_table
 from harness.bisecting.records import BisectionRecord, CellSeen, Question, Rate, Release, VersionRecord
 from harness.errors import RecordError
-from harness.records import Agreement, Fallback, RecipeResult, TargetResult, Timing, ValidationRecord
+from harness.records import Agreement, RecipeResult, TargetResult, Timing, ValidationRecord
+from harness.run_records import Fallback
 from harness.storage import load_record, save_record
 from reports.__main__ import main
 from reports.bisection import render_markdown, render_page, rows

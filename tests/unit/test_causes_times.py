@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.inside import operators
-from reports.causes import Cause, explained
+from reports.causes import explained
 from reports.causes.model import (
     BUILD_MOVED,
     DECISIVE,
@@ -20,47 +19,19 @@ from reports.causes.model import (
     LATENCY_CLOCK_OR_LOAD,
     LATENCY_LAUNCH_OVERHEAD,
     LATENCY_OPERATOR,
-    LATENCY_THREAD_COUNT,
     NOTHING_MOVED,
     STRONG,
     SUGGESTIVE,
     UNDECIDED,
 )
 from reports.causes.operators import OUTSIDE
-from tests.unit.experiments import KERNEL, profiles
-from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
+from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
+from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec, timed
 
-TARGETS = ("kernel", "flash", "math")
 FLASH = "aten::_scaled_dot_product_flash_attention"
 MATH = "aten::_scaled_dot_product_attention_math"
 SMALL = {(target, f"small-{n}"): us for target in TARGETS for n, us in (("fp16", 20.0), ("fp32", 2000.0))}
-
-
-def spec(*cases: tuple[str, Case], **changes: Any) -> Spec:
-    told = {(NEXT, target, "*"): case for target, case in cases}
-    return Spec(**({"trials": 2, "cases": told, "spread": 0.004, **SEED_ONLY} | changes))
-
-
-def slower(*targets: str, by: float = 1.4, **more: Any) -> tuple[tuple[str, Case], ...]:
-    return tuple((target, Case(slowdown=by, **more)) for target in targets)
-
-
-def timed(folder: Path, made: Spec, subject: str = KERNEL, **profiled: Any) -> list[Cause]:
-    run = write_run(folder, made)
-    if profiled:
-        profiles(run, **profiled)
-    return [cause for cause in explained(folder) if cause.about == LATENCY and cause.subject == subject]
-
-
-def only(folder: Path, made: Spec, subject: str = KERNEL, **profiled: Any) -> Cause:
-    found = timed(folder, made, subject, **profiled)
-    assert len(found) == 1, found
-    return found[0]
-
-
-SOFTMAX = {"aten::bmm": (2.0, 400.0), "aten::_softmax": (1.0, 300.0), "aten::mul": (2.0, 100.0)}
-SAFE = SOFTMAX | {"aten::_safe_softmax": (1.0, 310.0), "aten::all": (1.0, 8.0)}
 
 
 def test_the_profile_names_the_operator_that_appeared(tmp_path: Path) -> None:
@@ -163,24 +134,6 @@ def test_work_that_grows_with_the_problem_is_no_overhead(tmp_path: Path) -> None
     assert {cause.cause for cause in timed(tmp_path, made)} == {UNDECIDED}
 
 
-def test_fewer_threads(tmp_path: Path) -> None:
-    cause = only(tmp_path, spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, DECISIVE)
-    assert "1 thread computes here, and 2" in cause.statement
-
-
-def test_more_threads_do_not_make_it_slower_while_there_are_processors(tmp_path: Path) -> None:
-    assert only(tmp_path, spec(*slower("kernel"), threads={BASE: 1, NEXT: 2})).cause != LATENCY_THREAD_COUNT
-
-
-def test_more_threads_than_processors(tmp_path: Path) -> None:
-    made = spec(*slower(*TARGETS, by=9.0), threads={NEXT: 64}, variables={NEXT: {"OMP_NUM_THREADS": "64"}})
-    cause = only(tmp_path, made)
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
-    assert "64 threads here share 2 processors" in cause.statement
-    assert [part.cause for part in cause.parts] == [ENVIRONMENT_CONFOUNDER]
-
-
 def test_operators_that_only_slowed_where_a_variable_differs_are_suggested(tmp_path: Path) -> None:
     made = spec(*slower("kernel"), variables={NEXT: {"MKL_CBWR": "COMPATIBLE"}})
     slow = {name: (calls, 1.4 * us) for name, (calls, us) in SOFTMAX.items()}
@@ -205,134 +158,12 @@ def test_a_choice_that_a_kernel_leaves_to_pytorch(before: Any, after: Any, parts
     assert (cause.cause, [part.cause for part in cause.parts]) == (LATENCY_OPERATOR, parts)
 
 
-LOST = {BASE: 1.9, NEXT: 1.0}
-
-
-def test_the_same_work_on_fewer_processors(tmp_path: Path) -> None:
-    made = spec(*slower("kernel", by=1.9), busy_processors=LOST, machine_code={NEXT: "new"})
-    cause = only(tmp_path, made)
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
-    assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
-    assert any("1.90 processors busy in the baseline, 1.00 here" in seen.text for seen in cause.evidence)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"busy_processors": {BASE: 1.9, NEXT: 1.9}},  # it does more
-        {"busy_processors": {BASE: 1.9, NEXT: 1.5}},  # most of it is more work
-        {"busy_processors": LOST, "busy_in": {NEXT: 0.5}},  # others took the processors
-        {"busy_processors": LOST, "idle_processors": {BASE: 0.9}},  # what was busy was not its calls
-        {"busy_processors": {NEXT: 1.0}},
-    ],
-)
-def test_time_that_is_no_matter_of_threads(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert only(tmp_path, spec(*slower("kernel", by=1.9), **changes)).cause != LATENCY_THREAD_COUNT
-
-
-def test_more_processors_at_work_than_pytorch_has_threads(tmp_path: Path) -> None:
-    made = spec(*slower("kernel", by=3.0), busy_processors={BASE: 1.0, NEXT: 1.9}, threads={BASE: 1, NEXT: 1})
-    cause = only(tmp_path / "same", made)
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE) and not cause.parts
-    assert any("more work to do" in seen.text for seen in cause.evidence)
-    cause = only(tmp_path / "other", replace(made, machine_code={NEXT: "new"}))
-    assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
-
-
 def test_code_whose_time_moved_is_not_said_to_harm_nothing(tmp_path: Path) -> None:
     for by, harmless in ((3.0, False), (1.0, True)):
         write_run(tmp_path / str(by), spec(*slower("kernel", by=by), machine_code={NEXT: "new"}))
         said = [cause.statement for cause in explained(tmp_path / str(by)) if cause.cause == NOTHING_MOVED]
         assert len(said) == 1 and ("its machine code differs" in said[0]) is harmless
         assert ("Its time did move" in said[0]) is not harmless
-
-
-def test_threads_that_come_and_go_all_the_time(tmp_path: Path) -> None:
-    cause = only(tmp_path, spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert any("0.2 times in the baseline, 900 here" in seen.text for seen in cause.evidence)
-
-
-def test_threads_that_each_call_starts(tmp_path: Path) -> None:
-    flags = {NEXT: ("cxx: -DTHREADS=96",)}
-    started = {BASE: 16.0, NEXT: 1520.0}
-    cause = only(
-        tmp_path, spec(*slower("kernel", by=9.0), threads_started=started, machine_code={NEXT: "x"}, flags=flags)
-    )
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert any("started 16 threads in the baseline, 1,520 here" in seen.text for seen in cause.evidence)
-    assert [part.cause for part in cause.parts] == [BUILD_MOVED]
-
-
-def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp_path: Path) -> None:
-    made = spec(
-        *slower(*TARGETS, by=9.0),
-        threads_started={NEXT: 768.0, "flash": 24.0},
-        variables={NEXT: {"OMP_NESTED": "TRUE"}},
-    )
-    write_run(tmp_path, made)
-    kernel = next(cause for cause in explained(tmp_path) if cause.kernel and cause.about == "latency")
-    assert (kernel.cause, kernel.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert [part.cause for part in kernel.parts] == [ENVIRONMENT_CONFOUNDER]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"threads_started": {NEXT: 2.0}},  # what else the machine starts
-        {"threads_started": {BASE: 16.0, NEXT: 20.0}},
-        {"threads_started": {BASE: 1520.0, NEXT: 16.0}},  # the faster side's
-        {"threads_started": {NEXT: 1520.0} | dict.fromkeys(TARGETS[1:], 500.0)},  # whatever runs: the machine does
-        {"switches_per_ms": {NEXT: 20.0}},  # others took the processor
-        {"switches_per_ms": {BASE: 900.0, NEXT: 900.0}},
-        {"switches_per_ms": {BASE: 900.0}},  # the faster side's
-        {"switches_per_ms": {NEXT: 900.0, "math": 900.0}},  # PyTorch's own do
-        {
-            "switches_per_ms": {NEXT: 900.0},
-            "threads": {BASE: 1, NEXT: 1},
-            "variables": {NEXT: {"OMP_WAIT_POLICY": "x"}},
-        },
-    ],
-)
-def test_threads_that_wait_and_blame_nobody(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert only(tmp_path, spec(*slower("kernel", by=3.0), **changes)).cause != LATENCY_THREAD_COUNT
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"threads": {BASE: 2, NEXT: 2}},  # as many as PyTorch has
-        {"busy_processors": {BASE: 1.9, NEXT: 1.9}},  # on both sides
-        {"busy_processors": {BASE: 1.9, NEXT: 1.0}},  # the faster side's
-        {"busy_processors": {}},
-        {"idle_processors": {NEXT: 0.9}},  # what was busy was not its calls
-    ],
-)
-def test_processors_at_work_that_blame_no_threads(changes: dict[str, Any], tmp_path: Path) -> None:
-    told = {"busy_processors": {BASE: 1.0, NEXT: 1.9}, "threads": {BASE: 1, NEXT: 1}} | changes
-    assert only(tmp_path, spec(*slower("kernel", by=3.0), **told)).cause != LATENCY_THREAD_COUNT
-
-
-def test_threads_of_its_own_that_are_busy_beside_it(tmp_path: Path) -> None:
-    """References that were measured before they began stand still: they were in the same launches all the same."""
-    made = spec(
-        *slower("kernel", by=1.9), idle_processors={BASE: 0.01, NEXT: 1.8}, variables={NEXT: {"SCRUB": "1"}},
-        busy_processors=LOST,
-    )  # fmt: skip
-    cause = only(tmp_path, made)
-    assert (cause.cause, cause.grade) == (LATENCY_CLOCK_OR_LOAD, STRONG)
-    assert [part.cause for part in cause.parts] == [ENVIRONMENT_CONFOUNDER]
-    assert any("own process used 0% to 0% of the machine" in seen.text for seen in cause.evidence)
-
-
-def test_threads_that_are_as_busy_on_both_sides_say_nothing(tmp_path: Path) -> None:
-    made = spec(*slower("kernel", by=1.9), idle_processors={BASE: 1.8, NEXT: 1.8})
-    assert only(tmp_path, made).cause != LATENCY_CLOCK_OR_LOAD
-
-
-def test_threads_that_a_profile_saw(tmp_path: Path) -> None:
-    cause = only(tmp_path, spec(*slower("kernel", by=1.9)), target="kernel", base=SOFTMAX, this=SAFE, threads=(2, 1))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
 
 
 def test_the_clock_moved_with_the_time(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from harness.inside import check
 from harness.inside.check import CUDA_FAULTS
 from harness.matrix import Kernel
 from harness.process import Ended
-from harness.records import BuildRecord, Cell, Device, WorkloadInfo
+from harness.records import BuildRecord, Device
+from harness.run_records import Cell, WorkloadInfo
 from harness.storage import Run, save_record
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK

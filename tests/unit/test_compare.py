@@ -154,7 +154,8 @@ def test_no_gaps_whatever_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_record_that_contradicts_itself_is_undecided(tmp_path: Path) -> None:
-    from harness.records import Cell, ValidationRecord
+    from harness.records import ValidationRecord
+    from harness.run_records import Cell
     from harness.storage import load_record, save_record
 
     run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", SEED): Case(passed=19)}))

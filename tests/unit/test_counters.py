@@ -15,7 +15,7 @@ from harness.experiments.counters import METRIC_OF, Printed, parse, read_run
 from harness.experiments.records import CountersRecord, FunctionCounters
 from harness.experiments.running import uncounted
 from harness.inside import counters
-from harness.records import Cell
+from harness.run_records import Cell
 from harness.storage import Run, save_record
 from reports.counters import Counted, counted
 from reports.evidence import load_evidence

@@ -7,7 +7,8 @@ import pytest
 
 from harness.crossing import BLOCK_ELEMENTS, as_float64, cross, cross_recipe
 from harness.inside import protocol
-from harness.records import RecipeResult, ValidationRecord, WorkloadInfo
+from harness.records import RecipeResult, ValidationRecord
+from harness.run_records import WorkloadInfo
 
 WORKLOAD = WorkloadInfo(id="seed-fp32", name="seed", dtype="float32", devices=["cpu"])
 

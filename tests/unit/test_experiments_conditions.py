@@ -17,7 +17,8 @@ from harness.experiments.conditions_list import conditions_of
 from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment
 from harness.inside import protocol
 from harness.process import Ended
-from harness.records import Cell, Device
+from harness.records import Device
+from harness.run_records import Cell
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]

@@ -19,7 +19,8 @@ from harness.experiments.planning import (
 )
 from harness.experiments.records import Condition, ConditionResult, ConditionsRecord
 from harness.inside import protocol
-from harness.records import Agreement, BuildRecord, Cell, RecipeResult, RunRecord, TargetResult, ValidationRecord
+from harness.records import Agreement, BuildRecord, RecipeResult, TargetResult, ValidationRecord
+from harness.run_records import Cell, RunRecord
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import run_record
 

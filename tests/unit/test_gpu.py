@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import gpu
-from harness.records import GpuFacts
+from harness.run_records import GpuFacts
 from tests.conftest import ROOT
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.records import Fallback, Outcome
+from harness.records import Outcome
+from harness.run_records import Fallback
 from reports.durations import brief_time, difference_text, time_text
 from reports.evidence import load_evidence
 from reports.exit_codes import exit_codes

@@ -9,7 +9,8 @@ import pytest
 from harness.errors import Unrecorded
 from harness.executors import Answer, Task
 from harness.process import Ended
-from harness.records import CeilingRecord, GpuFacts
+from harness.records import CeilingRecord
+from harness.run_records import GpuFacts
 from harness.steps.ceilings import measure_ceilings
 from harness.steps.probing import TRIES, check_device
 from harness.storage import Run, load_record, save_record

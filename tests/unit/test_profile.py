@@ -10,7 +10,7 @@ from harness.executors import Answer, Task
 from harness.experiments.profile import profile_key, run_profile
 from harness.inside import operators
 from harness.process import Ended
-from harness.records import Cell, WorkloadInfo
+from harness.run_records import Cell, WorkloadInfo
 from harness.storage import Run
 
 HOST, GPU = "cpu", "cuda"

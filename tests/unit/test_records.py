@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from harness.errors import BAD_INPUT, RecordError
 from harness.inside import protocol
-from harness.records import Cell, LaunchRecord, Load, Timing
+from harness.records import LaunchRecord, Load, Timing
+from harness.run_records import Cell
 from harness.storage import Run, load_record, parse_record, render_record, save_record
 
 

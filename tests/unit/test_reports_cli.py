@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Cell, Outcome, ValidationRecord
+from harness.records import Outcome, ValidationRecord
+from harness.run_records import Cell
 from harness.storage import load_record, save_record
 from reports.__main__ import main
 from tests.unit.spec import NEXT, Case, Spec

@@ -8,7 +8,8 @@ import pytest
 from harness.experiments.running import composed, planned
 from harness.experiments.screening import MOST_PROFILES, moved, moved_targets
 from harness.inside import protocol
-from harness.records import LaunchRecord, RunRecord, Timing
+from harness.records import LaunchRecord, Timing
+from harness.run_records import RunRecord
 from harness.storage import save_record
 from tests.unit.spec import SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run

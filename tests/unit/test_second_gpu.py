@@ -9,7 +9,7 @@ import pytest
 
 from harness import gpu
 from harness.experiments import second_gpu
-from harness.records import GpuFacts
+from harness.run_records import GpuFacts
 
 
 def facts(uuid: str, name: str = "H200", mig: bool = False) -> GpuFacts:

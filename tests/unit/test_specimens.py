@@ -1,4 +1,4 @@
-"""Specimens: their format, their projects, what they must show, and the score."""
+"""Specimens: their format, their projects, what they must show, and a session of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,12 @@ from harness.__main__ import main
 from harness.errors import BAD_INPUT, BUILD_FAILED, InfrastructureError, InputError
 from harness.matrix import Matrix, load_matrix, parse_matrix
 from harness.specimens import asking, running
-from harness.specimens.asking import Answer, answers
 from harness.specimens.format import CAUSES, Specimen, load_specimens, parse_specimen
 from harness.specimens.project import make_project, matrix_text, project_folder
 from harness.specimens.running import Options, chosen, coverage, run_specimens
-from harness.specimens.scoring import by_grade, confusion, render, score, summary
 from harness.specimens.showing import missing, shown_by
-from tests.unit.spec import BASE, NEXT, Case, Spec
-from tests.unit.synthetic import write_run
-
-SMALL = """\
-half: development
-causes: [build_moved, kernel_code_moved]
-story: Right in the one and wrong in the other, since the flags are others there.
-shows: {validation: [[ok], [wrong, crashed]]}
-environments:
-  - {torch: "2.1.0"}
-  - {torch: "2.5.0", flags: {cxx: [-ffast-math]}, variables: {OMP_NUM_THREADS: "1"}}
-kernel: {sources: {cpu: [attention.cpp]}}
-workloads:
-  - {name: plain, shape: {batch: 1, heads: 1, seq_len: 8, head_dim: 64}, dtypes: {cpu: [float32]}}
-"""
-HEALTHY = SMALL.replace("[build_moved, kernel_code_moved]", "[nothing_moved, build_moved]")
+from tests.unit.spec import BASE, NEXT, Case
+from tests.unit.specimens import SMALL, Given, written
 
 
 @pytest.fixture(scope="module")
@@ -197,10 +180,6 @@ def test_a_version_that_the_matrix_lacks_is_refused_and_the_host_s_is_not(shippe
 # -- what it shows ----------------------------------------------------------------------------------------
 
 
-def written(folder: Path, **changes: Any) -> Any:
-    return write_run(folder, Spec(kernels=("attention",), workloads=("plain-fp32",), launches=2, **changes))
-
-
 def test_a_run_shows_statuses_steadiness_and_times(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", "*"): Case(passed=3, slowdown=2.0, repeats_differ=1)}
     seen = shown_by(written(tmp_path / "a", cases=cases))
@@ -216,95 +195,6 @@ def test_a_run_shows_statuses_steadiness_and_times(tmp_path: Path) -> None:
         "every run again gave the same bits",
         f"{steady.ratio:.2f} times, not 3 times slower",
     ]
-
-
-# -- the score --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Given:
-    cause: str
-    grade: str = "strong"
-    kernel: str = "attention"
-    device: str = "cpu"
-    parts: tuple[Given, ...] = ()
-
-
-def test_answers_are_those_of_the_kernel_with_the_parts_of_their_story() -> None:
-    causes = [
-        Given("reference_moved", kernel=""),
-        Given("race", "decisive", parts=(Given("masked_by_inputs", "suggestive"), Given("race"))),
-        Given("race", device="cuda"),
-        Given("wrong_everywhere"),
-    ]
-    assert answers(causes, "attention", "cpu") == [
-        Answer(cause="race", grade="decisive"),
-        Answer(cause="masked_by_inputs", grade="suggestive"),
-        Answer(cause="wrong_everywhere", grade="strong"),
-    ]
-    assert answers([], "attention", "cpu") == []
-
-
-def given(*causes: str, grade: str = "strong") -> list[Answer]:
-    return [Answer(cause=cause, grade=grade) for cause in causes]
-
-
-@pytest.mark.parametrize(
-    ("causes", "right"),
-    [
-        (("build_moved",), True),
-        (("kernel_code_moved", "build_moved"), True),  # one of its causes first, and the main one given
-        (("kernel_code_moved",), False),  # the main one is not given
-        (("race", "build_moved"), False),
-        (("undecided", "build_moved"), False),
-        ((), False),
-    ],
-)
-def test_a_faulty_specimen_is_right_by_its_first_answer(causes: tuple[str, ...], right: bool) -> None:
-    scored = score("one", parse_specimen(SMALL), given(*causes))
-    assert scored.right is right and scored.blamed == ()
-    assert scored.first == (causes[0] if causes else "nothing_moved")
-
-
-@pytest.mark.parametrize(
-    ("causes", "blamed"),
-    [
-        ((), ()),
-        (("nothing_moved",), ()),
-        (("build_moved",), ()),
-        (("undecided",), ()),
-        (("nothing_moved", "race"), ("race",)),
-    ],
-)
-def test_a_healthy_specimen_is_blamed_by_any_other_cause(causes: tuple[str, ...], blamed: tuple[str, ...]) -> None:
-    scored = score("one", parse_specimen(HEALTHY), given(*causes))
-    assert scored.blamed == blamed and scored.right is not bool(blamed)
-
-
-def test_the_confusion_matrix_counts_and_names_what_is_wrong() -> None:
-    faulty, healthy = parse_specimen(SMALL), parse_specimen(HEALTHY)
-    scored = [
-        score("good", faulty, given("build_moved", grade="decisive")),
-        score("also_good", faulty, given("build_moved")),
-        score("mistaken", faulty, given("race", grade="decisive")),
-        score("open", faulty, given("undecided", grade="")),
-        score("well", healthy, []),
-        score("blamed", healthy, given("race", grade="suggestive")),
-    ]
-    assert confusion(scored) == {
-        ("build_moved", "build_moved"): 2,
-        ("build_moved", "race"): 1,
-        ("build_moved", "undecided"): 1,
-        ("nothing_moved", "nothing_moved"): 1,
-        ("nothing_moved", "race"): 1,
-    }
-    assert by_grade(scored) == {"decisive": (1, 2), "strong": (1, 1), "none": (1, 2), "suggestive": (0, 1)}
-    text = render(scored)
-    for line in ("right: 3 of 6", "graded decisive: 1 of 2", "blamed: 1 of 2", "graded decisive: 1\n", "<- mistaken"):
-        assert line in text + "\n"
-    value = json.loads(json.dumps(summary(scored)))
-    assert (value["right"], value["healthy_blamed"], value["wrong_and_decisive"]) == (3, 1, 1)
-    assert [one["right"] for one in value["answers"]] == [True, True, False, False, True, False]
 
 
 # -- the session ------------------------------------------------------------------------------------------

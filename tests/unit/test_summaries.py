@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from harness.records import Fallback, Outcome
+from harness.records import Outcome
+from harness.run_records import Fallback
 from reports.evidence import load_evidence
 from reports.report import Report, build_report
 from reports.summaries import SCHEMA_VERSION, render_junit, render_markdown, render_summary

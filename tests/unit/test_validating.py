@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.inside import protocol
-from harness.records import WorkloadInfo
+from harness.run_records import WorkloadInfo
 from harness.steps.validating import ARRAY_BYTES, array_trials, choice_of
 
 

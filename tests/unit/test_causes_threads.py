@@ -1,0 +1,164 @@
+"""Times that moved with the threads at work: too few, too many, started anew, or not the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.causes import explained
+from reports.causes.model import (
+    BUILD_MOVED,
+    DECISIVE,
+    ENVIRONMENT_CONFOUNDER,
+    KERNEL_CODE_MOVED,
+    LATENCY_CLOCK_OR_LOAD,
+    LATENCY_THREAD_COUNT,
+    STRONG,
+    SUGGESTIVE,
+)
+from tests.unit.spec import BASE, NEXT
+from tests.unit.synthetic import write_run
+from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec
+
+
+def test_fewer_threads(tmp_path: Path) -> None:
+    cause = only(tmp_path, spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}))
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, DECISIVE)
+    assert "1 thread computes here, and 2" in cause.statement
+
+
+def test_more_threads_do_not_make_it_slower_while_there_are_processors(tmp_path: Path) -> None:
+    assert only(tmp_path, spec(*slower("kernel"), threads={BASE: 1, NEXT: 2})).cause != LATENCY_THREAD_COUNT
+
+
+def test_more_threads_than_processors(tmp_path: Path) -> None:
+    made = spec(*slower(*TARGETS, by=9.0), threads={NEXT: 64}, variables={NEXT: {"OMP_NUM_THREADS": "64"}})
+    cause = only(tmp_path, made)
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
+    assert "64 threads here share 2 processors" in cause.statement
+    assert [part.cause for part in cause.parts] == [ENVIRONMENT_CONFOUNDER]
+
+
+LOST = {BASE: 1.9, NEXT: 1.0}
+
+
+def test_the_same_work_on_fewer_processors(tmp_path: Path) -> None:
+    made = spec(*slower("kernel", by=1.9), busy_processors=LOST, machine_code={NEXT: "new"})
+    cause = only(tmp_path, made)
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
+    assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
+    assert any("1.90 processors busy in the baseline, 1.00 here" in seen.text for seen in cause.evidence)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"busy_processors": {BASE: 1.9, NEXT: 1.9}},  # it does more
+        {"busy_processors": {BASE: 1.9, NEXT: 1.5}},  # most of it is more work
+        {"busy_processors": LOST, "busy_in": {NEXT: 0.5}},  # others took the processors
+        {"busy_processors": LOST, "idle_processors": {BASE: 0.9}},  # what was busy was not its calls
+        {"busy_processors": {NEXT: 1.0}},
+    ],
+)
+def test_time_that_is_no_matter_of_threads(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert only(tmp_path, spec(*slower("kernel", by=1.9), **changes)).cause != LATENCY_THREAD_COUNT
+
+
+def test_more_processors_at_work_than_pytorch_has_threads(tmp_path: Path) -> None:
+    made = spec(*slower("kernel", by=3.0), busy_processors={BASE: 1.0, NEXT: 1.9}, threads={BASE: 1, NEXT: 1})
+    cause = only(tmp_path / "same", made)
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE) and not cause.parts
+    assert any("more work to do" in seen.text for seen in cause.evidence)
+    cause = only(tmp_path / "other", replace(made, machine_code={NEXT: "new"}))
+    assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
+
+
+def test_threads_that_come_and_go_all_the_time(tmp_path: Path) -> None:
+    cause = only(tmp_path, spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}))
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
+    assert any("0.2 times in the baseline, 900 here" in seen.text for seen in cause.evidence)
+
+
+def test_threads_that_each_call_starts(tmp_path: Path) -> None:
+    flags = {NEXT: ("cxx: -DTHREADS=96",)}
+    started = {BASE: 16.0, NEXT: 1520.0}
+    cause = only(
+        tmp_path, spec(*slower("kernel", by=9.0), threads_started=started, machine_code={NEXT: "x"}, flags=flags)
+    )
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
+    assert any("started 16 threads in the baseline, 1,520 here" in seen.text for seen in cause.evidence)
+    assert [part.cause for part in cause.parts] == [BUILD_MOVED]
+
+
+def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp_path: Path) -> None:
+    made = spec(
+        *slower(*TARGETS, by=9.0),
+        threads_started={NEXT: 768.0, "flash": 24.0},
+        variables={NEXT: {"OMP_NESTED": "TRUE"}},
+    )
+    write_run(tmp_path, made)
+    kernel = next(cause for cause in explained(tmp_path) if cause.kernel and cause.about == "latency")
+    assert (kernel.cause, kernel.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
+    assert [part.cause for part in kernel.parts] == [ENVIRONMENT_CONFOUNDER]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads_started": {NEXT: 2.0}},  # what else the machine starts
+        {"threads_started": {BASE: 16.0, NEXT: 20.0}},
+        {"threads_started": {BASE: 1520.0, NEXT: 16.0}},  # the faster side's
+        {"threads_started": {NEXT: 1520.0} | dict.fromkeys(TARGETS[1:], 500.0)},  # whatever runs: the machine does
+        {"switches_per_ms": {NEXT: 20.0}},  # others took the processor
+        {"switches_per_ms": {BASE: 900.0, NEXT: 900.0}},
+        {"switches_per_ms": {BASE: 900.0}},  # the faster side's
+        {"switches_per_ms": {NEXT: 900.0, "math": 900.0}},  # PyTorch's own do
+        {
+            "switches_per_ms": {NEXT: 900.0},
+            "threads": {BASE: 1, NEXT: 1},
+            "variables": {NEXT: {"OMP_WAIT_POLICY": "x"}},
+        },
+    ],
+)
+def test_threads_that_wait_and_blame_nobody(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert only(tmp_path, spec(*slower("kernel", by=3.0), **changes)).cause != LATENCY_THREAD_COUNT
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threads": {BASE: 2, NEXT: 2}},  # as many as PyTorch has
+        {"busy_processors": {BASE: 1.9, NEXT: 1.9}},  # on both sides
+        {"busy_processors": {BASE: 1.9, NEXT: 1.0}},  # the faster side's
+        {"busy_processors": {}},
+        {"idle_processors": {NEXT: 0.9}},  # what was busy was not its calls
+    ],
+)
+def test_processors_at_work_that_blame_no_threads(changes: dict[str, Any], tmp_path: Path) -> None:
+    told = {"busy_processors": {BASE: 1.0, NEXT: 1.9}, "threads": {BASE: 1, NEXT: 1}} | changes
+    assert only(tmp_path, spec(*slower("kernel", by=3.0), **told)).cause != LATENCY_THREAD_COUNT
+
+
+def test_threads_of_its_own_that_are_busy_beside_it(tmp_path: Path) -> None:
+    """References that were measured before they began stand still: they were in the same launches all the same."""
+    made = spec(
+        *slower("kernel", by=1.9), idle_processors={BASE: 0.01, NEXT: 1.8}, variables={NEXT: {"SCRUB": "1"}},
+        busy_processors=LOST,
+    )  # fmt: skip
+    cause = only(tmp_path, made)
+    assert (cause.cause, cause.grade) == (LATENCY_CLOCK_OR_LOAD, STRONG)
+    assert [part.cause for part in cause.parts] == [ENVIRONMENT_CONFOUNDER]
+    assert any("own process used 0% to 0% of the machine" in seen.text for seen in cause.evidence)
+
+
+def test_threads_that_are_as_busy_on_both_sides_say_nothing(tmp_path: Path) -> None:
+    made = spec(*slower("kernel", by=1.9), idle_processors={BASE: 1.8, NEXT: 1.8})
+    assert only(tmp_path, made).cause != LATENCY_CLOCK_OR_LOAD
+
+
+def test_threads_that_a_profile_saw(tmp_path: Path) -> None:
+    cause = only(tmp_path, spec(*slower("kernel", by=1.9)), target="kernel", base=SOFTMAX, this=SAFE, threads=(2, 1))
+    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
