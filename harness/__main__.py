@@ -232,11 +232,12 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 def _specimens(arguments: argparse.Namespace) -> int:
     from harness.gpu import gpus
+    from harness.specimens.again import ask_again
     from harness.specimens.format import load_specimens
     from harness.specimens.running import SPECIMENS, Options, chosen, coverage, run_specimens
 
     devices = arguments.device
-    if not devices and not arguments.list and not gpus():
+    if not devices and not arguments.list and not arguments.again and not gpus():
         print("no GPU here: those for CUDA are left out")
         devices = ["cpu"]
     where = [f"--executor={arguments.executor}"]
@@ -256,6 +257,9 @@ def _specimens(arguments: argparse.Namespace) -> int:
         for name, specimen in specimens.items():
             print(f"{name} ({specimen.device}, {specimen.half}): {', '.join(specimen.causes)}\n    {specimen.story}")
         print(coverage(specimens))
+        return 0
+    if arguments.again:
+        ask_again(options, arguments.again)
         return 0
     code, path = run_specimens(options)
     print(f"results: {path}")

@@ -65,6 +65,9 @@ def make_parser() -> Parser:
     specimens.add_argument("--only", nargs="+", action="extend", default=[], metavar="NAME")
     specimens.add_argument("--list", action="store_true", help="their causes and stories, and nothing else")
     specimens.add_argument("--no-causes", action="store_true", help="only what they show: nothing is explained")
+    specimens.add_argument(
+        "--again", type=Path, metavar="DIR", help="run nothing: ask again of the runs that are there"
+    )
     specimens.add_argument("--executor", choices=["auto", "docker", "venv", "bundle"], default="auto")
     specimens.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle: its executor is bundle")
     specimens.add_argument("--base-image", metavar="REF", help="container base for every environment")

@@ -17,6 +17,7 @@ from harness.__main__ import main
 from harness.errors import BAD_INPUT, BUILD_FAILED, InfrastructureError, InputError
 from harness.matrix import Matrix, load_matrix, parse_matrix
 from harness.specimens import asking, running
+from harness.specimens.again import ask_again
 from harness.specimens.format import CAUSES, Specimen, load_specimens, parse_specimen
 from harness.specimens.project import make_project, matrix_text, project_folder
 from harness.specimens.running import Options, chosen, coverage, run_specimens
@@ -239,6 +240,21 @@ def test_specimens_are_run_explained_asked_and_scored(
     assert result["score"]["right"] == 1 and result["score"]["healthy_blamed"] == 1
     printed = capsys.readouterr().out
     assert "DOES NOT SHOW ITS STORY" in printed and "right: 1 of 2" in printed
+
+
+def test_runs_that_were_made_before_are_asked_again(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a session, and those that are packed by name; nothing is run."""
+    run_specimens(options(root, tmp_path / "session"), begin=Harness(), asked=lambda folder: [])
+    written(tmp_path / "packed" / "healthy_plain")
+    for folder, names in (("session", ["fast_math_by_version", "healthy_plain"]), ("packed", ["healthy_plain"])):
+        asked = ask_again(options(root, tmp_path), tmp_path / folder)
+        assert [(one.name, one.right) for one in asked] == [(name, "healthy" in name) for name in names]
+    printed = capsys.readouterr().out
+    assert "WRONG  fast_math_by_version" in printed and "right  healthy_plain: nothing_moved" in printed
+    assert main(["specimens", f"--matrix={root / 'matrix.yaml'}", f"--again={tmp_path}"]) == BAD_INPUT
+    assert "holds no run of a specimen" in capsys.readouterr().err
 
 
 def test_without_causes_nothing_is_explained_or_asked(root: Path, tmp_path: Path) -> None:
