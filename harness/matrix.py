@@ -75,6 +75,9 @@ class Kernel(Model):
     )
     trials: int = Field(default=5, ge=1, le=1000, description="of a model_new kernel: stored input sets")
     workloads: list[str] | None = Field(default=None, description="names; default: all")
+    deterministic: bool = Field(
+        default=False, description="whether it must give the same bits in every run; else that is a property, and told"
+    )
     control_of: str | None = Field(
         default=None, description="a kernel of which this is a slowed copy: does the test of environments find it?"
     )

@@ -270,6 +270,7 @@ def plan_run(
             KernelInfo(
                 name=kernel.name,
                 control_of=kernel.control_of,
+                deterministic=kernel.deterministic,
                 devices=list(sources),
                 sources=[p for paths in sources.values() for p in paths],
                 tunables={k: str(v) for k, v in kernel.tunables.items()},

@@ -186,7 +186,13 @@ class TargetResult(Outcome):
     operators: list[str] = Field(default=[], description="operators proven to have run, by the profiler")
     against: list[Agreement] = Field(default=[], description="truth first; for the kernel every reference too")
     output_sha256: list[str] = Field(default=[], description="per trial")
-    repeats_differ: int = Field(default=0, description="trials whose second run gave other bits")
+    repeats_differ: int = Field(
+        default=0, description="trials whose second run gave other bits; a trial passes a rule where both runs do"
+    )
+    repeats_max_abs: float | None = Field(default=None, description="largest difference between a trial's two runs")
+    repeats_max_units: float | None = Field(
+        default=None, description="the same over what correct rounding costs here; None where that is not known"
+    )
     inputs_mutated: int = Field(default=0, description="trials after which an input had changed")
     unwritten_trials: int = Field(default=0, description="trials that left poison in the output")
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
@@ -212,6 +218,7 @@ class ValidationRecord(Outcome):
     device: Device
     key: str
     decides: str = Field(description="the rule that decides: rounding, kernelbench or strict")
+    deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     limits: dict[str, float] = Field(description="each rule's tolerance here")
     recipes: list[RecipeResult] = []
     choice: str = Field(default="", description="of several ways the one that the kernel says it takes here")

@@ -31,6 +31,7 @@ class WorkloadInfo(Record):
 class KernelInfo(Record):
     name: str
     control_of: str | None = Field(default=None, description="the kernel that this is a slowed copy of")
+    deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     devices: list[Device]
     sources: list[str]
     tunables: dict[str, str]

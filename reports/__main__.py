@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError, exit_code
 from harness.options import Parser, run_options
+from harness.progress import printable
 from reports import bisection, calibration, gate, sweep
 from reports.calibration import FILE as CALIBRATION
 from reports.evidence import load_evidence
@@ -87,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.code
     print(report.headline)
     print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
+    for sentence in report.unrepeatable:
+        print(printable(sentence))
     print(page)
     return exit_code(exit_codes(report, options.fail_on, options.strict))
 

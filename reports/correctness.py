@@ -96,6 +96,8 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         max_units=_largest([agreement.max_units for agreement in judged]),
         nonfinite_trials=sum(agreement.nonfinite_trials for agreement in judged),
         repeats_differ=sum(result.repeats_differ for _, result in results),
+        repeats_max_units=_largest([result.repeats_max_units for _, result in results]),
+        repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
         inputs_mutated=sum(result.inputs_mutated for _, result in results),
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
         operators=sorted({operator for _, result in results for operator in result.operators}),
@@ -149,6 +151,7 @@ def _status(
 def compare_bits(base: ValidationRecord | None, this: ValidationRecord | None, target: str) -> Bits:
     """Digests of outputs, trial by trial, where both sides had the same input bytes."""
     compared = identical = inputs_differ = 0
+    unsteady = max(map(_unsteady, (base, this), (target, target)))
     for recipe in base.recipes if base else []:
         other = next((item for item in this.recipes if item.recipe == recipe.recipe), None) if this else None
         left, right = target_of(recipe, target), target_of(other, target) if other else None
@@ -163,7 +166,12 @@ def compare_bits(base: ValidationRecord | None, this: ValidationRecord | None, t
                 continue
             compared += 1
             identical += left.output_sha256[trial] == right.output_sha256[trial]
-    return Bits(compared=compared, identical=identical, inputs_differ=inputs_differ)
+    return Bits(compared=compared, identical=identical, inputs_differ=inputs_differ, unsteady=unsteady)
+
+
+def _unsteady(record: ValidationRecord | None, target: str) -> int:
+    results = [target_of(recipe, target) for recipe in record.recipes] if record else []
+    return sum(result.repeats_differ for result in results if result is not None)
 
 
 def fisher_p(base: CorrectnessSide, this: CorrectnessSide) -> float | None:

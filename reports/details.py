@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from reports import durations, formats, model
 from reports.model import Comparison, Correctness, Latency
+from reports.repeats import described
 
 
 def facts(judged: Correctness) -> list[tuple[str, str, str]]:
@@ -39,11 +40,10 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
     found += [
         line("Nearer to", lambda side: ", ".join(f"{k} {v}" for k, v in side.nearer_to.items()) or durations.ABSENT),
         line("Operators that ran", lambda side: ", ".join(side.operators) or durations.ABSENT),
+        line("Bits, run again on the same bytes", described),
         line(
-            "Trials: NaN or infinity; other bits on repeat; inputs mutated; left unwritten",
-            lambda side: (
-                f"{side.nonfinite_trials}; {side.repeats_differ}; {side.inputs_mutated}; {side.unwritten_trials}"
-            ),
+            "Trials: NaN or infinity; inputs mutated; left unwritten",
+            lambda side: f"{side.nonfinite_trials}; {side.inputs_mutated}; {side.unwritten_trials}",
         ),
     ]
     if any(side.choice for side in sides):

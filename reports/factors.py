@@ -131,14 +131,18 @@ def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, en
     return found
 
 
-def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str) -> Factor:
-    """A target's output bits across environments: digests of every trial, or the crossing's stored arrays."""
+def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, moved: bool) -> Factor:
+    """A target's output bits across environments: digests of every trial, or the crossing's stored arrays. Of what is
+    not bit-repeatable they tell nothing: it is another output where its verdict `moved`."""
     pair = crossing(evidence, row, target)
     pointer = row.correctness.this.record
     size = ""
     if pair is not None and pair.max_abs is not None and pair.identical_trials < pair.trials:
         size = f"; largest difference {pair.max_abs:.3g} over {pair.trials} stored trials"
     name = "the kernel" if target == protocol.KERNEL else target
+    if row_bits.unsteady:
+        text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when run again at once"
+        return Factor(state=DIFFERS if moved else UNKNOWN, seen=Seen(text=text, record=pointer))
     if row_bits.compared:
         same = row_bits.identical == row_bits.compared
         text = f"{name}'s output bits are identical in {row_bits.identical} of {row_bits.compared} trials{size}"

@@ -85,6 +85,8 @@ class CorrectnessSide:
     max_units: float | None = None
     nonfinite_trials: int = 0
     repeats_differ: int = 0
+    repeats_max_units: float | None = None
+    repeats_max_abs: float | None = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
     operators: list[str] = field(default_factory=list)
@@ -95,14 +97,18 @@ class CorrectnessSide:
 
 @dataclass(frozen=True, kw_only=True)
 class Bits:
-    """Outputs of both environments by digest, over the trials whose inputs were the same bytes."""
+    """Outputs of both environments by digest, over the trials whose inputs were the same bytes. `unsteady`: trials
+    whose own second run gave other bits, on the side that has more of them; bits of both sides then tell nothing."""
 
     compared: int
     identical: int
     inputs_differ: int
+    unsteady: int = 0
 
     @property
     def word(self) -> str:
+        if self.unsteady:
+            return "not bit-repeatable"
         if not self.compared:
             return "inputs differ" if self.inputs_differ else "unknown"
         return "identical" if self.identical == self.compared else "differ"

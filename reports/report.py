@@ -25,6 +25,7 @@ from reports.latency import group_launches
 from reports.model import Comparison, FastP, LatencySide
 from reports.moved import has_moved, never_right, significance
 from reports.outcomes import CellState, Failure, Version, cell_states, failures, version_of
+from reports.repeats import unrepeatable
 from reports.reproduce import with_scripts
 
 
@@ -49,6 +50,7 @@ class Report:
     by_row: dict[str, list[tuple[Explanation, Cause]]]
     moved: list[Comparison]
     never_right: list[Comparison]
+    unrepeatable: list[str]
     versions: list[Version]
     confounders: list[Confounder]
     cells: list[CellState]
@@ -107,6 +109,7 @@ def build_report(evidence: Evidence, calibration: Calibration | None = None, *, 
         by_row=by_row,
         moved=moved,
         never_right=never_right(rows),
+        unrepeatable=unrepeatable(rows),
         versions=versions,
         confounders=confounders(evidence),
         cells=cells,

@@ -19,7 +19,7 @@ from reports.model import Comparison, LatencySide
 from reports.moved import leading_time
 from reports.report import Report
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 SHOWN = 10
 MOST_TIMES = 40
 # XML 1.0 has no place for these, not even escaped.
@@ -67,6 +67,7 @@ def summary(report: Report) -> dict[str, Any]:
             for each in report.explanations
         ],
         "never_right": [row.id for row in report.never_right],
+        "not_bit_repeatable": report.unrepeatable,
         "moved": [row.id for row in report.moved],
         "cells": report.cells,
         "comparisons": report.rows,
@@ -184,6 +185,7 @@ def render_markdown(report: Report) -> str:
     lines += [f"- confounder, {_code(item.subject)}: {markdown(item.statement)}" for item in report.confounders[:SHOWN]]
     lines += [f"- GPU: {markdown(card_text(card))}" for card in report.cards]
     lines += [f"- {aspect}: {tally}" for aspect, tally in report.tallies]
+    lines += [f"- {markdown(sentence)}" for sentence in report.unrepeatable[:SHOWN]]
     for each in report.explanations[:SHOWN]:
         lines += ["", *_markdown_cause(each)]
     if len(report.explanations) > SHOWN:

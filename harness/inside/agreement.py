@@ -55,6 +55,29 @@ def compare(got, want, limits, cost=None):
     }
 
 
+def compare_both(got, again, want, limits, cost=None):
+    """The same of a trial that was run twice. `again` is the second run's output, None where it has the same bits. A
+    rule passes where both outputs pass it, and the worse of the two is what the trial says of errors."""
+    first = compare(got, want, limits, cost)
+    if again is None:
+        return first
+    second = compare(again, want, limits, cost)
+    worse = max((first, second), key=lambda trial: (trial["nonfinite"], trial["units"] or 0.0, trial["max"] or 0.0))
+    passed = {rule: first["passed"][rule] and second["passed"][rule] for rule in first["passed"]}
+    return dict(worse, passed=passed)
+
+
+def apart(got, again, want=None, cost=None):
+    """How far two outputs of one call lie from each other: (largest difference over what is finite in both; the same in
+    units of rounding, where the truth is given)."""
+    both = np.isfinite(got) & np.isfinite(again)
+    difference = np.abs(np.subtract(got, again, dtype=np.float64, where=both, out=np.zeros(got.shape)))
+    units = None
+    if cost is not None and want.shape == got.shape and np.isfinite(want).all():
+        units = rounding.error(difference, rounding.row_scales(np.asarray(want, dtype=np.float64))) / cost
+    return (float(difference.max()) if difference.size else 0.0), units
+
+
 def is_scaled(full, small, limits, cost):
     """Whether `small` is `full` times one power of two, within what the rule of rounding lets pass. Arithmetic that
     neither overflows nor underflows gives the same digits to two questions whose answers are."""

@@ -6,44 +6,33 @@ a whole trial, whose heads and comparisons others share, so that memory stays bo
 
 import collections
 import concurrent.futures
-import errno
 import hashlib
 import io
-import os
-import stat
 
 import numpy as np
 import torch
 
 from . import agreement, dtypes, inputs, protocol, tensors, truth
 from . import workload as workloads
+from .outputs import STATUSES, Failed, read_output
 from .references import Unsupported
 from .verdict import describe_target, describe_validation
 
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
 # alone takes half of a validation's time on the CPU.
 REPEATED_TRIALS = 10
-STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED, protocol.NOT_RUN)  # a candidate's
 
 
 class Output:
     """What one target produced in one trial: its array in `dtype`'s storage, and what was seen while it ran."""
 
-    def __init__(self, array, dtype, repeats, mutated=False, unwritten=False):
+    def __init__(self, array, dtype, again=None, mutated=False, unwritten=False):
         self.array = array
+        self.again = again  # the second run's, where it has other bits
         self.dtype = dtype
         self.sha256 = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
-        self.repeats = repeats
         self.mutated = mutated
         self.unwritten = unwritten
-
-
-class Failed(Exception):
-    def __init__(self, status, message, excerpt=""):
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.excerpt = excerpt
 
 
 class Candidate:
@@ -85,48 +74,11 @@ class Candidate:
                 f"returned {tuple(claimed[0])} {claimed[1]}; expected {tuple(shape)} {dtype}",
             )
         first, second = (self._read(recipe, trial, suffix, shape, dtype) for suffix in ("", ".repeat"))
-        return Output(dtypes.from_bytes(first, dtype, shape), dtype, first == second, mutated, unwritten)
+        array, again = (dtypes.from_bytes(data, dtype, shape) for data in (first, second))
+        return Output(array, dtype, None if first == second else again, mutated, unwritten)
 
     def _read(self, recipe, trial, suffix, shape, dtype):
         return read_output(self.folder, f"{recipe}/{trial}{suffix}.bin", dtypes.size_bytes(dtype, shape))
-
-
-def read_output(folder, name, wanted):
-    """The bytes of an output, exactly `wanted` of them; Failed, blaming who left it."""
-    try:
-        with open_plain(folder, name) as file:
-            size = os.fstat(file.fileno()).st_size
-            data = file.read(wanted) if size == wanted else b""
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-            words = "is a link, or something else that is no plain file: links are not followed"
-            raise Failed(protocol.WRONG, f"output {name} {words}") from None
-        raise Failed(protocol.CRASHED, f"output {name} cannot be read: {error.strerror}") from None
-    if size != wanted or len(data) != wanted:
-        raise Failed(protocol.WRONG, f"output {name} has {size} bytes; expected {wanted}")
-    return data
-
-
-def open_plain(folder, name):
-    """Open a regular file below `folder` to read; OSError where any part of the way, `folder` included, is a link.
-
-    What is behind a name cannot change between looking and reading: each step is looked at after it was opened.
-    ENXIO stands for what is no file; opening a pipe without a writer does not wait.
-    """
-    *parts, last = name.split("/")
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        for part in parts:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = inner
-        handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
-    finally:
-        os.close(place)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-    return os.fdopen(handle, "rb")
 
 
 class Reference:
@@ -158,7 +110,8 @@ class Reference:
         except RuntimeError as error:
             self.failed = Failed(protocol.CRASHED, str(error).strip().splitlines()[0])
             raise self.failed from None
-        return Output(outputs[0], dtype, outputs[0].tobytes() == outputs[-1].tobytes())
+        first, second = outputs[0], outputs[-1]
+        return Output(first, dtype, None if first.tobytes() == second.tobytes() else second)
 
 
 def judge(request):
@@ -227,21 +180,27 @@ def _judge_trial(workload, arrays, outputs, cache, within, limits, recipe, trial
     sha256 = inputs.digest(arrays)
     exact, truth_sha256, cost = workload.truth(arrays, sha256, cache, trial)
     values = {name: dtypes.decode(output.array, output.dtype) for name, output in outputs.items()}
+    again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in outputs.items()}
     jobs = {}
     for name, value in values.items():
         if exact is not None and exact.shape == value.shape:
-            jobs[name, protocol.TRUTH] = within.submit(agreement.compare, value, exact, limits, cost)
+            jobs[name, protocol.TRUTH] = within.submit(agreement.compare_both, value, again[name], exact, limits, cost)
     if protocol.KERNEL in values:
+        kernel, repeat = values[protocol.KERNEL], again[protocol.KERNEL]
         for name, value in values.items():
-            if name != protocol.KERNEL and value.shape == values[protocol.KERNEL].shape:
-                jobs[protocol.KERNEL, name] = within.submit(agreement.compare, values[protocol.KERNEL], value, limits)
+            if name != protocol.KERNEL and value.shape == kernel.shape:
+                jobs[protocol.KERNEL, name] = within.submit(agreement.compare_both, kernel, repeat, value, limits)
     pairs = {names: job.result() for names, job in jobs.items()}
     if keep is not None:
         for name, output in outputs.items():
             keep[f"{recipe}/{trial}/{name}"] = output.array
         if exact is not None:
             keep[f"{recipe}/{trial}/{protocol.TRUTH}"] = exact
-    seen = {name: (o.sha256, o.repeats, o.mutated, o.unwritten) for name, o in outputs.items()}
+    apart = {
+        name: None if again[name] is None else agreement.apart(value, again[name], exact, cost)
+        for name, value in values.items()
+    }
+    seen = {name: (o.sha256, apart[name], o.mutated, o.unwritten) for name, o in outputs.items()}
     return {"input_sha256": sha256, "truth_sha256": truth_sha256, "cost": cost, "pairs": pairs, "seen": seen}
 
 
@@ -257,6 +216,8 @@ def _target_result(target, failed, rows, trials, request):
         "against": [],
         "output_sha256": [],
         "repeats_differ": 0,
+        "repeats_max_abs": None,
+        "repeats_max_units": None,
         "inputs_mutated": 0,
         "unwritten_trials": 0,
         "nearer_to": {},
@@ -265,7 +226,10 @@ def _target_result(target, failed, rows, trials, request):
         return result
     seen = [row["seen"][name] for row in rows]
     result["output_sha256"] = [sha256 for sha256, _, _, _ in seen]
-    result["repeats_differ"] = sum(not repeats for _, repeats, _, _ in seen)
+    apart = [each for _, each, _, _ in seen if each is not None]
+    result["repeats_differ"] = len(apart)
+    result["repeats_max_abs"] = max((size for size, _ in apart), default=None)
+    result["repeats_max_units"] = max((units for _, units in apart if units is not None), default=None)
     result["inputs_mutated"] = sum(mutated for _, _, mutated, _ in seen)
     result["unwritten_trials"] = sum(unwritten for _, _, _, unwritten in seen)
     others = [protocol.TRUTH] + [other for other in request["references"] if name == protocol.KERNEL]
@@ -275,7 +239,10 @@ def _target_result(target, failed, rows, trials, request):
             result["against"].append(agreement.combine(other, found))
     if name == protocol.KERNEL:
         result["nearer_to"] = _nearer(rows, [item["against"] for item in result["against"][1:]])
-    result["status"], result["message"] = describe_target(result, trials, request["decides"], request["limits"])
+    deterministic = name == protocol.KERNEL and request.get("deterministic", False)
+    result["status"], result["message"] = describe_target(
+        result, trials, request["decides"], request["limits"], deterministic
+    )
     return result
 
 

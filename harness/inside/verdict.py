@@ -3,8 +3,11 @@
 from . import protocol
 
 
-def describe_target(result, trials, decides, limits):
-    """(status, message) of a target on a recipe, whose agreements are complete."""
+def describe_target(result, trials, decides, limits, deterministic=False):
+    """(status, message) of a target on a recipe, whose agreements are complete.
+
+    Other bits from run to run are a property, and no fault, where all of them pass: sums whose order is not fixed round
+    otherwise each time. `deterministic`: the same bits were asked for."""
     against = next((item for item in result["against"] if item["against"] == protocol.TRUTH), None)
     faults = []
     if against is None:
@@ -24,14 +27,26 @@ def describe_target(result, trials, decides, limits):
                 passed, trials, rule, limits[rule], against["against"], _largest(against)
             )
         )
+    unsteady = describe_repeats(result["repeats_differ"], trials, result.get("repeats_max_units"))
+    if unsteady and deterministic:
+        faults.append(f"`deterministic: true` asks for the same bits: {unsteady}")
     for key, words in (
-        ("repeats_differ", "gave other bits when run again"),
         ("inputs_mutated", "changed their inputs"),
         ("unwritten_trials", "left output unwritten"),
     ):
         if result[key]:
             faults.append(f"{result[key]} of {trials} trials {words}")
-    return (protocol.WRONG, "; ".join(faults)) if faults else (protocol.OK, "")
+    if not faults:
+        return protocol.OK, unsteady
+    return protocol.WRONG, "; ".join(faults if deterministic or not unsteady else [*faults, unsteady])
+
+
+def describe_repeats(differ, trials, units):
+    """In how many trials the second run gave other bits, and how far apart they are; empty where in none."""
+    if not differ:
+        return ""
+    size = "" if units is None else f", at most {units:.3g} units apart"
+    return f"not bit-repeatable: {differ} of {trials} trials gave other bits when run again{size}"
 
 
 def _largest(against):
@@ -52,7 +67,10 @@ def describe_validation(recipes, decides, limits):
         return protocol.NOT_RUN, "no output of the kernel to judge"
     failed = [(recipe, target) for recipe, target in kernels if target["status"] != protocol.OK]
     if not failed:
-        return protocol.OK, ""
+        units = [target.get("repeats_max_units") for _, target in kernels]
+        differ = sum(target.get("repeats_differ", 0) for _, target in kernels)
+        largest = max((value for value in units if value is not None), default=None)
+        return protocol.OK, describe_repeats(differ, sum(recipe["trials"] for recipe, _ in kernels), largest)
 
     def failures(pair):
         recipe, target = pair

@@ -10,7 +10,7 @@ import hashlib
 
 from . import agreement, dtypes, inputs, protocol, truth
 from . import workload as workloads
-from .judge import STATUSES, Failed, read_output
+from .outputs import STATUSES, Failed, read_output
 from .references import Unsupported
 
 

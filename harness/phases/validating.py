@@ -62,7 +62,7 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     record = save(context, path, record)
     display.step(
         f"validate {cell.id}: {record.status.replace('_', ' ')}"
-        + (f": {record.message}" if record.message and record.status != protocol.OK else "")
+        + (f": {record.message}" if record.message else "")
     )
 
 

@@ -89,6 +89,7 @@ def validation_key(context: Context, build_key: str, cell: Cell) -> str:
             build_key,
             workload.model_dump(),
             plan.kernel(cell.kernel).references_on(cell.device),
+            plan.kernel(cell.kernel).deterministic,
             plan.seed,
             plan.threads_in(cell.environment),
             dict(plan.tolerances),
@@ -106,6 +107,7 @@ def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
         **cell.model_dump(),
         "key": key,
         "decides": str(context.plan.tolerances["decides"]),
+        "deterministic": context.plan.kernel(cell.kernel).deterministic,
         "limits": limits_of(context.plan, workload),
         "started_utc": now_utc(),
     }
@@ -199,6 +201,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
                 "arrays": str(run.folder / arrays),
                 "array_trials": array_trials(workload, 1 + len(references)),
                 "decides": identity["decides"],
+                "deterministic": identity["deterministic"],
                 "limits": identity["limits"],
                 "problem": request["problem"],
             },

@@ -99,7 +99,7 @@ class Cell:
 
     @cached_property
     def bits(self) -> Factor:
-        return output(self.row.correctness.bits, self.evidence, self.row, self.target)
+        return output(self.row.correctness.bits, self.evidence, self.row, self.target, self.verdict_moved)
 
     @property
     def verdict(self) -> str:
@@ -173,7 +173,7 @@ class Cell:
         bits = correctness.compare_bits(*self.validations, name)
         return Reference(
             name=name,
-            bits=output(bits, self.evidence, row, name),
+            bits=output(bits, self.evidence, row, name, sides[0].status != sides[1].status),
             base=sides[0],
             this=sides[1],
             agreed=agreed,

@@ -243,8 +243,9 @@ def nothing_moved(case: Case) -> Cause | None:
     cells = [cell for cell in case.cells if cell.verdict == model.PASS]
     if not case.is_kernel or case.alone or len(cells) != len(case.cells) or not cells:
         return None
-    same = [cell for cell in cells if cell.bits.state == SAME]
-    known = [cell for cell in cells if cell.bits.state != UNKNOWN]
+    # Of what gives other bits from run to run, equal bits in two environments are luck.
+    same = [] if case.unsteady else [cell for cell in cells if cell.bits.state == SAME]
+    known = cells if case.unsteady else [cell for cell in cells if cell.bits.state != UNKNOWN]
     untold = [(cell, timed) for cell in cells for timed in cell.row.timed if timed.verdict == model.UNDECIDED]
     grade = STRONG if len(known) == len(cells) else SUGGESTIVE
     if len(same) == len(cells) and not untold:
@@ -253,6 +254,8 @@ def nothing_moved(case: Case) -> Cause | None:
     bits = (
         f"gives the same bits in all {number(trials, 'trial')} that were compared"
         if len(same) == len(cells)
+        else "is not bit-repeatable: its runs give other bits on the same inputs, each within the rule"
+        if case.unsteady
         else "gives other bits within rounding"
     )
     timed_apart = any(timed.verdict in CALLED for cell in cells for timed in cell.row.timed)
@@ -269,7 +272,11 @@ def nothing_moved(case: Case) -> Cause | None:
         f"{case.kernel} is right in both environments, and {bits}.{said}",
         cells,
         [
-            *(replace(cell.bits.seen, text=f"{cell.workload}: {cell.bits.seen.text}") for cell in cells[:3]),
+            *case.unsteady[:3],
+            *(
+                replace(cell.bits.seen, text=f"{cell.workload}: {cell.bits.seen.text}")
+                for cell in ([] if case.unsteady else cells[:3])
+            ),
             *harmless,
             cells[0].inputs.seen,
             *(Seen(text=f"{cell.workload}: {timed.why}", record=timed.this.record) for cell, timed in untold[:3]),
@@ -289,8 +296,6 @@ def nothing_moved(case: Case) -> Cause | None:
 
 def _harmless(case: Case, cells: list[Cell], timed_apart: bool) -> list[Seen]:
     found = []
-    if case.unsteady:
-        found.append(Seen(text="its bits differ from call to call, within rounding", record=case.unsteady[0].record))
     if case.code.state == DIFFERS and not timed_apart:
         found.append(Seen(text="its machine code differs", record=case.code.seen.record))
     drifted: dict[str, Cell] = {}

@@ -33,6 +33,7 @@ class Case:
     bits: str = ""  # outputs differ from those of targets with other bits
     units: float = 1.2
     repeats_differ: int = 0
+    repeats_units: float | None = None
     operators: tuple[str, ...] = ()
     missing: bool = False
     recipes: dict[str, tuple[int, float]] = field(default_factory=dict)  # trials that pass and units, where not alike

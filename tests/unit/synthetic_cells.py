@@ -171,6 +171,7 @@ def target_result(
             for trial in range(spec.trials)
         ],
         repeats_differ=case.repeats_differ,
+        repeats_max_units=case.repeats_units,
         unwritten_trials=case.unwritten,
         inputs_mutated=case.mutated,
         nearer_to={"flash": spec.trials} if target == "kernel" else {},

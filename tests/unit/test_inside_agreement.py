@@ -101,7 +101,39 @@ def test_status_follows_the_deciding_rule() -> None:
     assert verdict.describe_target(result(), 1, "kernelbench", LIMITS) == (protocol.OK, "")
 
 
-@pytest.mark.parametrize("key", ["repeats_differ", "inputs_mutated", "unwritten_trials"])
+def test_other_bits_when_run_again_are_a_property_and_a_fault_only_where_determinism_was_asked_for() -> None:
+    unsteady = result(repeats_differ=1, repeats_max_units=0.42)
+    said = "not bit-repeatable: 1 of 1 trials gave other bits when run again, at most 0.42 units apart"
+    assert verdict.describe_target(unsteady, 1, "kernelbench", LIMITS) == (protocol.OK, said)
+    status, message = verdict.describe_target(unsteady, 1, "kernelbench", LIMITS, True)
+    assert status == protocol.WRONG and message == f"`deterministic: true` asks for the same bits: {said}"
+    status, message = verdict.describe_target(unsteady, 1, "rounding", LIMITS)
+    assert status == protocol.WRONG and message.endswith(said)
+
+
+def test_both_runs_of_a_trial_are_judged() -> None:
+    near, far = WANT + 1e-4, WANT + 0.02
+    for pair in ((near, far), (far, near)):
+        both = agreement.compare_both(*pair, WANT, LIMITS, 1e-3)
+        assert both["passed"] == agreement.compare(far, WANT, LIMITS, 1e-3)["passed"]
+        assert both["units"] == agreement.compare(far, WANT, LIMITS, 1e-3)["units"]
+    broken = WANT.copy()
+    broken[0, 0] = np.nan
+    for pair in ((near, broken), (broken, near)):
+        assert not any(agreement.compare_both(*pair, WANT, LIMITS, 1e-3)["passed"].values())
+    assert agreement.compare_both(near, None, WANT, LIMITS, 1e-3) == agreement.compare(near, WANT, LIMITS, 1e-3)
+
+
+def test_how_far_two_runs_lie_apart() -> None:
+    size, units = agreement.apart(WANT + 1e-3, WANT - 1e-3, WANT, 1e-3)
+    assert size == pytest.approx(2e-3) and units == pytest.approx(1.0)  # of a row whose largest value is 2
+    broken = WANT.copy()
+    broken[0, 0] = np.nan
+    assert agreement.apart(broken, WANT, WANT, 1e-3) == (0.0, 0.0)
+    assert agreement.apart(WANT, WANT + 1.0)[1] is None
+
+
+@pytest.mark.parametrize("key", ["inputs_mutated", "unwritten_trials"])
 def test_faults_that_no_tolerance_shows_are_wrong(key: str) -> None:
     status, message = verdict.describe_target(result(**{key: 1}), 1, "kernelbench", LIMITS)
     assert status == protocol.WRONG and message.startswith("1 of 1 trials")
@@ -115,4 +147,7 @@ def test_the_validation_names_the_worst_recipe() -> None:
     recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]
     assert verdict.describe_validation(recipes, "rounding", LIMITS) == ("wrong", "large_logits: 0 of 3")
     assert verdict.describe_validation(recipes[:1], "rounding", LIMITS) == ("ok", "")
+    recipes[0]["targets"][0].update(repeats_differ=2, repeats_max_units=0.5)  # type: ignore[index]
+    said = "not bit-repeatable: 2 of 3 trials gave other bits when run again, at most 0.5 units apart"
+    assert verdict.describe_validation(recipes[:1], "rounding", LIMITS) == ("ok", said)
     assert verdict.describe_validation([{"targets": []}], "rounding", LIMITS)[0] == "not_run"
