@@ -36,7 +36,7 @@ def deviates(seed, trial, tensor, count, each=map):
 
     def make(first):
         # Deviate i has the words i, count + i and 2 count + i: three places in one stream, read side by side.
-        streams = [_stream(seed, trial, tensor, third * count + first) for third in range(3)]
+        streams = [stream(seed, trial, tensor, third * count + first) for third in range(3)]
         _fill(result[first : first + PART], streams)
 
     list(each(make, range(0, count, PART)))
@@ -59,7 +59,7 @@ def _fill(result, streams):
         np.multiply(centred, np.float32(2.0**-16), out=result[start : start + size], dtype=np.float32)
 
 
-def _stream(seed, trial, tensor, word):
+def stream(seed, trial, tensor, word):
     """The generator of (seed, trial, tensor), before its word of that number. One step of its counter is four words."""
     generator = np.random.Philox(
         key=np.array([seed, 0], dtype=np.uint64), counter=np.array([0, 0, trial, tensor], dtype=np.uint64)

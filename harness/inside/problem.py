@@ -1,4 +1,7 @@
-"""Problem files in KernelBench's form: ``Model``, ``get_inputs()``, ``get_init_inputs()``; replayed from bytes.
+"""Problem files in KernelBench's form: ``Model``, ``get_inputs()``, ``get_init_inputs()``.
+
+Weights are replayed from bytes. Inputs are made anew for each trial wherever they are needed, and dropped: by `draws`
+they are the same bytes everywhere. Those of which it cannot promise that are replayed, too.
 
 As in KernelBench's own evaluation (its eval.py) both models are constructed under one seed, stay in training mode, and
 are cast to the dtype, as floating-point inputs are. Unlike there integer and boolean inputs stay what they are, the
@@ -17,7 +20,7 @@ import traceback
 import numpy as np
 import torch
 
-from . import dtypes, protocol, rounding, tensors
+from . import draws, dtypes, protocol, rounding, tensors
 
 PERTURBATION_SEED = 20240517
 _seed = torch.manual_seed  # the code under test may put another in its place
@@ -57,24 +60,19 @@ class ProblemWorkload:
         self.drawn = None  # whether Model draws random numbers at each call, once a truth was asked for
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
-    # -- stored bytes ------------------------------------------------------------------------------------
+    # -- tensors -----------------------------------------------------------------------------------------
 
-    def _array(self, entry, halvings=0):
-        with open(os.path.join(self.folder, entry["tensor"]), "rb") as file:
-            array = dtypes.from_bytes(file.read(), entry["dtype"], entry["shape"])
-        if halvings and entry["dtype"] in dtypes.UNIT_ROUNDOFF:
-            return dtypes.encode(dtypes.decode(array, entry["dtype"]) * 2.0**-halvings, entry["dtype"])
-        return array
-
-    def _value(self, entry, device, halvings=0):
+    def _value(self, entry, device):
         if "tensor" in entry:
-            return tensors.to_tensor(self._array(entry, halvings), entry["dtype"], device)
+            with open(os.path.join(self.folder, entry["tensor"]), "rb") as file:
+                array = dtypes.from_bytes(file.read(), entry["dtype"], entry["shape"])
+            return tensors.to_tensor(array, entry["dtype"], device)
         if "value" in entry:
             return entry["value"]
         if "dict" in entry:
-            return {key: self._value(item, device, halvings) for key, item in entry["dict"].items()}
+            return {key: self._value(item, device) for key, item in entry["dict"].items()}
         kind, items = next(iter(entry.items()))
-        return (tuple if kind == "tuple" else list)(self._value(item, device, halvings) for item in items)
+        return (tuple if kind == "tuple" else list)(self._value(item, device) for item in items)
 
     def on(self, _recipe):
         return self
@@ -82,13 +80,20 @@ class ProblemWorkload:
     def of_length(self, _seq_len):
         return self
 
-    def arrays(self, recipe, trial, _seed, _each=map):
-        """Arrays of the trial's tensors; the sets repeat when there are fewer than trials."""
+    def arrays(self, recipe, trial, _seed, each=map):
+        """Arrays of the trial's tensors; sets that are stored repeat when there are fewer than trials."""
         sets = self.index["inputs"]
-        return Inputs(self, sets[trial % len(sets)], protocol.SCALED_RECIPES.get(recipe, 0))
+        if sets:
+            values = [self._value(entry, "cpu") for entry in sets[trial % len(sets)]]
+        else:
+            with self.drawing:
+                values, _ = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
+        factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
+        return Inputs(values if factor == 1 else each_float(values, lambda tensor: tensor * factor))
 
     def arguments(self, arrays, device):
-        return [self._value(entry, device, arrays.halvings) for entry in arrays.entries]
+        """Tensors with memory of their own."""
+        return [each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
 
     def model(self, path, name, device):
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
@@ -189,32 +194,33 @@ def drawn(device):
 
 
 class Inputs(list):
-    """The arrays of a trial's tensors, in order; `entries` describes the whole arguments, whose floating-point numbers
-    are halved so many times."""
+    """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments."""
 
-    def __init__(self, workload, entries, halvings=0):
-        super().__init__(workload._array(entry, halvings) for entry in _tensors(entries))
-        self.entries, self.halvings = entries, halvings
+    def __init__(self, values):
+        super().__init__(tensors.to_array(tensor) for tensor in tensors.flat(values))
+        self.values = values
 
 
-def _tensors(entries):
-    for entry in entries:
-        if "tensor" in entry:
-            yield entry
-        elif "dict" in entry:
-            yield from _tensors(entry["dict"].values())
-        elif "value" not in entry:
-            yield from _tensors(next(iter(entry.values())))
+def made(module, seed, trial, dtype, each=map):
+    """(a trial's arguments on the CPU, names of what `draws` does not answer for): floating-point tensors are cast to
+    the dtype, all others stay what they are."""
+    values, foreign = draws.make(module.get_inputs, seed, trial, each)
+    cast = each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
+    return [each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
 
 
 def each_float(value, change):
     """The same value with `change` made to every floating-point tensor in it; others, indices and masks, stay."""
+    return each_tensor(value, lambda tensor: change(tensor) if tensor.is_floating_point() else tensor)
+
+
+def each_tensor(value, change):
     if isinstance(value, torch.Tensor):
-        return change(value) if value.is_floating_point() else value
+        return change(value)
     if isinstance(value, dict):
-        return {key: each_float(item, change) for key, item in value.items()}
+        return {key: each_tensor(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(each_float(item, change) for item in value)
+        return type(value)(each_tensor(item, change) for item in value)
     return value
 
 

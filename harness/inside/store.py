@@ -1,8 +1,9 @@
-"""`store`: the inputs and weights of a problem file, made once, as bytes that every environment replays.
+"""`store`: the weights of a problem file, made once, as bytes that every environment replays.
 
-A problem file in KernelBench's form makes its tensors with PyTorch's generator, whose stream is not promised
-to stay the same between versions. Floating-point tensors are cast to the request's dtype, all others stay what
-they are. Layout of the folder: `index.json`, and one .bin per tensor, in C order.
+PyTorch's generator, whose stream is not promised to stay the same between versions, draws them. Inputs are not kept:
+every environment makes them anew (`draws`). Where something has a say in their bytes that might differ between
+environments they are stored, as long as they fit; else the digests tell. Floating-point tensors are cast to the
+request's dtype, all others stay what they are. Layout of the folder: `index.json`, and one .bin per tensor, in C order.
 """
 
 import os
@@ -26,16 +27,13 @@ def store(request):
         torch.manual_seed(request["seed"])
         model = problem.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
-        torch.manual_seed(request["seed"])
-        sets = []
-        for _ in range(request["trials"]):
-            values = problem.each_float(list(module.get_inputs()), lambda tensor: tensor.to(dtype))
-            sets.append([writer.encode(item, "input") for item in values])
+        sets, note = _inputs(module, request, writer)
         index = {
             "seed": request["seed"],
             "init": [writer.encode(item, "init") for item in initial],
             "state": state,
             "inputs": sets,
+            "note": note,
         }
     except Exception as error:
         excerpt = problem.excerpt()
@@ -44,7 +42,22 @@ def store(request):
     path = os.path.join(request["out"], INDEX)
     protocol.write_json(path, index)
     writer.files[INDEX] = protocol.sha256_file(path)
-    return {"status": protocol.OK, "message": "", "log_excerpt": "", "files": writer.files}
+    return {"status": protocol.OK, "message": note, "log_excerpt": "", "files": writer.files}
+
+
+def _inputs(module, request, writer):
+    """(the sets that are stored, a note): none where every environment makes the same ones anew."""
+    sets = []
+    for trial in range(request["trials"]):
+        values, foreign = problem.made(module, request["seed"], trial, request["dtype"])
+        if not foreign:
+            return [], ""
+        note = "get_inputs() needs {}".format(", ".join(foreign))
+        size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(values))
+        if size_bytes * (request["trials"] - trial) > writer.left_bytes:
+            return [], f"{note}, and what it gives does not fit into limits.output_gib: each environment makes its own"
+        sets.append([writer.encode(item, "input") for item in values])
+    return sets, f"{note}: what it gives is stored"
 
 
 class Writer:
@@ -62,8 +75,8 @@ class Writer:
             path = os.path.join(self.folder, name)
             self.left_bytes -= value.numel() * value.element_size()
             if self.left_bytes < 0:
-                raise MemoryError("its tensors do not fit into limits.output_gib: give it more, or take fewer trials")
-            protocol.write_atomically(path, tensors.to_bytes(value))
+                raise MemoryError("its weights do not fit into limits.output_gib: give it more")
+            protocol.write_atomically(path, tensors.to_array(value).data)
             self.files[name] = protocol.sha256_file(path)
             return {"tensor": name, "dtype": tensors.dtype_name(value), "shape": list(value.shape)}
         if isinstance(value, (list, tuple)):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +57,84 @@ def test_a_problem_file_is_replayed(environments: list[Environment]) -> None:
         digests.add(tuple(result["recipes"][0].input_sha256))
         assert len(result["recipes"][0].truth_sha256) == 2
     assert len(digests) == 1
+
+
+DRAWN = """
+import random
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, *others):
+        return x * others[1]
+
+def get_inputs():
+    lower = torch.tril(torch.rand(64, 64) * 2 - 1)
+    return [lower, {"more": [torch.randn(3, 5).T, 3.5]}, (lower + lower.T) / 2, torch.randperm(9),
+            torch.empty(6).uniform_(-1, 1), torch.randint(0, 2, (70,)).bool(), torch.rand(7, dtype=torch.float16)]
+
+def get_init_inputs():
+    return []
+"""
+OTHER = {
+    "its own arithmetic": ("torch.rand(64, 64).softmax(-1)", "_softmax"),
+    "another generator": ("torch.full((4,), random.random())", "random"),
+    "another distribution": ("torch.empty(4).exponential_()", "exponential_"),
+    "elsewhere": ("torch.from_numpy(__import__('numpy').random.default_rng(0).normal(size=3))", "lift_fresh"),
+    "nothing known": ("torch.frombuffer(bytearray(8), dtype=torch.float32)", "PyTorch did not make"),
+}
+
+
+def arrays_of(environments: list[Environment], case: dict[str, Any]) -> list[list[str]]:
+    """By environment, the digests of three trials' inputs."""
+    script = (
+        "import json, sys\nfrom inside import inputs, workload\n"
+        "known = workload.parse_workload(json.loads(sys.argv[1]))\n"
+        "print(json.dumps([inputs.digest(known.arrays('independent', trial, 0)) for trial in (2, 0, 1)]))"
+    )
+    found = []
+    for environment in environments:
+        command = [str(environment.python), "-c", script, json.dumps(case)]
+        done = subprocess.run(command, cwd=environment.folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    return found
+
+
+def stored_problem(environment: Environment, folder: Path, text: str, most_bytes: int) -> tuple[Any, dict[str, Any]]:
+    """(what `store` says, the workload)."""
+    path, store = folder / "problem.py", folder / "store"
+    path.write_text(text)
+    request = {"problem": str(path), "out": str(store), "seed": 3, "trials": 3, **STORED, "most_bytes": most_bytes}
+    case = {
+        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
+        "id": "problem",
+        "dtype": "bfloat16",
+        "recipes": {"independent": 3},
+        "problem": {"file": str(path), "store": str(store)},
+    }
+    return environment.result("store", request), case
+
+
+def test_what_a_problem_draws_is_the_same_everywhere_and_not_kept(
+    environments: list[Environment], tmp_path: Path
+) -> None:
+    stored, case = stored_problem(environments[0], tmp_path, DRAWN, most_bytes=1000)
+    assert (stored["status"], stored["message"], list(stored["files"])) == ("ok", "", ["index.json"])
+    found = arrays_of(environments, case)
+    assert all(each == found[0] for each in found), "the same bytes"
+    assert len(set(found[0])) == 3, "of each trial others"
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_what_may_differ_between_versions_is_kept(environments: list[Environment], what: str, tmp_path: Path) -> None:
+    drawn, named = OTHER[what]
+    text = DRAWN.replace("torch.randperm(9)", drawn)
+    for most_bytes, count, said in ((1 << 20, 3 * 7, "is stored"), (1000, 0, "does not fit")):
+        stored, case = stored_problem(environments[0], tmp_path, text, most_bytes)
+        assert stored["status"] == "ok" and said in stored["message"] and named in stored["message"]
+        assert len(stored["files"]) == 1 + count, "index.json, and every tensor of three trials"
+        found = arrays_of(environments, case)
+        assert all(each == found[0] for each in found) or what == "its own arithmetic"
 
 
 ELEMENTWISE = """import torch
