@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness.inside import protocol
 from harness.records import BuildRecord
@@ -113,10 +114,19 @@ def _dies_on_one_side(cell: Cell) -> bool:
 
 
 def swap_of(case: Case) -> tuple[Cell, Swap] | None:
-    """The first of the moved cells, else any, whose object code ran in both environments."""
-    found = [(cell, cell.swap) for cell in (*moved_cells(case), *case.cells) if cell.swap is not None]
+    """The first of the moved cells whose object code ran in both environments. What did not fail there as it did in
+    validation tells nothing of why it failed."""
+    found = [(cell, cell.swap) for cell in moved_cells(case) if cell.swap is not None]
     told = [(cell, swap) for cell, swap in found if swap.follows is not None]
-    return told[0] if told else None
+    return next(((cell, swap if _met(cell, swap) else replace(swap, follows=NEITHER)) for cell, swap in told), None)
+
+
+def _met(cell: Cell, swap: Swap) -> bool:
+    """Whether each object at home is right more often where validation was."""
+    home, away = (swap.cells[name, name] for name in (cell.row.baseline, cell.row.environment))
+    one, two = (-1.0 if died(each) else each.passed / max(1, each.runs) for each in (home, away))
+    worse = cell.sides[1] if cell.verdict == model.REGRESSED or died(cell.sides[1]) else cell.sides[0]
+    return one > two if worse is cell.sides[1] else one < two
 
 
 def build_flags(record: BuildRecord | None) -> set[str]:
@@ -137,10 +147,10 @@ def build_differences(case: Case) -> list[Seen]:
 
 
 SWAPPED = {
-    OBJECT: "the outputs go with the object code, wherever it runs",
-    PLACE: "the outputs go with the environment that runs them, whichever object code it is",
-    NEITHER: "both objects give the same bits in both environments",
-    MIXED: "the outputs go with neither the object code nor the environment alone",
+    OBJECT: "right and wrong go with the object code, wherever it runs",
+    PLACE: "right and wrong go with the environment that runs it, whichever object code it is",
+    NEITHER: "called by itself, its object code does not fail as it did in validation",
+    MIXED: "right and wrong go with neither the object code nor the environment alone",
 }
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
 
 from reports.causes.cases import Case
-from reports.causes.making import listed
 from reports.causes.model import (
     DECISIVE,
-    ENVIRONMENT_CONFOUNDER,
     LATENCY_CLOCK_OR_LOAD,
     STRONG,
     SUGGESTIVE,
@@ -53,7 +50,7 @@ def clock_or_load(timed: Timed) -> Cause | None:
         what = "other processes are busy in each of its slower launches, and in none of the others"
     else:
         what = "so are kernel and references alike"
-    cause = timed.make(
+    return timed.make(
         LATENCY_CLOCK_OR_LOAD,
         grade,
         f"{case.subject} is {timed.extent}, and {what}: look at the machine, not at one of them.",
@@ -64,9 +61,8 @@ def clock_or_load(timed: Timed) -> Cause | None:
             else None
         ],
         gist=("machine", what),
+        measured=grade != SUGGESTIVE,
     )
-    also = whole_environment(timed) if everywhere or apart or own else None
-    return cause if also is None else replace(cause, parts=(also,))
 
 
 def processors(case: Case) -> int | None:
@@ -135,16 +131,11 @@ def _load(case: Case, sign: int) -> list[Seen]:
     return seen
 
 
-def whole_environment(timed: Timed) -> Cause | None:
-    """What the environments differ in, besides what PyTorch's own version brings: it may be why the machine did."""
-    case = timed.case
-    named = [text for text in case.differences if not text.startswith(("PyTorch was built", "wheels came"))]
-    if not named:
-        return None
-    return timed.make(
-        ENVIRONMENT_CONFOUNDER,
-        SUGGESTIVE,
-        f"The environments differ in more than PyTorch's version: {listed(named)}.",
-        [Seen(text=text) for text in named[:6]],
-        gist=("environment",),
-    )
+def slower_machine(timed: Timed) -> list[Seen]:
+    """What says that the slower side's launches had a lower clock, or a busier machine."""
+    seen = _load(timed.case, timed.sign)
+    clocks = [clock for cell in timed.cells if (clock := clock_ratio(timed.latency(cell))) is not None]
+    clock = statistics.median(clocks) if clocks else 1.0
+    if abs(clock - 1) > CLOCK_MOVED and math.log(clock) * timed.sign < 0:
+        seen.append(Seen(text=f"the GPU's clock here is {clock:.2f} times the baseline's"))
+    return seen

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from harness.inside import protocol
+from reports import model
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.model import CORRECTNESS, Cause, Figure, Ruled
+from reports.causes.model import CORRECTNESS, LATENCY, Cause, Figure, Ruled
 from reports.factors import SAME, Factor
 from reports.model import CorrectnessSide, Rate, Seen
 
+IMPROVED = (model.FIXED, model.NEWLY_SUPPORTED)
 ASSERTION = re.compile(r"\bassert(?:ion)?\b.*\bfailed\b", re.IGNORECASE)
 
 
@@ -28,6 +30,8 @@ def make(
     command: str = "",
     figures: Iterable[Figure | None] = (),
     gist: tuple[str, ...] = (),
+    measured: bool = False,
+    ratio: float = 1.0,
 ) -> Cause:
     """`gist`: what else must be alike for two causes to share a card, where that is not the whole statement."""
     said = statement.replace(case.kernel, "\0") if case.kernel else statement
@@ -49,6 +53,9 @@ def make(
         figures=tuple(each for each in figures if each is not None),
         rows=tuple(cell.row.id for cell in cells),
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
+        measured=measured,
+        improved=ratio < 1 if about == LATENCY else all(cell.verdict in IMPROVED for cell in cells) and bool(cells),
+        ratio=ratio,
         gist=(cause, about, case.device, *(gist or (grade, said))),
     )
 

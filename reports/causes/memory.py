@@ -120,7 +120,7 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
             if repeatable
             else None,
             Ruled(
-                rival="PyTorch's version, the build, the reference",
+                rival="PyTorch's version and the build",
                 how="one process, one binary and the same input bytes gave all of these outputs",
                 record=spreads[0][1].path,
             )
@@ -220,15 +220,16 @@ def _outlived(case: Case) -> bool:
 
 
 def follows(case: Case, cause: Cause, found: Sequence[Cause]) -> bool:
-    """Whether a fault in memory is what another that was found makes of it: a variable that a thread meets too late,
-    where threads race; a signal that no checker explains, where another build of the same sources brings it."""
+    """Whether a fault in memory is not why the result moved. A variable that a thread meets too late is what a race
+    makes of it. And where another build of the same sources was seen to bring the failure, wherever it ran, an access that a
+    checker names is there, but only one that the outputs were seen to follow is shown to be what fails."""
     if cause.cause != OUT_OF_BOUNDS:
         return False
     proven = {other.cause for other in found if other.grade == DECISIVE}
     if _outlived(case):
         return RACE in proven
-    alone = not findings_of(case, "out_of_bounds") and not any(_offset_matters(cell) for cell in case.cells)
-    return alone and bool({BUILD_MOVED, KERNEL_CODE_MOVED} & proven)
+    varied = any(spread.follows for _, spread in case.poison) or any(_offset_matters(cell) for cell in case.cells)
+    return not varied and bool({BUILD_MOVED, KERNEL_CODE_MOVED} & proven)
 
 
 def _masks_figure(cell: Cell) -> Figure | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reports.model import Seen
 
@@ -17,6 +17,7 @@ UNINITIALISED_GLOBAL = "uninitialised_global"
 UNINITIALISED_HOST = "uninitialised_host"
 RACE = "race"
 OUT_OF_BOUNDS = "out_of_bounds"
+WRONG_STREAM = "wrong_stream"
 PREDECESSOR_SENSITIVITY = "predecessor_sensitivity"
 MASKED_BY_INPUTS = "masked_by_inputs"
 RANGE_OVERFLOW = "range_overflow"
@@ -35,6 +36,7 @@ UNDECIDED = "undecided"
 # comparison void first, then faults in memory, then what moved, then what was always so.
 NAMES = {
     INPUTS_MOVED: "the inputs moved",
+    WRONG_STREAM: "works on another stream",
     OUT_OF_BOUNDS: "out of bounds",
     UNINITIALISED_SHARED: "uninitialised shared memory",
     UNINITIALISED_GLOBAL: "uninitialised device memory",
@@ -59,6 +61,8 @@ NAMES = {
     UNDECIDED: "undecided",
     NOTHING_MOVED: "nothing moved",
 }
+UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
+CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
 MEMORY = (OUT_OF_BOUNDS, UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST, RACE)
 MOVERS = (
     BUILD_MOVED,
@@ -79,13 +83,69 @@ GRADES = {
 CORRECTNESS, LATENCY = "correctness", "latency"
 
 
+# Every rival that a card may name under "ruled out", and the causes that the words stand for: none of these is told on
+# the same card.
+EXCLUDES: dict[str, tuple[str, ...]] = {
+    "PyTorch's version": (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED),
+    "PyTorch's version and the build": CODE,
+    "a change of results": (),
+    "a fault in memory": MEMORY,
+    "a race": (RACE,),
+    "a wrong algorithm": (WRONG_EVERYWHERE,),
+    "a wrong result": (WRONG_EVERYWHERE,),
+    "another generator in that PyTorch": (),
+    "chance": (RACE,),
+    "clock and load": (LATENCY_CLOCK_OR_LOAD,),
+    "compiler and flags": (BUILD_MOVED,),
+    "earlier calls": (PREDECESSOR_SENSITIVITY,),
+    "its code": CODE,
+    "more work": (),
+    "one operator": (LATENCY_OPERATOR,),
+    "one operator's own work": (LATENCY_OPERATOR,),
+    "other processes": (LATENCY_CLOCK_OR_LOAD,),
+    "out of bounds": (OUT_OF_BOUNDS,),
+    "rounding": (TOLERANCE_TOO_TIGHT,),
+    "the algorithm": (WRONG_EVERYWHERE,),
+    "the algorithm as a whole": (WRONG_EVERYWHERE,),
+    "the algorithm, and rounding": (WRONG_EVERYWHERE, TOLERANCE_TOO_TIGHT),
+    "the device's work": (LATENCY_OPERATOR,),
+    "the inputs": (INPUTS_MOVED,),
+    "the kernel": (),
+    "the kernel under test": (),
+    "the kernel's code": CODE,
+    "the kernel's code and build": CODE,
+    "the kernel's code, the build and PyTorch's version": (*CODE, REFERENCE_MOVED, DEFAULT_BACKEND_MOVED),
+    "the kernel's own code": CODE,
+    "the kernel's results": (),
+    "the kernel, its code and its build": CODE,
+    "the number of threads": (LATENCY_THREAD_COUNT,),
+    "the numbers": (),
+    "the range of its type": (RANGE_OVERFLOW,),
+    "the stored inputs": (),
+    "the truth and the tolerance": (TOLERANCE_TOO_TIGHT, TOLERANCE_TOO_LOOSE),
+    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER),
+    "the work itself": (),
+    "uninitialised memory": UNINITIALISED,
+    "what ran before": (PREDECESSOR_SENSITIVITY,),
+    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER,),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ruled:
-    """A rival, and the observation that excludes it."""
+    """A rival, one of those of `EXCLUDES`, and the observation that excludes it."""
 
     rival: str
     how: str
     record: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rival not in EXCLUDES:
+            raise ValueError(f"{self.rival}: say in EXCLUDES which causes these words rule out")
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        return EXCLUDES[self.rival]
 
 
 GOOD, BAD, SAME, DIFFERENT, PLAIN = "good", "bad", "same", "different", ""
@@ -116,7 +176,9 @@ class Cause:
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
     them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of the
-    same story. Causes with the same `gist` say the same of several subjects, and share a card.
+    same story: see `told`. `measured`: what it names was itself measured on both sides, and accounts for the change.
+    `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. Causes with the same `gist`
+    say the same of several subjects, and share a card. ValueError where it tells what it rules out.
     """
 
     cause: str
@@ -137,7 +199,15 @@ class Cause:
     rows: tuple[str, ...] = ()
     wrong: bool = False
     aside: bool = False
+    measured: bool = False
+    improved: bool = False
+    ratio: float = 1.0
     gist: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        both = {cause for each in self.ruled_out for cause in each.causes} & set(self.causes)
+        if both:
+            raise ValueError(f"one card tells and rules out: {', '.join(sorted(both))}")
 
     @property
     def name(self) -> str:
@@ -166,6 +236,25 @@ class Cause:
     def drawn(self) -> tuple[Figure, ...]:
         """The whole story's figures: its own, and the first of each other part's."""
         return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
+
+
+def told(lead: Cause, *parts: Cause) -> Cause:
+    """One story. What is told in it is not ruled out in it: the words that said so are left out. What may be so is left
+    out where the same is better shown."""
+    every = (*lead.parts, *(each for part in parts for each in (replace(part, parts=()), *part.parts)))
+    shown = {each.cause for each in (lead, *every) if each.grade != SUGGESTIVE}
+    every = tuple(each for each in dict.fromkeys(every) if each.grade != SUGGESTIVE or each.cause not in shown)
+    causes = {cause for each in (lead, *every) for cause in each.causes}
+
+    def consistent(cause: Cause) -> Cause:
+        return replace(cause, ruled_out=tuple(each for each in cause.ruled_out if not causes & set(each.causes)))
+
+    return replace(consistent(lead), parts=tuple(map(consistent, every)))
+
+
+def worse(one: str, two: str) -> str:
+    """The less sure one of two grades."""
+    return max(one, two, key=list(GRADES).index)
 
 
 def rank(cause: Cause) -> tuple[bool, bool, int]:

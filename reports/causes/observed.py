@@ -232,8 +232,9 @@ OBJECT, PLACE, NEITHER, MIXED = "object", "place", "neither", "mixed"
 
 @dataclass(frozen=True, kw_only=True)
 class Swap:
-    """Two environments' object code, each run in both. `follows`: what the outputs go with, or that there are none for
-    the process died; None: not all ran, or all died."""
+    """Two environments' object code, each run in both. `follows`: what right and wrong go with, or that there are no
+    outputs for the process died; where all four are right, or all wrong, the failure was not met and `follows` says
+    NEITHER. None: not all ran, or all died."""
 
     record: SwapRecord
     path: str
@@ -252,8 +253,8 @@ def swap_between(record: SwapRecord, path: str, base: str, this: str) -> Swap:
 
 def _follows(cells: dict[tuple[str, str], SwapResult], base: str, this: str) -> str | None:
     wanted = [(base, base), (base, this), (this, base), (this, this)]
-    outcomes = [_outcome(cells[key]) if key in cells else [] for key in wanted]
-    if not all(outcomes) or all(outcome == [protocol.CRASHED] for outcome in outcomes):
+    outcomes = [_outcome(cells[key]) if key in cells else None for key in wanted]
+    if None in outcomes or set(outcomes) == {protocol.CRASHED}:
         return None
     home, carried, returned, away = outcomes
     if home == carried == returned == away:
@@ -270,5 +271,8 @@ def died(result: Outcome | CorrectnessSide) -> bool:
     return result.status == protocol.CRASHED and DIED.search(result.message) is not None
 
 
-def _outcome(result: SwapResult) -> list[str]:
-    return [protocol.CRASHED] if died(result) else result.output_sha256
+def _outcome(result: SwapResult) -> str | float | None:
+    """That it died, or the share of runs that were right: other bits within the rule explain no failure."""
+    if died(result):
+        return protocol.CRASHED
+    return result.passed / result.runs if result.runs else None

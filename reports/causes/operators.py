@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reports.causes.cells import Cell, operators_moved
 from reports.causes.followed import ways_seen
 from reports.causes.model import DECISIVE, DEFAULT_BACKEND_MOVED, LATENCY_OPERATOR, STRONG, SUGGESTIVE, Cause, Ruled
-from reports.causes.profiles import Change, another_backend, profile_figure, profiled
+from reports.causes.model import told as told_together
+from reports.causes.profiles import Change, another_backend, own, profile_figure, profiled
 from reports.causes.timed import MOST, Timed
-from reports.causes.variables import differ
 from reports.durations import brief_time
 from reports.factors import operator_names, operators_seen
 from reports.model import Seen
 
 ALIKE = ("slowed", "got faster")  # the same operators, as often as before
-OUTSIDE = "outside operators"  # a profile's name for what is no operator: the code under test itself
 
 
 def operator(timed: Timed) -> Cause | None:
@@ -35,7 +32,7 @@ def operator(timed: Timed) -> Cause | None:
             f"{case.subject} is {timed.extent}, by the same operator: its own implementation moved. Which part of it, "
             "a profile would tell."
         )
-        grade = STRONG if timed.around.steady and not differ(case) else SUGGESTIVE
+        grade = STRONG if timed.around.steady else SUGGESTIVE
     return timed.make(
         LATENCY_OPERATOR,
         grade,
@@ -63,7 +60,7 @@ def _from_profile(timed: Timed, cell: Cell, changes: list[Change], path: str) ->
         if sum(each.delta_us for each in leading_) / total >= 0.8:
             break
     share = sum(each.delta_us for each in leading_) / total
-    if not leading_ or share < MOST or all(change.name == OUTSIDE for change in leading_):
+    if not leading_ or share < MOST or (case.is_kernel and all(own(case, change) for change in leading_)):
         return None
     agrees = measured is not None and 0.5 <= total / measured <= 2.0
     told = "; ".join(f"{change.name} {change.word} ({brief_time(change.delta_us, '+')} a call)" for change in leading_)
@@ -77,8 +74,6 @@ def _from_profile(timed: Timed, cell: Cell, changes: list[Change], path: str) ->
         *ways_seen(case, cell),
     ]
     grade = DECISIVE if agrees and share >= 0.8 and timed.around.alike < max(1, timed.around.total) else STRONG
-    if differ(case) and all(change.word in ALIKE for change in leading_):
-        grade = SUGGESTIVE  # as a variable can slow operators of any kind
     cause = timed.make(
         LATENCY_OPERATOR,
         grade,
@@ -88,9 +83,11 @@ def _from_profile(timed: Timed, cell: Cell, changes: list[Change], path: str) ->
         [profile_figure(cell, changes, path)],
         gist=("profile", told),
         command=case.explain(timed.cells),
+        # The same operators, only slower, may be slowed by whatever else moved.
+        measured=not all(change.word in ALIKE for change in leading_),
     )
     also = _backend_chosen(timed, cell)
-    return cause if also is None else replace(cause, parts=(also,))
+    return cause if also is None else told_together(cause, also)
 
 
 def _backend_chosen(timed: Timed, cell: Cell) -> Cause | None:

@@ -52,6 +52,7 @@ def _many_small_calls(timed: Timed) -> Cause | None:
         ],
         [profile_figure(cell, changes, path)],
         command=case.explain(timed.cells),
+        measured=True,
     )
 
 
@@ -71,7 +72,9 @@ def _on_gpu(timed: Timed) -> Cause | None:
         if one is not None and two is not None
     ]
     explains = [share for *_, share in enqueued if share is not None]
-    enough = bool(explains) and statistics.median(explains) >= MOST
+    enough = (
+        bool(explains) and MOST <= statistics.median(explains) <= 1 / MOST
+    )  # more of it than moved explains nothing
     case = timed.case
     return timed.make(
         LATENCY_LAUNCH_OVERHEAD,
@@ -92,6 +95,7 @@ def _on_gpu(timed: Timed) -> Cause | None:
             )
         ],
         gist=("overhead", case.subject),
+        measured=enough,
     )
 
 

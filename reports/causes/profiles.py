@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from harness.experiments.records import OperatorTime, ProfileRecord
@@ -72,6 +73,21 @@ def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[Change]:
             )
         )
     return sorted(changes, key=lambda change: (-abs(change.delta_us), change.name))
+
+
+OUTSIDE = "outside operators"  # a profile's name for what is no operator: the code under test itself
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def own(case: Case, change: Change) -> bool:
+    """Whether the time is that of the code under test: outside all operators, or in a device function that its build
+    made. A profile tells these by their C++ names, a build by the linker's, in which each part has its length before
+    it (Itanium C++ ABI, "Mangling")."""
+    plain = re.sub(r"<.*|\(anonymous namespace\)::|\(.*", "", change.name)
+    words = IDENTIFIER.findall(plain)
+    built = {function.name for build in case.builds if build is not None for function in build.functions}
+    mangled = "".join(f"{len(word)}{word}" for word in words[-1:])
+    return change.name == OUTSIDE or (bool(words) and any(name == words[-1] or mangled in name for name in built))
 
 
 def profiled(timed: Timed) -> tuple[Cell, list[Change], str] | None:

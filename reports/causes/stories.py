@@ -27,6 +27,7 @@ from reports.causes import (
     wrapped,
 )
 from reports.causes.cases import Case
+from reports.causes.grading import OF_OUTPUTS, graded
 from reports.causes.model import (
     BUILD_MOVED,
     DECISIVE,
@@ -49,6 +50,7 @@ from reports.causes.model import (
     Cause,
     rank,
 )
+from reports.causes.model import told as one_story
 from reports.factors import SAME
 
 RULES = (
@@ -92,7 +94,7 @@ def correctness_causes(case: Case) -> list[Cause]:
     """Leads with their parts, most important first. What no rule explains is undecided."""
     every = [cause for rule in RULES if (cause := rule(case)) is not None]
     given, asides = ([cause for cause in every if cause.aside is aside] for aside in (False, True))
-    found = [told for cause in given if (told := variables.capped(case, cause)) is not None]
+    found = [graded(case, cause) for cause in given if not (cause.cause in OF_OUTPUTS and variables.decide(case))]
     found = [cause for cause in found if not any(_explained(case, cause, other) for other in found)]
     taken = {row for cause in found for row in cause.rows}
     open_question = verdicts.undecided(case)
@@ -131,8 +133,7 @@ def _stories(case: Case, found: Sequence[Cause]) -> list[Cause]:
         else:
             head = told[lead]
             told[lead] = replace(
-                head,
-                parts=(*head.parts, cause),
+                one_story(head, cause),
                 rows=tuple(dict.fromkeys((*head.rows, *cause.rows))),
                 wrong=head.wrong or cause.wrong,
                 workloads=tuple(dict.fromkeys((*head.workloads, *cause.workloads))),
@@ -150,7 +151,7 @@ def _chosen_for_nothing(cause: Cause, found: Sequence[Cause]) -> bool:
 def _place(case: Case, cause: Cause, found: Sequence[Cause]) -> int:
     """A reference that moved under a kernel that did not leads where agreement fell, and comes last where it rose: then
     it is no reason to look for one, and what is wrong is."""
-    if cause.cause in variables.RIVALS and cause.grade == SUGGESTIVE and variables.matter(case):
+    if cause.cause in OF_OUTPUTS and cause.grade == SUGGESTIVE and variables.matter(case):
         return 2  # it was not told apart from the variables, which were found to matter
     if cause.cause in MEMORY and variables.bring(case):
         return 2  # what they make of it

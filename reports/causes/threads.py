@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
 
 from harness.records import LaunchRecord, Timing
 from reports import model
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.code import build_differences
-from reports.causes.machine import BUSIER, FEWEST_LAUNCHES, loads, processors, whole_environment
+from reports.causes.machine import BUSIER, FEWEST_LAUNCHES, loads, processors
 from reports.causes.making import excluded, number
-from reports.causes.model import (
-    BUILD_MOVED,
-    DECISIVE,
-    KERNEL_CODE_MOVED,
-    LATENCY_THREAD_COUNT,
-    STRONG,
-    SUGGESTIVE,
-    Cause,
-    Ruled,
-)
+from reports.causes.model import DECISIVE, LATENCY_THREAD_COUNT, STRONG, SUGGESTIVE, Cause, Ruled
 from reports.causes.timed import MOST, Timed, differences_seen
 from reports.causes.variables import differ
-from reports.factors import DIFFERS, SAME
+from reports.factors import SAME
 from reports.model import Seen
 
 SAME_WORK = 0.3  # a logarithm: processor time that is within a third of the other's
 STARTED = 4.0  # threads in each call
 MORE = 2.0  # times as many
 RESTLESS, CALM = 50.0, 5.0  # times in a millisecond: no clock of the system's takes a thread off so often
+AS_BUSY = 1.1  # times as many processors at work
 BEYOND = 0.3  # processors at work beyond PyTorch's threads, as a share of these
 
 
-def _threads(case: Case, environment: str) -> int | None:
+def threads_told(case: Case, environment: str) -> int | None:
     """Threads that PyTorch told in the launches, else when the environment was observed."""
     kernels = [case.kernel] if case.is_kernel else [kernel.name for kernel in case.evidence.run.kernels]
     for kernel in kernels:
@@ -49,13 +39,13 @@ def _threads(case: Case, environment: str) -> int | None:
 
 def thread_count(timed: Timed) -> Cause | None:
     case = timed.case
-    one, two = (_threads(case, name) for name in (case.baseline, case.environment))
+    one, two = (threads_told(case, name) for name in (case.baseline, case.environment))
     for cell in timed.cells:
         profiles = [cell.profile(name) for name in (case.baseline, case.environment)]
         told = [found[0].threads for found in profiles if found is not None]
         if len(told) == 2 and all(told) and one == two:
             one, two = told
-    if not one or not two or one == two:
+    if not one or not two or one == two or at_work_alike(timed):
         return None
     if (two < one) != (timed.verdict == model.REGRESSED):
         return _too_many_threads(timed, one, two)
@@ -82,9 +72,9 @@ def _too_many_threads(timed: Timed, one: int, two: int) -> Cause | None:
     shared = processors(case)
     if shared is None or max(one, two) <= shared:
         return None
-    cause = timed.make(
+    return timed.make(
         LATENCY_THREAD_COUNT,
-        SUGGESTIVE if case.is_kernel and case.code.state == DIFFERS else STRONG,
+        STRONG,
         f"{case.subject} is {timed.extent}: {number(max(one, two), 'thread')} "
         f"{'here' if two > one else 'in the baseline'} share {number(shared, 'processor')}, and take turns.",
         [
@@ -94,8 +84,26 @@ def _too_many_threads(timed: Timed, one: int, two: int) -> Cause | None:
         [excluded("the kernel's code", case.code.seen) if case.is_kernel and case.code.state == SAME else None],
         gist=("threads", str(one), str(two)),
     )
-    also = whole_environment(timed)
-    return cause if also is None else replace(cause, parts=(also,))
+
+
+def at_work_alike(timed: Timed) -> bool:
+    """Whether every cell's calls keep as many processors busy on both sides: then it is not by threads that they became
+    slower. False where that was not recorded."""
+    for cell in timed.cells:
+        base, this = (_at_work(timed.case, cell, name) for name in (timed.case.baseline, timed.case.environment))
+        if min(len(base), len(this)) < FEWEST_LAUNCHES:
+            return False
+        one, two = statistics.median(base), statistics.median(this)
+        if not one or not two or max(one / two, two / one) > AS_BUSY:
+            return False
+    return True
+
+
+def threads_ruled_out(timed: Timed) -> Ruled | None:
+    one, two = (threads_told(timed.case, name) for name in (timed.case.baseline, timed.case.environment))
+    if one == two or not at_work_alike(timed):
+        return None
+    return Ruled(rival="the number of threads", how="its calls keep as many processors busy in both environments")
 
 
 def lost_threads(timed: Timed) -> Cause | None:
@@ -110,7 +118,7 @@ def lost_threads(timed: Timed) -> Cause | None:
     told = [(cell, found) for cell in timed.cells if (found := _fewer_at_work(timed, cell)) is not None]
     if not told or len(told) < len(timed.cells):
         return None
-    cause = timed.make(
+    return timed.make(
         LATENCY_THREAD_COUNT,
         STRONG,
         f"{case.subject} is {timed.extent}, and works on {'fewer' if timed.sign > 0 else 'more'} processors at a time: "
@@ -121,20 +129,7 @@ def lost_threads(timed: Timed) -> Cause | None:
             Ruled(rival="other processes", how="they took no more of the machine"),
         ],
         gist=("threads at work", case.subject),
-    )
-    return replace(cause, parts=(_other_code(timed),)) if case.is_kernel and case.code.state == DIFFERS else cause
-
-
-def _other_code(timed: Timed) -> Cause:
-    """The part of a story of threads that says where they may come from."""
-    case = timed.case
-    differences = build_differences(case)
-    said = "was built otherwise here, to" if differences else "has a source that compiles to"
-    return timed.make(
-        BUILD_MOVED if differences else KERNEL_CODE_MOVED,
-        SUGGESTIVE,
-        f"{case.subject} {said} other machine code.",
-        [case.code.seen, *differences],
+        measured=True,
     )
 
 
@@ -179,7 +174,7 @@ def _own_threads(timed: Timed, told: list[list[Seen]]) -> Cause:
     """That there is more work to do, or that something else is waited for, is not excluded."""
     case = timed.case
     where = "here" if timed.sign > 0 else "in the baseline"
-    cause = timed.make(
+    return timed.make(
         LATENCY_THREAD_COUNT,
         SUGGESTIVE,
         f"{case.subject} is {timed.extent}, and computes {where} by more threads than PyTorch has.",
@@ -191,16 +186,11 @@ def _own_threads(timed: Timed, told: list[list[Seen]]) -> Cause:
         gist=("threads of its own", case.subject),
         command=case.explain(timed.cells),
     )
-    parts = [
-        _other_code(timed) if case.is_kernel and case.code.state == DIFFERS else None,
-        whole_environment(timed) if differ(case) else None,
-    ]
-    return replace(cause, parts=tuple(part for part in parts if part is not None))
 
 
 def _same_threads(case: Case) -> int | None:
     """What PyTorch tells in both environments, where that is one number."""
-    one, two = (_threads(case, name) for name in (case.baseline, case.environment))
+    one, two = (threads_told(case, name) for name in (case.baseline, case.environment))
     return one if one == two else None
 
 

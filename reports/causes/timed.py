@@ -95,7 +95,7 @@ class Timed:
         if not self.around.steady:
             return None
         how = f"{number(self.around.steady, 'other target')} of the same launches did not move"
-        return Ruled(rival="clock, load and threads", how=how)
+        return Ruled(rival="clock and load", how=how)
 
     @property
     def ratios(self) -> Figure:
@@ -112,7 +112,9 @@ class Timed:
         extra: Sequence[Figure | None] = (),
         gist: tuple[str, ...] = (),
         command: str = "",
+        measured: bool = False,
     ) -> Cause:
+        ratios = [ratio for cell in self.cells if (ratio := self.latency(cell).ratio)]
         return make(
             self.case,
             cause,
@@ -125,6 +127,8 @@ class Timed:
             command=command or f"{self.case.command(self.cells)} --fresh",
             figures=[*extra, self.ratios],
             gist=(*gist, self.case.environment, self.word) if gist else (),
+            measured=measured,
+            ratio=max(ratios, default=1.0) if self.sign > 0 else min(ratios, default=1.0),
         )
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reports.causes import variables
 from reports.causes.cases import Case
 from reports.causes.code import build_differences
+from reports.causes.grading import graded
 from reports.causes.machine import clock_or_load
 from reports.causes.making import excluded
 from reports.causes.model import BUILD_MOVED, KERNEL_CODE_MOVED, STRONG, SUGGESTIVE, UNDECIDED, Cause
 from reports.causes.operators import operator
 from reports.causes.overhead import launch_overhead
-from reports.causes.threads import lost_threads, more_threads, starts_threads, thread_count
+from reports.causes.profiles import profile_figure, profiled
+from reports.causes.threads import lost_threads, more_threads, starts_threads, thread_count, threads_ruled_out
 from reports.causes.timed import Timed, differences_seen, timed_groups
 from reports.evidence import Evidence
 from reports.factors import DIFFERS, SAME
@@ -32,7 +33,8 @@ def code(timed: Timed) -> Cause | None:
         STRONG if timed.around.steady else SUGGESTIVE,
         f"{case.subject} is {timed.extent}, and {why}.",
         [case.code.seen, *differences, *_wrong_output(timed)],
-        [timed.machine_ruled_out],
+        [timed.machine_ruled_out, threads_ruled_out(timed)],
+        [profile_figure(*found)] if (found := profiled(timed)) is not None else (),
         command=case.explain(timed.cells),
     )
 
@@ -81,5 +83,5 @@ def explain_times(evidence: Evidence, cases: Sequence[Case]) -> list[Cause]:
     for timed in timed_groups(evidence, cases):
         causes = (cause for rule in RULES if (cause := rule(timed)) is not None)
         cause = next(causes, None) or unexplained(timed)
-        found.append(variables.capped(timed.case, cause) or cause)
+        found.append(graded(timed.case, cause, timed))
     return found

@@ -5,35 +5,19 @@ has them. The kernel ran in both environments with the variables of either: two 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reports.causes import observed
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.figures import rate_entry
 from reports.causes.making import listed, make
-from reports.causes.model import (
-    BUILD_MOVED,
-    DECISIVE,
-    DEFAULT_BACKEND_MOVED,
-    ENVIRONMENT_CONFOUNDER,
-    KERNEL_CODE_MOVED,
-    LATENCY,
-    REFERENCE_MOVED,
-    STRONG,
-    SUGGESTIVE,
-    UNSUPPORTED_COMBINATION,
-    Cause,
-    Figure,
-    Ruled,
-)
-from reports.causes.observed import MIXED, NEITHER, OBJECT, PLACE
+from reports.causes.model import DECISIVE, ENVIRONMENT_CONFOUNDER, STRONG, SUGGESTIVE, Cause, Figure, Ruled
+from reports.causes.observed import MIXED, NEITHER, PLACE
 from reports.model import Seen
 
 VARIABLES = "variables"
 FEWEST_RUNS = 4  # under each environment's variables in each place, that chance does not explain
-# Causes that say why environments differ: each stands only where the variables, which differ too, are excluded.
-RIVALS = (BUILD_MOVED, KERNEL_CODE_MOVED, REFERENCE_MOVED, DEFAULT_BACKEND_MOVED, UNSUPPORTED_COMBINATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,29 +168,10 @@ def _figure(found: Tried) -> Figure:
     )
 
 
-def capped(case: Case, cause: Cause) -> Cause | None:
-    """A cause with the grade that it can have while the variables differ; None where they were found to decide."""
-    names = differ(case)
-    refused_alike = cause.cause == UNSUPPORTED_COMBINATION and all(
-        cell.sides[0].status == cell.sides[1].status for cell in case.cells if cell.row.id in cause.rows
-    )
-    if not names or cause.cause not in RIVALS or refused_alike:
-        return cause
+def decide(case: Case) -> bool:
+    """Whether right and wrong were found to go with the variables, in whichever environment and by whichever code."""
     found = tried(case) if case.is_kernel else None
-    follows = found.follows if found is not None and cause.about != LATENCY else None
-    if follows == VARIABLES:
-        return None
-    if follows == PLACE or _object_decides(case):
-        return cause
-    if cause.grade == SUGGESTIVE:
-        return cause
-    told = Seen(text=f"not excluded, since it was not varied alone: {listed(names)}")
-    return replace(cause, grade=SUGGESTIVE, evidence=(*cause.evidence, told))
-
-
-def _object_decides(case: Case) -> bool:
-    """Whether each object code keeps its outputs under either environment's variables."""
-    return any(cell.swap is not None and cell.swap.follows == OBJECT for cell in case.cells)
+    return found is not None and found.follows == VARIABLES
 
 
 RULES: tuple[Callable[[Case], Cause | None], ...] = (variables_decide,)

@@ -24,7 +24,7 @@ from reports.causes.model import (
     SUGGESTIVE,
     UNDECIDED,
 )
-from reports.causes.operators import OUTSIDE
+from reports.causes.profiles import OUTSIDE
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec, timed
