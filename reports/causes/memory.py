@@ -221,8 +221,8 @@ def _outlived(case: Case) -> bool:
 
 def follows(case: Case, cause: Cause, found: Sequence[Cause]) -> bool:
     """Whether a fault in memory is not why the result moved. A variable that a thread meets too late is what a race
-    makes of it. And where another build of the same sources was seen to bring the failure, wherever it ran, an access that a
-    checker names is there, but only one that the outputs were seen to follow is shown to be what fails."""
+    makes of it. And where another build of the same sources was seen to bring the failure, wherever it ran, an access
+    that a checker names is there; only one that the outputs were seen to follow is shown to be what fails."""
     if cause.cause != OUT_OF_BOUNDS:
         return False
     proven = {other.cause for other in found if other.grade == DECISIVE}
