@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from harness.errors import InputError
 from harness.records import Device
 
-ASPECTS = ("correctness", "latency")
+ASPECTS = ("correctness", "latency", "exactness")
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,10 +43,10 @@ def devices(text: str) -> tuple[Device, ...]:
 def _aspects(text: str) -> frozenset[str]:
     wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not wanted:
-        raise argparse.ArgumentTypeError("names nothing: give correctness, latency, or both with a comma")
+        raise argparse.ArgumentTypeError(f"names nothing: give {', '.join(ASPECTS)}, or several with commas")
     unknown = sorted(wanted - set(ASPECTS))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is neither correctness nor latency")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ASPECTS)}")
     return wanted
 
 
@@ -92,6 +92,6 @@ def run_options() -> Parser:
         type=_aspects,
         default=frozenset(),
         metavar="WHAT",
-        help="correctness, latency, or both with a comma",
+        help="correctness, latency, exactness (right as before, and less exact), or several with commas",
     )
     return options

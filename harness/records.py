@@ -171,6 +171,7 @@ class Agreement(Record):
         default=None, description="largest error over what correct rounding costs here; against truth only"
     )
     units_per_trial: list[float | None] = []
+    mean_abs_per_trial: list[float | None] = Field(default=[], description="against truth only, as units_per_trial")
     within_strict_share: float = Field(description="share of elements within the strict tolerance")
     nonfinite_trials: int = Field(description="trials with NaN or infinity on one side only")
     histogram: list[int] = Field(

@@ -200,10 +200,13 @@ def _correctness(evidence: Evidence, found: list[Subject]) -> list[Correctness]:
             for environment in (baseline, subject.environment)
         ]
         bits = correctness.compare_bits(records[0], records[1], subject.timed_as)
-        sides.append((base, this, bits, correctness.fisher_p(base, this)))
-    q_values = statistics.adjust([side[3] for side in sides])
+        errors, p = None, correctness.fisher_p(base, this)
+        if base.status == this.status == "ok":
+            errors, p = correctness.compare_errors(records[0], records[1], subject.timed_as)
+        sides.append((base, this, bits, errors, p))
+    q_values = statistics.adjust([p for *_, p in sides])
     level = evidence.false_discovery_rate
     return [
-        correctness.verdict(base, this, bits, p, q, level)
-        for (base, this, bits, p), q in zip(sides, q_values, strict=True)
+        correctness.verdict(base, this, bits, errors, p, q, level)
+        for (base, this, bits, errors, p), q in zip(sides, q_values, strict=True)
     ]

@@ -1,12 +1,17 @@
 """Correctness of one target in one environment, and its verdict against the same in the baseline. Pure.
 
 The deciding rule is applied to the float64 truth where there is one, otherwise to the first other target of the
-record. Trials are seeded and their inputs are the same bytes everywhere, so "passes all, then does not" is a fact and
-needs no test; two partial pass rates are compared with Fisher's exact test instead.
+record. Trials are seeded and their inputs are the same bytes everywhere: of what gives the same bits when it runs
+again, on both sides, "passes all, then does not" is a fact and needs no test. All else that fails on one side or on
+both is a rate, and compared as one (Fisher's exact test). Where both sides pass, their errors are compared
+(`harness.comparing`). A row has one p at most, and the false-discovery rate is controlled over all rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from harness.comparing import Errors, errors_moved, rates_differ
 from harness.inside import protocol
 from harness.records import Agreement, RecipeResult, TargetResult, ValidationRecord
 from reports import model, statistics
@@ -170,15 +175,34 @@ def compare_bits(base: ValidationRecord | None, this: ValidationRecord | None, t
 
 
 def _unsteady(record: ValidationRecord | None, target: str) -> int:
-    results = [target_of(recipe, target) for recipe in record.recipes] if record else []
-    return sum(result.repeats_differ for result in results if result is not None)
+    return sum(result.repeats_differ for _, result in _results(record, target))
 
 
 def fisher_p(base: CorrectnessSide, this: CorrectnessSide) -> float | None:
-    """Only of two wrong sides: everything else needs no test."""
-    if base.status != "wrong" or this.status != "wrong" or base.rate is None or this.rate is None:
+    """None where nothing fails, where what is wrong is no rate, and where both sides repeat their bits and one of them
+    passes all: that needs no test."""
+    statuses = {base.status, this.status}
+    if "wrong" not in statuses or not statuses <= {"ok", "wrong"} or base.rate is None or this.rate is None:
         return None
-    return statistics.rates_differ(this.rate.passed, this.rate.trials, base.rate.passed, base.rate.trials)
+    if len(statuses) == 2:
+        wrong = this.rate if this.status == "wrong" else base.rate
+        if wrong.passed == wrong.trials or not (base.repeats_differ or this.repeats_differ):
+            return None
+    return rates_differ(this.rate.passed, this.rate.trials, base.rate.passed, base.rate.trials)
+
+
+def compare_errors(
+    base: ValidationRecord | None, this: ValidationRecord | None, target: str
+) -> tuple[Errors | None, float | None]:
+    """As `harness.comparing.errors_moved`; of sides that both pass."""
+    return errors_moved(_results(base, target), _results(this, target))
+
+
+def _results(record: ValidationRecord | None, target: str) -> Iterator[tuple[RecipeResult, TargetResult]]:
+    for recipe in record.recipes if record else []:
+        result = target_of(recipe, target)
+        if result is not None:
+            yield recipe, result
 
 
 def passes(rate: Rate | None) -> str:
@@ -192,16 +216,24 @@ def _contradiction(side: CorrectnessSide) -> str:
 
 
 def verdict(
-    base: CorrectnessSide, this: CorrectnessSide, bits: Bits, p: float | None, q: float | None, level: float
+    base: CorrectnessSide,
+    this: CorrectnessSide,
+    bits: Bits,
+    errors: Errors | None,
+    p: float | None,
+    q: float | None,
+    level: float,
 ) -> Correctness:
-    word, why = _verdict(base, this, q, level)
+    word, why = _verdict(base, this, errors, q, level)
     unsteady = max(base.repeats_differ, this.repeats_differ)
-    if unsteady and word not in (model.PASS, model.UNSUPPORTED):
+    if unsteady and word not in (*model.RIGHT, model.UNSUPPORTED):
         why += f"; its second run gave other bits in {unsteady} trials, so chance has a part in this"
     return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, p_value=p, q_value=q)
 
 
-def _verdict(base: CorrectnessSide, this: CorrectnessSide, q: float | None, level: float) -> tuple[str, str]:
+def _verdict(
+    base: CorrectnessSide, this: CorrectnessSide, errors: Errors | None, q: float | None, level: float
+) -> tuple[str, str]:
     now, before = this.status, base.status
     said = this.message or now.replace("_", " ")
     if now in FAILED:
@@ -227,11 +259,28 @@ def _verdict(base: CorrectnessSide, this: CorrectnessSide, q: float | None, leve
         reason = base.message or before.replace("_", " ")
         return model.UNDECIDED, f"the baseline has no result ({reason}); here {here}"
     change = f"{passes(base.rate)} in the baseline, {here} here"
-    if now == "ok":
-        return (model.PASS, f"{here}, as in the baseline") if before == "ok" else (model.FIXED, change)
-    if before == "ok":
-        return model.REGRESSED, change
-    return _both_wrong(base, this, q, level, change)
+    if now == before == "ok":
+        return _both_right(errors, q, level, here)
+    if before == now:
+        return _both_wrong(base, this, q, level, change)
+    word = model.FIXED if now == "ok" else model.REGRESSED
+    if q is None:
+        return word, change
+    said = f"{change} (Fisher q = {q:.2g})"
+    return (word, said) if q <= level else (model.UNDECIDED, f"{said}, which chance alone may do")
+
+
+def _both_right(errors: Errors | None, q: float | None, level: float, here: str) -> tuple[str, str]:
+    if errors is None or (q is not None and q > level):
+        return model.PASS, f"{here}, as in the baseline"
+    word = model.LESS_EXACT if errors.ratio > 1 else model.MORE_EXACT
+    sure = "on every trial" if errors.p_value is None else f"q = {q:.2g}"
+    unit = " units" if errors.what == "largest" else ""
+    return word, (
+        f"{here}, as in the baseline; {errors.what} error {errors.ratio:.3g} times the baseline's on "
+        f"{errors.recipe.replace('_', ' ')} inputs, {errors.base:.3g} to {errors.this:.3g}{unit} "
+        f"({errors.pairs} trials, {sure})"
+    )
 
 
 def _both_wrong(

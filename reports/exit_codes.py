@@ -18,10 +18,13 @@ def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bo
     rows = [row for row in report.rows if not row.alone]
     if "correctness" in fail_on and any(_correctness_gate(row) for row in rows):
         codes.append(errors.CORRECTNESS_REGRESSED)
+    if "exactness" in fail_on and any(row.correctness.verdict == model.LESS_EXACT for row in rows):
+        codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(_latency_gate(row) for row in rows):
         codes.append(errors.LATENCY_REGRESSED)
     judged = {
         "correctness": [row.correctness.verdict for row in report.rows],
+        "exactness": [],
         "latency": [timed.verdict for row in report.rows for timed in row.timed],
     }
     if strict and any(model.UNDECIDED in judged[aspect] for aspect in fail_on):
@@ -30,6 +33,7 @@ def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bo
 
 
 def _correctness_gate(row: Comparison) -> bool:
+    """What is less exact and within the rule passes: `--fail-on exactness` asks for more."""
     judged = row.correctness
     if judged.verdict == model.BROKEN:
         return judged.baseline.status == "ok"

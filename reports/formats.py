@@ -22,6 +22,8 @@ SYMBOLS = {
     "regressed": "\N{MULTIPLICATION X}",
     "no_longer_supported": "\N{CIRCLED DIVISION SLASH}",
     "failing": "\N{MULTIPLICATION X}",
+    "less_exact": "\N{NOT ALMOST EQUAL TO}",
+    "more_exact": "\N{ALMOST EQUAL TO}",
     "undecided": "?",
     "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
     "fixed": "\N{CHECK MARK}",

@@ -43,7 +43,7 @@ def headline(
     drifted = sum(unmoved(row, by_row) for row in kernels)
     if drifted:
         parts.insert(1, f"{drifted} unmoved under a reference that moved")
-    passing = sum(row.correctness.verdict == model.PASS for row in kernels)
+    passing = sum(row.correctness.verdict in model.RIGHT for row in kernels)
     if kernels and passing == len(kernels):
         # The first question of whoever opens the page, whatever the references did.
         parts.insert(0, f"{'all ' if passing > 1 else ''}{_number(passing, 'kernel output')} correct as before")
@@ -64,6 +64,8 @@ PHRASES = {
     model.FAILING: "wrong as before",
     model.FIXED: "fixed",
     model.NEWLY_SUPPORTED: "newly supported",
+    model.LESS_EXACT: "less exact",
+    model.MORE_EXACT: "more exact",
 }
 
 

@@ -17,6 +17,9 @@ NEWLY_SUPPORTED = "newly_supported"
 NO_LONGER_SUPPORTED = "no_longer_supported"
 # Refused in both environments: neither a pass, for nothing ran, nor undecided, for it is known.
 UNSUPPORTED = "unsupported"
+# Right in both environments, with errors that moved so far that it counts (harness.comparing).
+LESS_EXACT = "less_exact"
+MORE_EXACT = "more_exact"
 UNDECIDED = "undecided"
 BROKEN = "broken"
 
@@ -26,14 +29,18 @@ VERDICTS = (
     REGRESSED,
     NO_LONGER_SUPPORTED,
     FAILING,
+    LESS_EXACT,
     UNDECIDED,
     IMPROVED,
     FIXED,
     NEWLY_SUPPORTED,
+    MORE_EXACT,
     UNSUPPORTED,
     PASS,
 )
-MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED})
+RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT})  # in both
+EXACTNESS = frozenset({LESS_EXACT, MORE_EXACT})
+MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED}) | EXACTNESS
 WORSE = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED})
 
 

@@ -54,13 +54,6 @@ def pass_interval(passed: int, trials: int, confidence: float) -> tuple[float, f
     return float(interval.low), float(interval.high)
 
 
-@lru_cache(maxsize=4096)
-def rates_differ(passed: int, trials: int, other_passed: int, other_trials: int) -> float:
-    """Two-sided p of Fisher's exact test that two pass rates differ."""
-    table = [[passed, trials - passed], [other_passed, other_trials - other_passed]]
-    return float(stats.fisher_exact(np.array(table)).pvalue)
-
-
 @lru_cache(maxsize=256)
 def _rank_sum_distribution(doubled_ranks: tuple[int, ...], count: int) -> Floats:
     """P(sum of `count` of the ranks = s), by index s, when all choices are equally likely. Ranks are doubled so that

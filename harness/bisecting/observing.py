@@ -40,20 +40,22 @@ def validated(name: str, record: ValidationRecord | None, target: str) -> CellSe
         return CellSeen(cell=name, status=record.status, message=record.message)
     if ended is not None:
         return CellSeen(cell=name, status=ended.status, message=ended.message)
-    rates = {recipe.recipe: rate for recipe, result in found if (rate := rate_of(record.decides, recipe, result))}
+    rates = {recipe.recipe: rate for recipe, result in found if (rate := rate_of(record, recipe, result))}
     if not rates:
         return CellSeen(cell=name, status=protocol.NOT_RUN, message=record.message or "its outputs were not judged")
     right = all(rate.passed == rate.trials for rate in rates.values())
     return CellSeen(cell=name, status=protocol.OK if right else protocol.WRONG, rates=rates)
 
 
-def rate_of(decides: str, recipe: RecipeResult, result: TargetResult) -> Rate | None:
-    """Trials without a fault. Which trials gave other bits when run again is not recorded: at least so many failed."""
+def rate_of(record: ValidationRecord, recipe: RecipeResult, result: TargetResult) -> Rate | None:
+    """Trials without a fault; other bits when run again are one where the same were asked for. Which trials have it is
+    not recorded: at least so many failed."""
     judged = _deciding(result)
     if judged is None:
         return None
-    passed = judged.passed.get(decides, judged.passed.get("kernelbench", 0))
-    faults = max(result.repeats_differ, result.inputs_mutated, result.unwritten_trials)
+    passed = judged.passed.get(record.decides, judged.passed.get("kernelbench", 0))
+    other_bits = result.repeats_differ if record.deterministic and result.target == protocol.KERNEL else 0
+    faults = max(other_bits, result.inputs_mutated, result.unwritten_trials)
     return Rate(passed=max(0, min(passed, recipe.trials - faults)), trials=recipe.trials)
 
 

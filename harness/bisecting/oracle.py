@@ -21,9 +21,9 @@ from functools import lru_cache
 from statistics import median
 
 import numpy as np
-from scipy import stats
 
 from harness.bisecting.records import Aspect, CellSeen, Rate
+from harness.comparing import rates_differ
 
 ERROR_RATE = 0.05
 LOOKS = 3
@@ -68,11 +68,8 @@ def ratio_of(
 def _p_value(one: Mapping[str, Rate], other: Mapping[str, Rate]) -> float:
     """The smallest over all recipes."""
 
-    def fisher(left: Rate, right: Rate) -> float:
-        table = [[rate.passed, rate.trials - rate.passed] for rate in (left, right)]
-        return float(stats.fisher_exact(np.array(table)).pvalue)
-
-    return min((fisher(one[recipe], other[recipe]) for recipe in one.keys() & other.keys()), default=1.0)
+    pairs = [(one[recipe], other[recipe]) for recipe in one.keys() & other.keys()]
+    return min((rates_differ(a.passed, a.trials, b.passed, b.trials) for a, b in pairs), default=1.0)
 
 
 def _times_differ(one: CellSeen, other: CellSeen, min_effect: float) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from harness.comparing import errors_moved
 from harness.experiments.records import ConditionsExperiment, ConditionsRecord
 from harness.inside import protocol
 from harness.records import BINDING_OBJECT, Agreement, BuildRecord, Device, RecipeResult, TargetResult, ValidationRecord
@@ -26,6 +27,7 @@ LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take
 AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of what failed, in those too
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
+CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
 ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)
 CAN_RUN = (protocol.OK, protocol.WRONG, *ENDED_BADLY)
 
@@ -234,16 +236,20 @@ def moves(
         found.append(f"verdict moved: {base.status.replace('_', ' ')} to {row.status.replace('_', ' ')}")
     ours, theirs = _results(base), _results(row)
     fallen = []
-    bits = False
+    bits = unsteady = False
     for name in ours.keys() & theirs.keys():
         (before, one), (after, other) = ours[name], theirs[name]
         for agreement in one.against:
             fallen += _fell(agreement, next((a for a in other.against if a.against == agreement.against), None))
+        unsteady = unsteady or bool(one.repeats_differ or other.repeats_differ)
         same_inputs = bool(before.input_sha256) and before.input_sha256 == after.input_sha256
         bits = bits or (same_inputs and one.output_sha256 != other.output_sha256)
     if fallen:
         found.append(f"fewer trials agree with {', '.join(dict.fromkeys(fallen))}")
-    if bits and base_build is not None and build is not None and same_machine_code(base_build, build):
+    errors, p = errors_moved(ours.values(), theirs.values())
+    if base.status == row.status == protocol.OK and errors is not None and (p is None or p <= CHANCE):
+        found.append(f"{errors.what} error {errors.ratio:.3g} times as large on {errors.recipe} inputs")
+    if bits and not unsteady and base_build is not None and build is not None and same_machine_code(base_build, build):
         found.append("output bits moved, and machine code did not")
     return found
 

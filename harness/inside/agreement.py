@@ -99,6 +99,10 @@ def histogram(difference, beyond=0):
     return [*counts, int(difference.size) - below[-1] + int(beyond)]
 
 
+def _mean(trial):
+    return None if trial["nonfinite"] or not trial["finite"] else trial["sum"] / trial["finite"]
+
+
 def _worst(got, want, at, nonfinite):
     index = [int(part) for part in np.unravel_index(at, got.shape)]
     values = [float(side.flat[at]) for side in (got, want)]
@@ -130,6 +134,7 @@ def combine(against, trials):
         "mean_abs": sum(trial["sum"] for trial in trials) / finite if finite else None,
         "max_units": max(known) if known else None,
         "units_per_trial": units if truth else [],
+        "mean_abs_per_trial": [_mean(trial) for trial in trials] if truth else [],
         "within_strict_share": sum(trial["within"] for trial in trials) / elements if elements else 0.0,
         "nonfinite_trials": sum(trial["nonfinite"] for trial in trials),
         "histogram": [sum(counts) for counts in zip(*(trial["histogram"] for trial in trials))],

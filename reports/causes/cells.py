@@ -115,7 +115,7 @@ class Cell:
 
     @property
     def verdict_moved(self) -> bool:
-        return self.verdict in (model.REGRESSED, model.FIXED)
+        return self.verdict in (model.REGRESSED, model.FIXED, *model.EXACTNESS)
 
     @property
     def wrong(self) -> tuple[bool, bool]:

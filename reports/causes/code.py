@@ -12,11 +12,10 @@ from dataclasses import replace
 
 from harness.inside import protocol
 from harness.records import BuildRecord
-from reports import model
 from reports.causes import figures, variables
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.making import excluded, last_words, listed, make, ruled
+from reports.causes.making import became, excluded, last_words, listed, make, ruled
 from reports.causes.model import (
     BUILD_MOVED,
     DECISIVE,
@@ -223,7 +222,7 @@ def _code_moved(case: Case, wanted: str) -> Cause | None:
     if _dies_on_one_side(cells[0]):
         here = "dies here" if died(cells[0].sides[1]) else "no longer dies here"
     else:
-        here = "became right" if cells[0].verdict == model.FIXED else "became wrong"
+        here = became(cells[0])
     return make(
         case,
         wanted,

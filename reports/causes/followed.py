@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.experiments.records import Line, ProfileRecord
-from reports import model
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.making import excluded, make, ruled
+from reports.causes.making import became, excluded, make, ruled
 from reports.causes.model import (
     BAD,
     GOOD,
@@ -96,7 +95,7 @@ def takes_another_way(case: Case) -> Cause | None:
         case,
         KERNEL_CODE_MOVED,
         STRONG,
-        f"{case.kernel} {_became(cells[0])} by a choice of its own: other lines of its file run here than in the "
+        f"{case.kernel} {became(cells[0])} by a choice of its own: other lines of its file run here than in the "
         "baseline.",
         cells,
         [
@@ -144,7 +143,7 @@ def draws_otherwise(case: Case) -> Cause | None:
         case,
         INPUTS_MOVED,
         STRONG if case.steady and not case.unsteady else SUGGESTIVE,
-        f"{case.kernel} {_became(cells[0])} by random numbers that are drawn when it is constructed: {wrong} they are "
+        f"{case.kernel} {became(cells[0])} by random numbers that are drawn when it is constructed: {wrong} they are "
         "not those that are drawn for the model.",
         cells,
         [
@@ -179,10 +178,6 @@ def draws_otherwise(case: Case) -> Cause | None:
 
 def _as_model(record: ProfileRecord) -> Entry:
     return Entry(text="yes", state=GOOD) if record.draws_as_model else Entry(text="no", state=BAD)
-
-
-def _became(cell: Cell) -> str:
-    return "became right" if cell.verdict == model.FIXED else "became wrong"
 
 
 RULES: tuple[Callable[[Case], Cause | None], ...] = (takes_another_way, draws_otherwise)

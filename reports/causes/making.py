@@ -97,6 +97,16 @@ def recipe_seen(cell: Cell, recipes: list[str]) -> Seen:
     return Seen(text=f"{cell.workload}: trials within tolerance: {', '.join(told)}", record=cell.record)
 
 
+def became(cell: Cell) -> str:
+    """What its verdict says of how its outputs moved."""
+    words = {
+        model.FIXED: "became right",
+        model.LESS_EXACT: "became less exact",
+        model.MORE_EXACT: "became more exact",
+    }
+    return words.get(cell.verdict, "became wrong")
+
+
 def was_so(cells: Sequence[Cell]) -> list[Seen]:
     found = []
     for cell in cells[:3]:

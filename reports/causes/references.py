@@ -28,7 +28,7 @@ from reports.model import Seen
 def _counts(cell: Cell, reference: Reference) -> bool:
     """Whether this reference's movement changes what can be said of the kernel: more than drift within rounding."""
     decided = reference.name == getattr(cell.sides[1].rate, "against", "")
-    return reference.judged_otherwise or decided or cell.verdict != model.PASS
+    return reference.judged_otherwise or decided or cell.verdict not in model.RIGHT
 
 
 def _kernel_stays(cell: Cell) -> bool:
@@ -98,6 +98,16 @@ def default_moved_under(case: Case) -> Cause | None:
     return _under_kernel(case, DEFAULT_BACKEND_MOVED)
 
 
+WAS = {
+    frozenset({model.REGRESSED}): "is wrong here, and was right in the baseline",
+    frozenset({model.FIXED}): "was wrong in the baseline, and is right here",
+    frozenset({model.LESS_EXACT}): "is right in both environments, and less exact here",
+    frozenset({model.MORE_EXACT}): "is right in both environments, and more exact here",
+    frozenset({model.REGRESSED, model.LESS_EXACT}): "is wrong here where it was right, or less exact",
+    frozenset({model.FIXED, model.MORE_EXACT}): "is right here where it was wrong in the baseline, or more exact",
+}
+
+
 def reference_moved(case: Case) -> Cause | None:
     """A reference's own verdict against the truth moved: no kernel takes part in that."""
     if case.is_kernel:
@@ -109,8 +119,7 @@ def reference_moved(case: Case) -> Cause | None:
     cause = DEFAULT_BACKEND_MOVED if swapped else REFERENCE_MOVED
     if case.one_torch:
         cause = ENVIRONMENT_CONFOUNDER
-    fixed = all(cell.verdict == model.FIXED for cell in cells)
-    was = "was wrong in the baseline, and is right here" if fixed else "is wrong here, and was right in the baseline"
+    was = WAS.get(frozenset(cell.verdict for cell in cells), "is better here on some workloads, and worse on others")
     dtypes = dtypes_of(case, cells)
     evidence = []
     for cell in cells[:3]:
@@ -144,7 +153,7 @@ def default_moved(case: Case) -> Cause | None:
     cells = [cell for cell in case.cells if operators_moved(*cell.sides) and not cell.verdict_moved]
     if not cells:
         return None
-    right = all(cell.verdict == model.PASS for cell in cells)
+    right = all(cell.verdict in model.RIGHT for cell in cells)
     return make(
         case,
         DEFAULT_BACKEND_MOVED,

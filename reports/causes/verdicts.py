@@ -13,7 +13,7 @@ from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.lengths import lengths_of
-from reports.causes.making import excluded, listed, make, number, recipe_seen, ruled, steady_rivals, was_so
+from reports.causes.making import became, excluded, listed, make, number, recipe_seen, ruled, steady_rivals, was_so
 from reports.causes.model import DECISIVE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED, WRONG_EVERYWHERE, Cause, Ruled
 from reports.causes.observed import Conditions
 from reports.causes.timed import CALLED
@@ -93,7 +93,7 @@ def _right_elsewhere(case: Case, wrong: list[Cell]) -> Seen | None:
     kinds = {info.dtype for cell in wrong if (info := case.evidence.workload(cell.workload)) is not None}
     for cell in case.cells:
         info = case.evidence.workload(cell.workload)
-        if cell.verdict == model.PASS and not any(cell.wrong) and info is not None and info.dtype in kinds:
+        if cell.verdict in model.RIGHT and info is not None and info.dtype in kinds:
             text = f"{cell.workload} is right in both; not excluded: a count or a buffer that does not hold the other"
             return Seen(text=text, record=cell.record)
     return None
@@ -205,8 +205,7 @@ def _did(cell: Cell) -> str:
     if cell.row.alone:
         return "is wrong" if cell.sides[1].status == "wrong" else cell.sides[1].status.replace("_", " ")
     words = {
-        model.REGRESSED: "became wrong",
-        model.FIXED: "became right",
+        **dict.fromkeys((model.REGRESSED, model.FIXED, *model.EXACTNESS), became(cell)),
         model.BROKEN: f"ended as {cell.sides[1].status.replace('_', ' ')}",
     }
     return words.get(cell.verdict, "is " + cell.verdict.replace("_", " "))

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from harness.inside import protocol
 from harness.records import ValidationRecord
-from reports import model
 from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.making import listed, make, number, ruled
+from reports.causes.making import became, listed, make, number, ruled
 from reports.causes.model import (
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
@@ -54,7 +53,7 @@ def reference_inside(case: Case) -> Cause | None:
         case,
         DEFAULT_BACKEND_MOVED if swapped else REFERENCE_MOVED,
         DECISIVE,
-        f"{case.kernel} {'became right' if cell.verdict == model.FIXED else 'became wrong'} with PyTorch: {said}.",
+        f"{case.kernel} {became(cell)} with PyTorch: {said}.",
         cells,
         [
             Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record),

@@ -205,7 +205,7 @@ def validation(*targets: TargetResult, status: str = "ok", message: str = "") ->
     [
         ({"against": [agreement(19)]}, 19),
         ({"against": [agreement(3, "math"), agreement(19)]}, 19),  # the truth decides
-        ({"against": [agreement(20)], "repeats_differ": 4}, 16),
+        ({"against": [agreement(20)], "repeats_differ": 4}, 20),  # a property, and no fault
         ({"against": [agreement(20)], "inputs_mutated": 20}, 0),
         ({"against": [agreement(10)], "unwritten_trials": 15}, 5),
     ],
