@@ -16,18 +16,19 @@ from harness.executors.choosing import Choice, Wanted, choose_bundle, choose_her
 from harness.executors.docker.engine import EngineFacts
 from harness.executors.host import host_identity
 from harness.executors.images import base_identity
-from harness.executors.proving import inside_digest
-from harness.gpu import gpus
+from harness.gpu import VISIBLE, gpus, named
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.interpreters import find_interpreter
 from harness.kernelbench import Folders, with_pairs
 from harness.matrix import Matrix, load_matrix, matrix_text
+from harness.own_code import code_digests
 from harness.pins import ensure_pins
 from harness.plan import Facts, Plan, Selection, kernel_sources, plan_run
+from harness.process import inherited
 from harness.records import Device
-from harness.steps.building import kernel_files, missing_source
-from harness.tools import cache_folder, host_facts, physical_cores
+from harness.steps.building import BINDING_FILES, kernel_files, missing_source
+from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores
 
 BESIDE = "; the host's PyTorch as plain processes, which nothing confines"
 
@@ -99,7 +100,8 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         indexes=indexes,
         index_reasons=reasons,
         **_place(matrix, choice),
-        inside_sha256=inside_digest(),
+        code=code_digests(),
+        inherited=inherited(),
     )
     draft = plan_run(matrix, selection, facts, files, found)
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
@@ -110,19 +112,24 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
             if written:
                 print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
             pins[environment.id] = protocol.sha256_file(str(path))
-    named = {
-        name
+    kernels = {kernel.name: kernel for kernel in matrix.kernels}
+    read = {
+        kernel.name: {
+            device: kernel_files(root, kernels[kernel.name], sources[kernel.name], device)
+            for device in sources[kernel.name]
+        }
         for kernel in draft.kernels
-        for device in sources[kernel.name]
-        for name in kernel_files(
-            root, next(k for k in matrix.kernels if k.name == kernel.name), sources[kernel.name], device
-        )
     }
-    for name in sorted(named):
+    every = sorted({name for devices in read.values() for each in devices.values() for name in each})
+    for name in every:
         if not (root / name).is_file():
             raise missing_source(name)
     facts = replace(
-        facts, pins_sha256=pins, sources_sha256={name: protocol.sha256_file(str(root / name)) for name in sorted(named)}
+        facts,
+        pins_sha256=pins,
+        sources_sha256={name: protocol.sha256_file(str(root / name)) for name in every},
+        files=read,
+        binding_files=BINDING_FILES,
     )
     plan = plan_run(matrix, selection, facts, files, found)
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
@@ -170,24 +177,34 @@ def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
             "interpreters": _interpreters(matrix, choice),
             "bundle": bundle_facts(choice.bundle),
             "host": host_facts() | inside,
-            "threads": physical_cores(),
-            "gpus": len(gpus()),
+            **_here(),
         }
     if choice.engine is None or choice.facts is None:
         return {
             "interpreters": _interpreters(matrix, choice),
             "host": host_facts(),
-            "threads": physical_cores(),
-            "gpus": len(gpus()),
+            **_here(),
         }
     engine = choice.facts
+    here = _here() if engine.local else {"threads": engine.processors, "gpus": 1}
     return {
         "interpreters": _interpreters(matrix, choice),
         "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.pinned_environments},
         "engine": {"version": engine.version, "system": engine.system},
         "host": engine_host(engine),
-        "threads": physical_cores() if engine.local else engine.processors,
-        "gpus": (len(gpus()) if engine.local else 1) if engine.gpus else 0,
+        **(here if engine.gpus else here | {"gpus": 0, "gpu": {}}),
+    }
+
+
+def _here() -> dict[str, Any]:
+    """Those of this machine. Its GPU is the one that the run will use, however the variable names it."""
+    found = gpus()
+    gpu = next(iter(named(found, os.environ.get(VISIBLE))), None)
+    return {
+        "threads": physical_cores(),
+        "cpu_flags": cpu_flags(),
+        "gpus": len(found),
+        "gpu": gpu.model_dump() if gpu is not None else {},
     }
 
 

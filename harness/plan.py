@@ -1,8 +1,8 @@
 """The plan: every environment, build, validation and launch of a run, decided before anything starts.
 
 `plan_run` is a pure function of the matrix, what the user selected, and facts about this machine: the same
-arguments give the same plan, and `Plan.digest` identifies it. A run with the same digest is the same run, and is
-resumed instead of started anew.
+arguments give the same plan, and `Plan.digest`, the run's key (`harness.keys`), identifies it. A run with the same
+digest is the same run, and is resumed instead of started anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from harness.inside import protocol
 from harness.matrix import Kernel, Matrix, Workload
 from harness.records import Device
 from harness.run_records import Cell, Fallback, KernelBench, KernelInfo, WorkloadInfo
+from harness.world import Place, World, key
 
 QUICK_LAUNCHES = 5
 QUICK_TRIALS = 2
@@ -53,8 +54,13 @@ class Facts:
     interpreters: Mapping[str, str] = field(default_factory=dict)  # '3.11' to what was found
     pins_sha256: Mapping[str, str] = field(default_factory=dict)  # planned environment id to digest
     sources_sha256: Mapping[str, str] = field(default_factory=dict)
-    inside_sha256: str = ""
+    files: Mapping[str, Mapping[Device, Sequence[str]]] = field(default_factory=dict)  # a kernel's, of those
+    binding_files: Sequence[str] = ()  # the shipped binding's, of those
+    code: Mapping[str, str] = field(default_factory=dict)  # of the harness: `harness.own_code`
     host: Mapping[str, str] = field(default_factory=dict)
+    cpu_flags: str = ""  # digest of the processor's features
+    inherited: Mapping[str, str] = field(default_factory=dict)  # what processes get of the user's own environment
+    gpu: Mapping[str, Any] = field(default_factory=dict)  # GpuFacts of the one in use, whatever names it
     threads: int = 1
     gpus: int = 0
     bases: Mapping[str, str] = field(default_factory=dict)  # base image to its digest, where cells are containers
@@ -331,7 +337,7 @@ def plan_run(
         facts=facts,
         kernelbench=kernelbench,
     )
-    return replace(plan, digest=plan_digest(plan, matrix))
+    return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
 
 
 def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) -> tuple[PlannedLaunch, ...]:
@@ -348,42 +354,3 @@ def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) ->
                 )
             )
     return tuple(launches)
-
-
-def plan_digest(plan: Plan, matrix: Matrix) -> str:
-    """Digest of all that determines the run's numbers. Thresholds, which only judge them, are left out."""
-    facts = plan.facts
-    return protocol.digest(
-        {
-            "schema": protocol.SCHEMA_VERSION,
-            "mode": plan.mode,
-            "quick": plan.quick,
-            "measured": list(plan.measured),
-            "environments": [[e.id, e.index, e.spec.model_dump()] for e in plan.environments],
-            "packages": matrix.packages,
-            "kernels": [
-                matrix_kernel.model_dump(exclude={"search"})
-                for matrix_kernel in matrix.kernels
-                if matrix_kernel.name in {k.name for k in plan.kernels}
-            ],
-            "workloads": [w.model_dump() for w in plan.workloads],
-            "cells": [c.id for c in plan.cells],
-            "builds": [asdict(b) for b in plan.builds],
-            "launches": [asdict(launch) for launch in plan.launches],
-            "references": [matrix.references, matrix.references_cuda],
-            "seed": plan.seed,
-            "threads": plan.threads,
-            "timing": dict(plan.timing),
-            "tolerances": dict(plan.tolerances),
-            "executor": facts.executor,
-            "bases": dict(facts.bases),
-            "engine": dict(facts.engine),
-            "bundle": dict(facts.bundle),
-            "interpreters": dict(facts.interpreters),
-            "pins": dict(facts.pins_sha256),
-            "sources": dict(facts.sources_sha256),
-            "inside": facts.inside_sha256,
-            "host": dict(facts.host),
-            **({"kernelbench": plan.kernelbench.model_dump()} if plan.kernelbench else {}),
-        }
-    )

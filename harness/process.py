@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import select
 import signal
@@ -38,6 +39,7 @@ PASSED_ON = (
     "LD_LIBRARY_PATH",
     "SSL_CERT_FILE",
 )
+DECISIVE = ("CC", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")  # of those: what can move a number, or choose what does
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -109,6 +111,11 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **extra,
     }
+
+
+def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of what is passed on, what can move a number: for keys, and as a digest, since it holds this machine's paths."""
+    return {name: hashlib.sha256(environ[name].encode()).hexdigest() for name in DECISIVE if environ.get(name)}
 
 
 def _prepare() -> None:

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from harness import keys
 from harness.bisecting import planning
 from harness.bisecting.answering import print_table
 from harness.bisecting.oracle import LEVEL, TRIAL_FACTORS, launch_counts
@@ -16,7 +17,6 @@ from harness.bisecting.subject import Subject, cell_names, derived_matrix, selec
 from harness.errors import UNDECIDED, InputError, exit_code
 from harness.gathering import Options, Prepared, make_plan
 from harness.gpu import gpus
-from harness.inside import protocol
 from harness.matrix import Matrix, load_matrix
 from harness.runs import held, now_utc
 from harness.storage import load_record, save_record
@@ -104,7 +104,15 @@ def run_bisection(asked: Asked, *, list_only: bool = False) -> tuple[Path | None
     ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
     prepared = make_plan(replace(options, derived=ends, explain=False), selection_of(subject), write_pins=False)
     plan = prepared.plan
-    id = protocol.digest([plan.digest, subject.what, subject.target, asked.every, dict(plan.thresholds)])
+    id = keys.of(
+        "bisection",
+        run=plan.digest,
+        what=subject.what,
+        target=subject.target,
+        every=asked.every,
+        thresholds=dict(plan.thresholds),
+        limits=dict(plan.limits),
+    )
     name = f"{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{id[:12]}"
     if list_only:
         _print_question(_question(asked, prepared, matrix, name))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from harness import keys
 from harness.bundling.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.errors import InfrastructureError, InputError, Interrupted
 from harness.executors import Answer, Task, Variables, read_result
@@ -145,7 +146,7 @@ class BundleExecutor:
         return ENVIRONMENT
 
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
-        return protocol.digest([self.bundle.manifest_sha256, environment.id])
+        return keys.of("bundled", manifest=self.bundle.manifest_sha256, id=environment.id)
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
         assert pins is not None
@@ -188,11 +189,18 @@ class BundleExecutor:
         InfrastructureError with the name of what differs.
         """
         unpacked = (self.bundle.folder / COMPLETE).stat()
-        known = protocol.digest(
-            [self.bundle.manifest_sha256, plain_id(id), str(self.bundle.folder), unpacked.st_ino, unpacked.st_mtime_ns,
-             observed.cpu_model, observed.cpu_flags_sha256, [gpu.model_dump() for gpu in observed.gpus],
-             protocol.sha256_file(str(self.inside / "inside" / "protocol.py"))]
-        )  # fmt: skip
+        known = keys.of(
+            "proof",
+            manifest=self.bundle.manifest_sha256,
+            id=plain_id(id),
+            folder=str(self.bundle.folder),
+            inode=unpacked.st_ino,
+            unpacked_ns=unpacked.st_mtime_ns,
+            cpu=observed.cpu_model,
+            cpu_flags=observed.cpu_flags_sha256,
+            gpus=[gpu.model_dump() for gpu in observed.gpus],
+            protocol=protocol.sha256_file(str(self.inside / "inside" / "protocol.py")),
+        )
         marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"
         with cache_lock(self.cache, marker.stem):
             if marker.exists():

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from harness import keys
 from harness.errors import InfrastructureError
 from harness.executors import Answer, Executor, Task, Variables
 from harness.executors.proving import OBSERVE_TIMEOUT_S, observation, observe_request, prepared, stage_inside
 from harness.executors.venv import run_process
-from harness.inside import protocol
 from harness.plan import PlannedEnvironment
 from harness.process import clean_environment, end_descendants
 from harness.records import EnvironmentRecord, Observation
@@ -85,12 +85,13 @@ def inspect(path: str, inside: Path) -> HostPython | str:
     if missing:
         return f"{path} has no {' and no '.join(missing)}"
     wheels = {name: wheel for name, wheel in seen["wheels"].items() if name.startswith(RELEVANT)}
+    imported = {name: seen[name] for name in ("path", "version", "torch", "numpy")}
     return HostPython(
         path=seen["path"],
         version=seen["version"],
         torch=wheels.get("torch", {}).get("version", "of an unknown version"),
         user_base=seen["user_base"],
-        key=protocol.digest([seen["path"], seen["version"], seen["torch"], seen["numpy"], wheels]),
+        key=keys.of("host_python", **imported, wheels=wheels),
     )
 
 
@@ -129,7 +130,7 @@ class HostExecutor:
 
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
         found = find_host_python(self.inside)
-        return protocol.digest([environment.id, found.key, host_compiler(), cuda_compiler()])
+        return keys.of("host", id=environment.id, host_python=found.key, compiler=host_compiler(), nvcc=cuda_compiler())
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
         key, observe = partial(self.key, environment, None), partial(self._observe, environment)

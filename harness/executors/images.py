@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from harness import keys
 from harness.errors import InfrastructureError, InputError
 from harness.executors.docker.connection import FULL_REMEDY, context_name
 from harness.executors.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
@@ -67,8 +68,15 @@ def recipe_digest() -> str:
 
 def image_key(environment: PlannedEnvironment, pins: Path, base: str) -> str:
     """Digest of all that determines an image; `base` is its `base_identity`."""
-    wheels = protocol.sha256_file(str(pins))
-    return protocol.digest([environment.id, environment.index, environment.spec.python, wheels, base, recipe_digest()])
+    return keys.of(
+        "image",
+        id=environment.id,
+        wheels_from=environment.index,
+        python=environment.spec.python,
+        pins=protocol.sha256_file(str(pins)),
+        base=base,
+        recipe=recipe_digest(),
+    )
 
 
 def image_tag(environment: PlannedEnvironment, key: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from harness import keys
 from harness.errors import InfrastructureError, Interrupted
 from harness.executors import Answer, Task, Variables, read_result
 from harness.executors.proving import (
@@ -55,14 +56,13 @@ class VenvExecutor:
 
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
         assert pins is not None
-        return protocol.digest(
-            [
-                environment.id,
-                environment.index,
-                environment.spec.replica,
-                protocol.sha256_file(str(pins)),
-                str(need_interpreter(environment.spec.python)),
-            ]
+        return keys.of(
+            "venv",
+            id=environment.id,
+            wheels_from=environment.index,
+            replica=environment.spec.replica,
+            pins=protocol.sha256_file(str(pins)),
+            interpreter=str(need_interpreter(environment.spec.python)),
         )
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:

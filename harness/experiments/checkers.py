@@ -54,21 +54,7 @@ class Printed(Outcome):
 
 def checkers_key(context: Context, cell: Cell) -> str:
     """Digest of all that determines what the tools find."""
-    recipe, trial = inputs_of(context, cell)
-    plan = context.plan
-    return protocol.digest(
-        [
-            context.builds[cell.environment, cell.kernel, cell.device].key,
-            plan.workload(cell.workload).model_dump(),
-            [recipe, trial],
-            plan.seed,
-            plan.threads_in(cell.environment),
-            plan.facts.inside_sha256,
-            driver_sha256(context),
-            dict(plan.facts.host),
-            plan.facts.executor,
-        ]
-    )
+    return context.key("checkers", **cell.model_dump(), asked=[*inputs_of(context, cell), driver_sha256(context)])
 
 
 def inputs_of(context: Context, cell: Cell) -> tuple[str, int]:

@@ -36,22 +36,11 @@ Trials = Mapping[str, tuple[int, ...]]  # of each recipe
 
 def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
     """Digest of all that determines an experiment's outcome."""
-    plan, workload = context.plan, context.plan.workload(cell.workload)
-    return protocol.digest(
-        [
-            context.builds[cell.environment, cell.kernel, cell.device].key,
-            {**workload.model_dump(), "trials": {}},
-            [[job.condition.model_dump(), list(job.trials), job.repeats] for job in jobs],
-            {other: plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
-            plan.seed,
-            plan.threads_in(cell.environment),
-            dict(plan.tolerances),
-            plan.facts.inside_sha256,
-            dict(plan.facts.host),
-            plan.facts.executor,
-            plan.facts.sources_sha256.get(workload.problem or "", ""),
-        ]
-    )
+    asked = [
+        [[job.condition.model_dump(), list(job.trials), job.repeats] for job in jobs],
+        {other: context.plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
+    ]
+    return context.key("conditions", **cell.model_dump(), asked=asked)
 
 
 def jobs_of(

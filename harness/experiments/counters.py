@@ -49,18 +49,7 @@ class Printed(Outcome):
 
 def counters_key(context: Context, cell: Cell) -> str:
     """Digest of all that determines what is counted."""
-    plan = context.plan
-    return protocol.digest(
-        [
-            context.builds[cell.environment, cell.kernel, cell.device].key,
-            plan.workload(cell.workload).model_dump(),
-            plan.seed,
-            plan.facts.inside_sha256,
-            driver_sha256(context),
-            dict(plan.facts.host),
-            plan.facts.executor,
-        ]
-    )
+    return context.key("counters", **cell.model_dump(), asked=driver_sha256(context))
 
 
 def run_counters(context: Context, cell: Cell) -> CountersRecord:

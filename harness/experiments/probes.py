@@ -26,17 +26,9 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
     if source.suffix == ".cu" and not capability:
         return None, "the environment sees no GPU"
     architecture = f"sm_{capability.replace('.', '')}" if source.suffix == ".cu" else ""
-    inside = Path(protocol.__file__).parent
-    key = protocol.digest(
-        [
-            record.key,
-            protocol.sha256_file(str(source)),
-            protocol.sha256_file(str(inside / "library.py")),
-            architecture,
-            context.plan.facts.host.get("compiler", ""),
-            context.plan.facts.host.get("nvcc", "") if architecture else "",
-        ]
-    )
+    device: Device = "cuda" if architecture else "cpu"
+    given = {"source": protocol.sha256_file(str(source)), "architecture": architecture}
+    key = context.key("probe", given=given, environment=environment, device=device)
     folder = context.cache / "probes" / f"{environment}-{source.stem}{source.suffix.replace('.', '-')}-{key[:12]}"
     out, done = folder / "out" / f"{source.stem}.so", folder / "complete.json"
     with cache_lock(context.cache, folder.name):

@@ -23,21 +23,8 @@ MOST_S = 5.0  # of profiled calls
 
 def profile_key(context: Context, cell: Cell, target: str) -> str:
     """Digest of all that determines what is profiled."""
-    plan, workload = context.plan, context.plan.workload(cell.workload)
-    built = context.builds[cell.environment, cell.kernel, cell.device]
-    return protocol.digest(
-        [
-            built.key if target == protocol.KERNEL else context.environments[cell.environment].key,
-            target,
-            workload.model_dump(),
-            *([plan.facts.sources_sha256.get(workload.problem, "")] if workload.problem else []),
-            plan.seed,
-            plan.threads_in(cell.environment),
-            plan.facts.inside_sha256,
-            dict(plan.facts.host),
-            plan.facts.executor,
-        ]
-    )
+    kind = "profile" if target == protocol.KERNEL else "profile_of_reference"
+    return context.key(kind, **cell.model_dump(), asked=target)
 
 
 def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:

@@ -122,19 +122,9 @@ def swapped(
 
 def swap_key(context: Context, builds: Sequence[BuildRecord], workload: WorkloadInfo) -> str:
     """Digest of all that determines a swap's outputs."""
-    plan = context.plan
-    return protocol.digest(
-        [
-            [build.key for build in builds],
-            workload.model_dump(),
-            plan.seed,
-            [plan.threads_in(build.environment) for build in builds],
-            dict(plan.tolerances),
-            plan.facts.inside_sha256,
-            dict(plan.facts.host),
-            plan.facts.executor,
-        ]
-    )
+    swapped = [[build.environment, build.key, context.plan.threads_in(build.environment)] for build in builds]
+    asked = [workload.trials, swapped]
+    return context.key("swap", kernel=builds[0].kernel, device=builds[0].device, workload=workload.id, asked=asked)
 
 
 def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:

@@ -16,9 +16,8 @@ from harness.records import BuildRecord, Device, ValidationRecord
 from harness.run_records import Cell
 from harness.runs import stored
 from harness.side_by_side import side_by_side
-from harness.steps.building import build_key
 from harness.steps.context import Context
-from harness.steps.validating import not_validated, validate, validation_key
+from harness.steps.validating import not_validated, validate
 from harness.storage import load_record, save_record
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
@@ -49,12 +48,7 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
         display.step(f"validated before: {cell.id}")
         return
     measured = cell.environment in context.plan.measured
-    if measured:
-        built = context.builds[cell.environment, cell.kernel, cell.device].key
-    else:
-        environment = context.environments[cell.environment]
-        built = build_key(context, environment, context.kernel(cell.kernel), cell.device)
-    key = validation_key(context, built, cell)
+    key = context.key("validation", **cell.model_dump())
     if not fresh and _recall(context, cell, key):
         display.step(f"validation unchanged: {cell.id}")
         return

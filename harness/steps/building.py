@@ -18,7 +18,7 @@ from harness.executors import Task
 from harness.inside import protocol
 from harness.matrix import Kernel
 from harness.plan import PlannedBuild
-from harness.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Status
+from harness.records import BINDING_OBJECT, BuildRecord, Device, Status
 from harness.steps.context import SHIPPED_MODULE, Context, checked
 from harness.tools import cache_lock
 
@@ -48,54 +48,6 @@ def missing_source(name: str) -> InputError:
     return InputError(f"{name}: no such file; a kernel in matrix.yaml names it", "correct the path in matrix.yaml")
 
 
-def build_key(context: Context, environment: EnvironmentRecord, kernel: Kernel, device: Device) -> str:
-    """Digest of all that determines a build; for a Python kernel, of its files."""
-    spec = context.plan.environment(environment.id).spec
-    files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
-    return protocol.digest(
-        [
-            environment.key,
-            kernel.name,
-            device,
-            _digests(context, files),
-            {name: str(value) for name, value in kernel.tunables.items()},
-            kernel.flags.model_dump(),
-            [spec.flags.model_dump(), spec.variables],
-            kernel.architectures,
-            *([kernel.libraries] if kernel.libraries else []),
-            *_tools(context, device),
-        ]
-    )
-
-
-def binding_key(context: Context, environment: EnvironmentRecord, kernel: Kernel, device: Device) -> str:
-    """Digest of all that determines the shipped binding's object: of a kernel only its flags for C++, which may
-    change the ABI."""
-    return protocol.digest(
-        [
-            environment.key,
-            device,
-            _digests(context, BINDING_FILES),
-            _cxx_flags(context, environment.id, kernel, device),
-            context.plan.environment(environment.id).spec.variables,
-            *_tools(context, device),
-        ]
-    )
-
-
-def _digests(context: Context, files: Sequence[str]) -> list[list[str]]:
-    return [[name, context.plan.facts.sources_sha256[name]] for name in files]
-
-
-def _tools(context: Context, device: Device) -> list[str]:
-    host, inside = context.plan.facts.host, Path(protocol.__file__).parent
-    return [
-        host.get("compiler", ""),
-        host.get("nvcc", "") if device == "cuda" else "",
-        *(protocol.sha256_file(str(inside / name)) for name in ("build.py", "cuda_libraries.py")),
-    ]
-
-
 def _cxx_flags(context: Context, environment: str, kernel: Kernel, device: Device) -> list[str]:
     return [*kernel.flags.cxx, *context.plan.environment(environment).spec.flags.cxx, *BINDING_FLAGS[device]]
 
@@ -106,7 +58,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     if environment.status != protocol.OK:
         message = f"its environment is broken: {environment.message}"
         return BuildRecord(**_identity(planned), key="", status="broken", message=message)
-    key = build_key(context, environment, kernel, device)
+    key = context.key("build", environment=planned.environment, kernel=kernel.name, device=device)
     identity = {**_identity(planned), "key": key}
     if kernel.model_new is not None:
         return BuildRecord(**identity, status="ok", message="a Python file: nothing to build before it runs")
@@ -154,7 +106,7 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
     """The shipped binding's own build, and its object. No code under test takes part in it."""
     kernel, device = context.kernel(planned.kernel), planned.device
     part = replace(planned, kernel=Path(BINDING_OBJECT).stem, runnable=False)
-    key = binding_key(context, context.environments[planned.environment], kernel, device)
+    key = context.key("binding", environment=planned.environment, kernel=kernel.name, device=device)
     folder = context.build_folder(part, key)
     object_file = folder / "out" / BINDING_OBJECT
     with cache_lock(context.cache, folder.name):

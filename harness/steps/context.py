@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from harness.plan import Plan, PlannedBuild
 from harness.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
 from harness.run_records import GpuFacts
 from harness.storage import AnyRecord, Run, save_record, without_paths
+from harness.world import Place, World, key
 
 SHIPPED_MODULE = "attention"
 
@@ -35,6 +36,13 @@ class Context:
     environments: dict[str, EnvironmentRecord] = field(default_factory=dict)
     builds: dict[tuple[str, str, str], BuildRecord] = field(default_factory=dict)
     stores: dict[str, tuple[Path | None, str]] = field(default_factory=dict)
+    store_keys: dict[str, str] = field(default_factory=dict)
+
+    def key(self, kind: str, *, given: Mapping[str, Any] | None = None, **place: Any) -> str:
+        """The key of a record (`harness.keys`) of this run; `place` is a `Place` but for its kind."""
+        made = {id: record.key for id, record in self.environments.items()}
+        world = World(plan=self.plan, matrix=self.matrix, environments=made, stores=self.store_keys)
+        return key(world, Place(kind=kind, **place), **(given or {}))
 
     def kernel(self, name: str) -> Kernel:
         return next(kernel for kernel in self.matrix.kernels if kernel.name == name)

@@ -76,6 +76,18 @@ def timing_request(plan: Plan, device: Device) -> dict[str, float]:
     return timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {})
 
 
+def launch_key(context: Context, planned: PlannedLaunch, called: list[str]) -> str:
+    """`called`: the workloads that its kernel is called on."""
+    return context.key(
+        "launch",
+        environment=planned.environment,
+        kernel=planned.kernel,
+        device=planned.device,
+        index=planned.index,
+        asked=called,
+    )
+
+
 AUDITED_TRIALS = 5
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
@@ -116,7 +128,7 @@ class Launch:
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
         context, planned = self.context, self.planned
-        key = protocol.digest([context.plan.digest, planned.environment, planned.kernel, planned.device, planned.index])
+        key = launch_key(context, planned, self.runs_kernel)
         started = now_utc()
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         with Watch(uuid) as watch:

@@ -26,17 +26,8 @@ def store_problem(
     """Make a problem file's inputs and weights once, in one environment, for all of them and for every kernel that
     solves it as this one does. (folder, '') or (None, why not)."""
     assert kernel.problem is not None
-    key = protocol.digest(
-        [
-            context.environments[environment].key,
-            context.plan.facts.sources_sha256[kernel.problem],
-            context.plan.seed,
-            workload.trials,
-            workload.dtype,
-            context.plan.limits["output_gib"],
-            context.plan.facts.inside_sha256,
-        ]
-    )
+    key = context.key("store", environment=environment, kernel=kernel.name, workload=workload.id)
+    context.store_keys[workload.id] = key
     folder = context.cache / "stores" / f"{workload.name}-{key[:12]}"
     out, done = folder / "out", folder / "complete.json"
     with cache_lock(context.cache, folder.name):
@@ -82,25 +73,6 @@ def array_trials(workload: WorkloadInfo, targets: int) -> int:
     return max(1, min(ARRAY_TRIALS, int(fit)))
 
 
-def validation_key(context: Context, build_key: str, cell: Cell) -> str:
-    plan, workload = context.plan, context.plan.workload(cell.workload)
-    return protocol.digest(
-        [
-            build_key,
-            workload.model_dump(),
-            plan.kernel(cell.kernel).references_on(cell.device),
-            plan.kernel(cell.kernel).deterministic,
-            plan.seed,
-            plan.threads_in(cell.environment),
-            dict(plan.tolerances),
-            plan.facts.inside_sha256,
-            dict(plan.facts.host),
-            plan.facts.executor,
-            plan.facts.sources_sha256.get(workload.problem or "", ""),
-        ]
-    )
-
-
 def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
     workload = context.plan.workload(cell.workload)
     return {
@@ -139,7 +111,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     workload = plan.workload(cell.workload)
     environment = context.environments[cell.environment]
     built = context.builds[cell.environment, cell.kernel, cell.device]
-    key = validation_key(context, built.key, cell)
+    key = context.key("validation", **cell.model_dump())
     if environment.status != protocol.OK:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and context.stores[workload.id][0] is None:

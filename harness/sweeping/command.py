@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness import keys
 from harness.errors import UNDECIDED, InputError, exit_code
 from harness.gathering import Options, Prepared, folder_files, make_plan
 from harness.gpu import gpus, models
@@ -103,7 +104,9 @@ def run_sweep(
         raise InputError(f"--device {subject.device}: there is none here to run on", "give another --device")
     search = {name: list(values) for name, values in kernel.search.items()}
     phases = [space.launches_of(matrix, phase) for phase in ("search", "final", "confirm")]
-    id = protocol.digest([plan.digest, search, phases, space.FINALISTS])
+    id = keys.of(
+        "sweep", run=plan.digest, search=search, launches=phases, finalists=space.FINALISTS, limits=dict(plan.limits)
+    )
     question = _question(asked, prepared, matrix, f"{kernel.name}-{subject.device}-{id[:12]}")
     if list_only:
         _print_question(question)

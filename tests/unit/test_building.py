@@ -16,10 +16,10 @@ from harness.errors import Interrupted
 from harness.executors import Answer, Task
 from harness.inside import protocol
 from harness.matrix import Flags, Kernel
-from harness.plan import PlannedBuild
+from harness.plan import Facts, PlannedBuild
 from harness.process import Ended
 from harness.records import BINDING_OBJECT, BuildRecord, Device
-from harness.steps.building import BINDING_FILES, binding_key, build, build_key
+from harness.steps.building import BINDING_FILES, build
 from harness.steps.context import Context
 from harness.storage import Run
 from reports.reproduce import COMPILED
@@ -83,11 +83,18 @@ def project(tmp_path: Path) -> Path:
 def context_of(project: Path, *kernels: Kernel, **changes: Any) -> Context:
     """A context of one environment. `changes`: its `key`, `flags`, `variables`, the `host`, digests of `sources`."""
     files = {name: "0" for name in (*BINDING_FILES, "csrc/k.cpp", "csrc/k.cu", "csrc/k.h")}
-    spec = SimpleNamespace(flags=changes.get("flags", Flags(cxx=[], nvcc=[])), variables=changes.get("variables", {}))
+    spec = SimpleNamespace(
+        flags=changes.get("flags", Flags(cxx=[], nvcc=[])), variables=changes.get("variables", {}), is_host=False
+    )
     plan: Any = SimpleNamespace(
         environment=lambda id: SimpleNamespace(id=id, spec=spec),
-        facts=SimpleNamespace(
-            sources_sha256=files | changes.get("sources", {}), host=changes.get("host", {"compiler": "c++ 12"})
+        facts=Facts(
+            executor="venv",
+            executor_reason="",
+            sources_sha256=files | changes.get("sources", {}),
+            files={each.name: {device: list(files) for device in ("cpu", "cuda")} for each in kernels},
+            binding_files=BINDING_FILES,
+            host=changes.get("host", {"compiler": "c++ 12"}),
         ),
         limits={"build_s": 60.0},
     )
@@ -118,8 +125,10 @@ def keys(project: Path, *, of: Kernel | None = None, device: Device = "cpu", **c
     """A build's, and its binding's."""
     of = of or kernel()
     context = context_of(project, of, **changes)
-    environment = context.environments["e"]
-    return build_key(context, environment, of, device), binding_key(context, environment, of, device)
+    build_key, binding_key = (
+        context.key(k, environment="e", kernel=of.name, device=device) for k in ("build", "binding")
+    )
+    return build_key, binding_key
 
 
 @pytest.mark.parametrize(
@@ -145,9 +154,6 @@ def test_what_makes_another_binding_makes_another_build(project: Path, changes: 
     [
         {"of": kernel("other")},
         {"of": kernel(tunables={"BLOCK_M": 64})},
-        {"of": kernel(flags={"nvcc": ["-lineinfo"]})},
-        {"of": kernel(architectures=["sm_90"])},
-        {"flags": Flags(cxx=[], nvcc=["-lineinfo"])},
         {"sources": {"csrc/k.cpp": "1"}},
         {"sources": {"csrc/k.h": "1"}},
     ],
@@ -158,11 +164,34 @@ def test_what_only_a_kernel_depends_on_is_not_in_the_bindings_key(project: Path,
     assert one[0] != other[0] and one[1] == other[1]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"of": kernel(flags={"nvcc": ["-lineinfo"]})},
+        {"of": kernel(architectures=["sm_90"])},
+        {"of": kernel(libraries=["cublas"])},
+        {"flags": Flags(cxx=[], nvcc=["-lineinfo"])},
+    ],
+    ids=str,
+)
+def test_what_is_said_to_nvcc_matters_to_a_kernel_for_cuda_alone(project: Path, changes: dict[str, Any]) -> None:
+    assert keys(project) == keys(project, **changes)
+    one, other = keys(project, device="cuda"), keys(project, device="cuda", **changes)
+    assert one[0] != other[0] and one[1] == other[1]
+
+
 def test_nvcc_matters_to_cuda_alone(project: Path) -> None:
     host = {"compiler": "c++ 12", "nvcc": "12.4"}
     assert keys(project) == keys(project, host=host)
     without, given = keys(project, device="cuda"), keys(project, device="cuda", host=host)
     assert all(one != other for one, other in zip(without, given, strict=True))
+
+
+def test_a_build_for_the_processor_that_is_here_is_made_again_on_another(project: Path) -> None:
+    one, other = ({"host": {"compiler": "c++ 12", "cpu": cpu}} for cpu in ("Zen 3", "Sapphire Rapids"))
+    assert all(a != b for a, b in zip(keys(project, **one), keys(project, **other), strict=True)), "-march=native"
+    plain = kernel(flags={"cxx": ["-O3"]})
+    assert keys(project, of=plain, **one) == keys(project, of=plain, **other)
 
 
 def test_the_binding_includes_no_other_file_of_ours() -> None:

@@ -219,9 +219,9 @@ def context_of(tmp_path: Path, executor: Scripted, built: BuildRecord, kernel: K
         build_folder=lambda build, key: tmp_path / "build",
         kernel=lambda name: kernel,
         plan=SimpleNamespace(
-            seed=0, threads_in=lambda environment: 2, facts=SimpleNamespace(inside_sha256="", host={}, executor="venv"),
-            workload=lambda id: workload(1, 2, 64),
+            seed=0, threads_in=lambda environment: 2, workload=lambda id: workload(1, 2, 64),
         ),
+        key=lambda kind, **place: f"{kind} {place['asked']}",
     )  # fmt: skip
 
 

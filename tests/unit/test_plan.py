@@ -65,9 +65,8 @@ def test_the_same_arguments_give_the_same_plan_and_any_other_another(shipped: Ma
         plan_run(shipped, Selection(launches=3), FACTS),
         plan_run(shipped, Selection(workloads=("seed",)), FACTS),
         plan_run(shipped, Selection(), replace(FACTS, threads=1)),
-        plan_run(shipped, Selection(), replace(FACTS, pins_sha256={"a": "b"})),
-        plan_run(shipped, Selection(), replace(FACTS, sources_sha256={"csrc/a.cpp": "b"})),
-        plan_run(shipped, Selection(), replace(FACTS, inside_sha256="b")),
+        plan_run(shipped, Selection(), replace(FACTS, pins_sha256={shipped.environments[1].id(): "b"})),
+        plan_run(shipped, Selection(), replace(FACTS, code={"build": "b"})),
         plan_run(shipped, Selection(), replace(FACTS, host={"cpu": "other"})),
     ]
     digests = {plan.digest, *(other.digest for other in others)}

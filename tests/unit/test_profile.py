@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.executors import Answer, Task
-from harness.experiments.profile import profile_key, run_profile
+from harness.experiments.profile import run_profile
 from harness.inside import operators
 from harness.process import Ended
 from harness.run_records import Cell, WorkloadInfo
@@ -83,9 +83,7 @@ class Scripted:
         return Answer(result=self.result, ended=Ended(returncode=1, timed_out=False, duration_s=2.0, log="its log"))
 
 
-def context_of(
-    tmp_path: Path, executor: Scripted, built: str = "ok", environment: str = "ok", problem: str | None = None
-) -> Any:
+def context_of(tmp_path: Path, executor: Scripted, built: str = "ok", environment: str = "ok") -> Any:
     return SimpleNamespace(
         root=tmp_path,
         executor=executor,
@@ -97,11 +95,9 @@ def context_of(
         artifact=lambda build, key: tmp_path / "k.so",
         plan=SimpleNamespace(
             seed=0, threads_in=lambda environment: 2, limits={"launch_s": 60.0},
-            workload=lambda id: workload().model_copy(update={"problem": problem and "problem.py"}),
-            facts=SimpleNamespace(
-                inside_sha256="", host={}, executor="venv", sources_sha256={"problem.py": problem} if problem else {}
-            ),
+            workload=lambda id: workload(),
         ),
+        key=lambda kind, **place: f"{kind} {place['asked']}",
     )  # fmt: skip
 
 
@@ -131,12 +127,6 @@ def test_a_reference_needs_no_kernel(tmp_path: Path) -> None:
     assert record.status == "not_run" and record.message == "its build is build failed: no compiler"
     broken = profiled(tmp_path, Scripted(None), "math", environment="broken")
     assert broken.status == "not_run" and "no wheel" in broken.message
-
-
-def test_a_reference_of_another_problem_file_is_profiled_anew(tmp_path: Path) -> None:
-    cell = Cell(environment="e", kernel="k", workload="w", device="cpu")
-    keys = {profile_key(context_of(tmp_path, Scripted(None), problem=sha), cell, "model") for sha in ("1", "2")}
-    assert len(keys) == 2, "one path, other bytes"
 
 
 @pytest.mark.parametrize(

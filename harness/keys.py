@@ -1,0 +1,131 @@
+"""What determines each record: the one place that says it, and every key is derived from it.
+
+A record's key is the digest of its inputs. `DETERMINES` names them, kind by kind, and `harness.world` says where the
+plan has each of them; an input that is a record itself is there by that record's key. A record is taken again, from
+this run or from another, where its key is the same, and made again where it is not. What is in no list changes nothing.
+
+Two things are in no list:
+
+* What only judges: `thresholds`. Where it was edited, the records are reported again, by the new ones.
+* What only stops: `limits`. A record that ended before its limits does not depend on them, whether they are raised or
+  lowered. One that ended at a limit is never taken from another run, and in its own it is made again, with what follows
+  from it, where that limit was raised (`ENDED_AT`, `harness.phases.renewing`).
+
+The code that makes a record is an input of it, too: `CODE`. It is as fine as can be told from the sources: a verb, with
+what it imports of `harness.inside`, and the files that ask it and judge what it says. So is the rule that leaves
+throttled samples out. A run of another harness is another run; of its records those are taken whose code is the same.
+
+Keys of truths are made where they are used, in `harness.inside.truth`: no truth outlives the run it was computed for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.inside import protocol
+
+RUNS = ("machine", "gpu", "executor", "inherited")  # what every process of a cell depends on, whatever it runs
+CASE = ("build", "workload", "problem", "seed", "threads", *RUNS, "code")  # a kernel on a workload
+
+DETERMINES: Mapping[str, tuple[str, ...]] = {
+    # Environments, by who makes them. What they hold is observed again each time, and no part of their key.
+    "venv": ("id", "wheels_from", "replica", "pins", "interpreter"),
+    "image": ("id", "wheels_from", "python", "pins", "base", "recipe"),
+    "bundled": ("manifest", "id"),
+    "host": ("id", "host_python", "compiler", "nvcc"),
+    "host_python": ("path", "version", "torch", "numpy", "wheels"),
+    "proof": ("manifest", "id", "folder", "inode", "unpacked_ns", "cpu", "cpu_flags", "gpus", "protocol"),
+    # An environment before it is made, for the plan.
+    "planned": ("id", "wheels_from", "replica", "python", "pins", "interpreter", "base", "bundle"),
+    # What is compiled. -march=native compiles for this very processor, and the compiler sees its system's headers.
+    "build": (
+        "environment", "variables", "kernel", "device", "files", "tunables", "flags", "architectures", "libraries",
+        "compilers", "processor", "native_gpu", "system", "inherited", "code",
+    ),
+    # Of a kernel only its flags for C++, which may change the ABI.
+    "binding": (
+        "environment", "variables", "device", "binding_files", "cxx_flags", "compilers", "processor", "system",
+        "inherited", "code",
+    ),
+    "probe": (
+        "environment", "variables", "source", "architecture", "device", "compilers", "system", "inherited", "code",
+    ),
+    # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
+    "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "code"),
+    "validation": (*CASE, "references", "deterministic", "tolerances"),
+    "crossing": ("validations",),
+    # A launch is compared with the others of its block: what determines one of them determines all of a block.
+    # `called` are the workloads that its kernel is called on, which validation decides.
+    "launch": ("environment", "kernel", "device", "index", "block", "called"),
+    "in_block": (*CASE, "references", "timing", "order_seed", "index", "position"),
+    "ceiling": ("environment", "variables", "threads", *RUNS, "code"),
+    # Experiments. `asked` is what each was asked beside: conditions, trials, the driver's digest.
+    "conditions": (*CASE, "tolerances", "asked"),
+    "checkers": (*CASE, "asked"),
+    "counters": (*CASE, "asked"),
+    "profile": (*CASE, "asked"),
+    "profile_of_reference": (
+        "environment", "variables", "workload", "problem", "seed", "threads", *RUNS, "code", "asked",
+    ),
+    "swap": ("asked", "workload", "seed", "tolerances", *RUNS, "code"),
+    # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
+    "run": (
+        "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",
+        "records", "every_code",
+    ),
+    "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
+    "sweep": ("run", "search", "launches", "finalists", "limits"),
+}  # fmt: skip
+
+# The code that makes a record: the verbs that run inside, and files of `harness`, or of the repository beside it.
+PROCESSES = (
+    "process.py", "executors/__init__.py", "executors/venv.py", "executors/host.py", "executors/cells.py",
+    "executors/containers.py", "executors/docker/cell.py", "executors/bundle.py", "executors/enter_bundle.py",
+)  # fmt: skip
+ASKS = ("steps/requests.py", "steps/context.py", *PROCESSES)
+CALLS = ("experiments/calling.py", *ASKS)
+CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "build": (("build",), ("steps/building.py",)),
+    "binding": (("build",), ("steps/building.py",)),
+    "probe": (("library",), ("experiments/probes.py",)),
+    "store": (("store",), ("steps/validating.py",)),
+    "validation": (("candidate", "judge"), ("steps/validating.py", *ASKS)),
+    "in_block": (("time",), ("steps/launching.py", "throttling.py", "gpu.py", *ASKS)),
+    "ceiling": (("ceilings",), ("steps/ceilings.py", *PROCESSES)),
+    "conditions": (
+        ("conditions", "weigh", "library"),
+        (
+            "experiments/conditions.py", "experiments/conditions_jobs.py", "experiments/conditions_list.py",
+            "experiments/lengths.py", "experiments/probes.py", "experiments/second_gpu.py",
+            "csrc/probes/poison.cpp", "csrc/probes/poison.cu", *ASKS,
+        ),
+    ),
+    "checkers": (("check",), ("experiments/checkers.py", *CALLS)),
+    "counters": (("counters",), ("experiments/counters.py", *CALLS)),
+    "profile": (("profile",), ("experiments/profile.py", *ASKS)),
+    "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
+    "swap": (("link", "candidate", "judge"), ("experiments/swap.py", "steps/validating.py", *ASKS)),
+}  # fmt: skip
+
+# The limits that a status of a kind's records may mean.
+ENDED_AT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    kind: {protocol.TIMED_OUT: (time,), protocol.KILLED: ("memory_gib", "processes", "output_gib")}
+    for kind, time in (
+        ("build", "build_s"),
+        ("validation", "validation_s"),
+        ("launch", "launch_s"),
+        ("ceiling", "launch_s"),
+        ("profile", "launch_s"),
+        ("conditions", "validation_s"),
+        ("swap", "validation_s"),
+    )
+}
+
+
+def of(kind: str, **inputs: Any) -> str:
+    """The key of a record of this kind, of all its inputs and no others."""
+    names = DETERMINES[kind]
+    if set(names) != set(inputs):
+        raise TypeError(f"{kind}: its inputs are {', '.join(names)}; got {', '.join(inputs)}")
+    return protocol.digest([inputs[name] for name in names])
