@@ -55,8 +55,7 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     record = validate(context, cell) if measured else not_validated(context, cell, key, NO_BASELINE)
     record = save(context, path, record)
     display.step(
-        f"validate {cell.id}: {record.status.replace('_', ' ')}"
-        + (f": {record.message}" if record.message else "")
+        f"validate {cell.id}: {record.status.replace('_', ' ')}" + (f": {record.message}" if record.message else "")
     )
 
 
