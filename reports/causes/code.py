@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from harness.inside import protocol
 from harness.records import BuildRecord
+from reports import model
 from reports.causes import figures, variables
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
@@ -121,7 +122,10 @@ def swap_of(case: Case) -> tuple[Cell, Swap] | None:
 
 
 def _met(cell: Cell, swap: Swap) -> bool:
-    """Whether each object at home is right more often where validation was."""
+    """Whether each object at home is right more often where validation was. Of objects that are both right, and not as
+    exact, other bits are all that is asked."""
+    if cell.verdict in model.EXACTNESS:
+        return True
     home, away = (swap.cells[name, name] for name in (cell.row.baseline, cell.row.environment))
     one, two = (-1.0 if died(each) else each.passed / max(1, each.runs) for each in (home, away))
     worse = cell.sides[1] if cell.verdict == model.REGRESSED or died(cell.sides[1]) else cell.sides[0]
