@@ -154,19 +154,18 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files = [arguments.problem, arguments.solution]
-        for number, (given, model) in enumerate(zip(files, ("Model", "ModelNew"))):
-            files[number] = given.resolve() if given else folder / f"{model}.py"
-            if not given:
-                files[number].write_text(MATMUL.format(size=arguments.size, name=model))
-        case = Case(arguments.python, arguments.device, arguments.threads, *files, folder)
+        problem, solution = folder / "problem.py", folder / "solution.py"
+        problem.write_text(MATMUL.format(size=arguments.size, name="Model"))
+        solution.write_text(MATMUL.format(size=arguments.size, name="ModelNew"))
+        problem, solution = ((arguments.problem or problem).resolve(), (arguments.solution or solution).resolve())
+        case = Case(arguments.python, arguments.device, arguments.threads, problem, solution, folder)
         digests = case.digests()
         launches, plains = [], []
         for _ in range(arguments.rounds):
             launch_s, calls = case.launch(digests)
             launches.append(launch_s)
             plains.append(case.plain(calls))
-    ratio = statistics.median(launch / plain for launch, plain in zip(launches, plains))
+    ratio = statistics.median(launch / plain for launch, plain in zip(launches, plains, strict=True))
     found = {"launch_s": statistics.median(launches), "plain_s": statistics.median(plains), "ratio": ratio}
     print(json.dumps({**{name: round(value, 2) for name, value in found.items()}, "calls": calls}))
 

@@ -9,7 +9,9 @@ and without waiting: work on a stream that does not wait for it reads the old on
 Each such trial is new to the process once. Where every call on new elements takes long, and calls on known ones do not,
 answers are kept by content. Samples of these calls are not among those of the row.
 
-Digests of the right answers are all that lies here. `Model` ran in this process before, on the row's own trial alone.
+Right answers are known by their digests. One that was computed here is kept on the device, as are the elements that the
+inputs should hold: what comes next is compared there, bit for bit. `Model` ran in this process before, on the row's own
+trial alone.
 """
 
 import random
@@ -23,23 +25,46 @@ KNOWN_CALLS = 1  # of each trial, once its elements have been there
 MOST_US = 5e6  # of these calls: after that a slow kernel's other trials are left out
 LEAST_NEW, LONGER = 3, 2.0  # as many calls on new elements, each so many times as long as the longest on known ones
 SETTLE_S = 0.01  # before each: threads that waited for work sleep by then, however long its elements took to read
+# Of one trial's tensors: what is larger is not kept beside what the kernel has, but made again when it is needed.
+KEPT_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}
 NOT_VALIDATED = "its output in a timed call is not the validated one"
 NOT_THE_INPUTS = "its output does not follow its inputs: it is not computed from them at each call"
 CHANGED_INPUTS = "it changed its inputs when it was timed"
 
 
-class Audit:
-    """Of one kernel's sampling. `digests`: of the right answers, by stored trial; `arguments` hold the first's.
+class Answers:
+    """The validated outputs: their digests by trial, and copies of those that were seen."""
 
-    `elements(trial)` reads a trial's arrays; `stage(arrays)` makes tensors of them.
+    def __init__(self, digests, device):
+        self.digests, self.device = digests, device
+        self.seen = {}
+
+    def holds(self, trial, output):
+        """Whether this is that trial's."""
+        known = self.seen.get(trial)
+        if known is not None:
+            return tensors.same_bits(output, known)
+        if tensors.sha256(output) != self.digests[trial]:
+            return False
+        if output.numel() * output.element_size() <= KEPT_BYTES[self.device]:
+            self.seen = {kept: copy for kept, copy in self.seen.items() if kept == 0}
+            self.seen[trial] = output.clone()
+        return True
+
+
+class Audit:
+    """Of one kernel's sampling. `answers`: the right ones; `arguments` hold the first's inputs.
+
+    `elements(trial)` makes that trial's tensors, on the device.
     """
 
-    def __init__(self, workload, device, arguments, elements, stage, digests):
+    def __init__(self, workload, device, arguments, elements, answers):
         self.workload, self.device = workload, device
         self.inputs = list(tensors.flat(arguments))
-        self.elements, self.stage, self.digests = elements, stage, digests
+        self.elements, self.answers = elements, answers
+        self.pristine = {}  # elements by trial, which the kernel is not given
         self.random = random.SystemRandom()  # its state cannot be read
-        others = list(range(1, len(digests)))
+        others = list(range(1, len(answers.digests)))
         self.random.shuffle(others)
         # At last the row's own trial once more: after all that was in its place.
         self.steps = [trial for trial in others for _ in range(1 + KNOWN_CALLS)] + [0]
@@ -63,7 +88,7 @@ class Audit:
             self._compare_inputs()
         trial = self.steps[0] if ours else 0
         if trial or self.present:
-            self.staged = list(tensors.flat(self.stage(self.elements(trial))))
+            self.staged = self._elements(trial)
         self.present = trial
         if ours:
             time.sleep(SETTLE_S)
@@ -101,7 +126,7 @@ class Audit:
     def look(self):
         """After any sample."""
         output, self.kept = self.kept, None
-        if output is not None and not self.fault and tensors.sha256(output) != self.digests[self.present]:
+        if output is not None and not self.fault and not self.answers.holds(self.present, output):
             self.fault = NOT_THE_INPUTS if self.present else NOT_VALIDATED
 
     def verdict(self):
@@ -117,9 +142,18 @@ class Audit:
 
     def _compare_inputs(self):
         if not self.fault:
-            held = self.elements(self.present)
-            if any(tensors.to_bytes(now) != array.tobytes() for now, array in zip(self.inputs, held)):
+            held = self._elements(self.present)
+            if not all(tensors.same_bits(now, right) for now, right in zip(self.inputs, held)):
                 self.fault = CHANGED_INPUTS
+
+    def _elements(self, trial):
+        """Of two trials they are kept, the row's own among them; of one where they are large."""
+        if trial not in self.pristine:
+            large = sum(tensor.numel() * tensor.element_size() for tensor in self.inputs) > KEPT_BYTES[self.device]
+            own = {} if large else {kept: made for kept, made in self.pristine.items() if kept == 0}
+            self.pristine = own  # before others are made
+            self.pristine[trial] = list(tensors.flat(self.elements(trial)))
+        return self.pristine[trial]
 
 
 def keeps_answers(new_us, known_us):

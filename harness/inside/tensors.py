@@ -7,7 +7,9 @@ import torch
 
 # Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
 POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
-BITS = {"float16": torch.int16, "bfloat16": torch.int16, "float32": torch.int32}
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of so many bytes an element
+# The code under test may put others in their place, on a tensor of its own too.
+_detach, _view, _equal = torch.Tensor.detach, torch.Tensor.view, torch.equal
 
 
 def dtype_name(tensor):
@@ -34,14 +36,14 @@ def to_bytes(tensor):
 
 
 def sha256(tensor):
-    return hashlib.sha256(to_bytes(tensor)).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(to_array(tensor)).data).hexdigest()
 
 
 def poison(tensor):
     """Fill with poison, in place; nothing where the dtype has no NaN."""
     name = dtype_name(tensor)
     if name in POISON:
-        tensor.view(BITS[name]).fill_(POISON[name])
+        bits(tensor).fill_(POISON[name])
     return tensor
 
 
@@ -49,13 +51,18 @@ def has_poison(tensor):
     name = dtype_name(tensor)
     if name not in POISON:
         return False
-    return bool((tensor.detach().contiguous().view(BITS[name]) == POISON[name]).any())
+    return bool((bits(tensor) == POISON[name]).any())
+
+
+def bits(tensor):
+    """The same memory as integers of the elements' size."""
+    plain = _detach(tensor)
+    return _view(plain, BITS[plain.element_size()])
 
 
 def same_bits(one, other):
-    """Whether two tensors of a dtype that can be poisoned hold the same bits."""
-    bits = BITS[dtype_name(one)]
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.view(bits), other.view(bits))
+    """Whether two tensors, of one device, hold the same bits; compared there."""
+    return one.dtype == other.dtype and one.shape == other.shape and _equal(bits(one), bits(other))
 
 
 def leave_poison_behind(size_bytes, device, fill=poison):
@@ -72,11 +79,6 @@ def flat(values):
             yield from flat(value.values())
         elif isinstance(value, (list, tuple)):
             yield from flat(value)
-
-
-def overwrite(tensor, array):
-    """Put an array's elements into a tensor's memory; the tensor's version counter, by `data`, does not move."""
-    tensor.data.copy_(to_tensor(array, dtype_name(tensor), tensor.device))
 
 
 def synchronise(device):

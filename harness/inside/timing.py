@@ -93,49 +93,53 @@ def _other_threads(request):
 
 
 class Inputs:
-    """A workload with the elements of its first two trials, which `make` makes, and tensors of the first's."""
+    """A workload with tensors of its first trial. `make` makes their elements, and those of a second: an attention's
+    stay; a problem's, which may be large, are made again whenever they are needed, and dropped."""
 
     def __init__(self, request, value):
         self.workload = workloads.parse_workload(value)
         self.device = _device(request)
-        self.seed = request["seed"]
+        self.seed, self.threads = request["seed"], request["threads"]
         self.two = len(request["expected_sha256"].get(value["id"], ())) > 1
-        self.arrays = self.others = None
+        self.arrays = {}
         self.arguments = None
         self.drawn = False  # whether the reference draws random numbers at each call
 
     def make(self, each):
         """`each` as for `inputs.deviates`."""
-        self.arrays = self.workload.arrays(RECIPE, 0, self.seed, each)
-        if self.two:
-            self.others = self.workload.arrays(RECIPE, 1, self.seed, each)
+        for trial in range(1 if self.workload.problem is not None else 1 + self.two):
+            self.arrays[trial] = self.workload.arrays(RECIPE, trial, self.seed, each)
+
+    def elements(self, trial):
+        """That trial's arguments, new. Several threads make them on a GPU's host, whose processors nobody measures."""
+        arrays = self.arrays.get(trial)
+        if self.workload.problem is not None:
+            self.arrays.clear()
+        if arrays is None:
+            with concurrent.futures.ThreadPoolExecutor(self.threads) as pool:
+                each = pool.map if self.device == "cuda" else map
+                arrays = self.workload.arrays(RECIPE, trial, self.seed, each)
+        return self.workload.arguments(arrays, self.device)
 
     def get(self):
         if self.arguments is None:
-            self.arguments = self.workload.arguments(self.arrays, self.device)
+            self.arguments = self.elements(0)
         return self.arguments
 
     def discard(self):
         """A kernel had them: who comes next gets tensors that no kernel has seen."""
         self.arguments = None
 
-    def audit(self, digests):
+    def audit(self, answers):
         """None where there is nothing to look at: attention kernels are no Python, a drawn output has no digest."""
-        if self.workload.problem is None or self.drawn or not digests:
+        if self.workload.problem is None or self.drawn:
             return None
-        return audit.Audit(
-            self.workload,
-            self.device,
-            self.arguments,
-            lambda trial: self.workload.arrays(RECIPE, trial, self.seed),
-            lambda arrays: self.workload.arguments(arrays, self.device),
-            digests,
-        )
+        return audit.Audit(self.workload, self.device, self.arguments, self.elements, answers)
 
     def exchange(self):
         """Write the second trial's elements into the very same memory."""
-        for tensor, array in zip(tensors.flat(self.arguments), self.others):
-            tensors.overwrite(tensor, array)
+        for tensor, new in zip(tensors.flat(self.arguments), tensors.flat(self.elements(1))):
+            tensor.data.copy_(new)
 
 
 def _measure_reference(request, inputs, target, row):
@@ -165,16 +169,18 @@ def _measure_kernel(request, inputs, target, row):
             kernel = kernels.load(request["kernel"], workload)
             call = kernel.bind(arguments)
 
-            def output_sha256():
+            def judged(trial):
+                """Whether an output is the validated one of that trial, whose elements the inputs hold."""
                 workload.reseed()
                 with kernels.blamed(target):
                     output = call()
                 output = kernels.checked(output, workload, device)
                 with kernels.blamed(target):
-                    return tensors.sha256(output)
+                    return answers.holds(trial, output) if answers else False
 
-            first = output_sha256()
-            watching = inputs.audit(expected) if expected and first == expected[0] else None
+            answers = audit.Answers(expected, device) if expected else None
+            first = judged(0)
+            watching = inputs.audit(answers) if first else None
             with kernels.blamed(target):
                 _sample(call, request, row, watching)
                 if device == "cuda":
@@ -183,31 +189,30 @@ def _measure_kernel(request, inputs, target, row):
                     _replay(lambda: kernels.checked(anew(), workload, device), expected_output, request, row)
             if expected and row["status"] == protocol.OK:
                 fault = watching.verdict() if watching else ""
-                row["correct"], row["message"] = (
-                    (False, fault) if fault else _correct(expected, first, output_sha256, inputs)
-                )
+                row["message"] = fault or _fault(first, judged, inputs, followed=watching is not None)
+                row["correct"] = not row["message"]
     finally:
         inputs.discard()
 
 
-def _correct(expected, first, output_sha256, inputs):
-    """(whether the outputs are the validated ones, why not).
+def _fault(first, judged, inputs, followed):
+    """'' where the outputs are the validated ones, else why they are not.
 
     Before the timed calls, and after them: a kernel that is right once and wrong in a loop is wrong. Where the request
     has the digest of a second trial's output, at last on its inputs in the same memory, past PyTorch's version counter:
-    what was kept, or found in memory that held the right answer, is an old answer then.
+    what was kept, or found in memory that held the right answer, is an old answer then. `followed`: an audit asked it.
     """
-    if first != expected[0]:
-        return False, "its output is not the validated one"
-    if output_sha256() != first:
-        return False, "its output after the timed calls is not the one before them"
-    if len(expected) < 2:
-        return True, ""
+    if not first:
+        return "its output is not the validated one"
+    if not judged(0):
+        return "its output after the timed calls is not the one before them"
+    if followed or not inputs.two:
+        return ""
     with kernels.blamed("exchanging its inputs"):
         inputs.exchange()
-    if output_sha256() != expected[1]:
-        return False, "its output does not follow its inputs: it is not computed from them at each call"
-    return True, ""
+    if not judged(1):
+        return "its output does not follow its inputs: it is not computed from them at each call"
+    return ""
 
 
 def _sample(call, request, row, watching=None):
