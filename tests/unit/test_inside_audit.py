@@ -138,6 +138,32 @@ def test_who_keeps_an_answer_by_address_does_not_follow(audit: Any, kind: str) -
     assert "does not follow its inputs" in case.sample(lambda: kept)
 
 
+def test_each_trial_is_made_and_hashed_once(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(audit, "cpu")
+    made, hashed = [], []
+    elements, digest = case.audit.elements, audit.tensors.sha256
+    case.audit.elements = lambda trial: (made.append(trial), elements(trial))[1]
+    monkeypatch.setattr(audit.tensors, "sha256", lambda tensor: (hashed.append(1), digest(tensor))[1])
+    assert case.audit.answers.holds(0, case.computes()), "as it is asked before the kernel is sampled"
+    assert case.sample(case.computes) == ""
+    assert sorted(made) == [0, 1, 2, 3, 4] and len(hashed) == 5
+    large = Case(audit, "cpu")
+    monkeypatch.setattr(audit, "KEPT_BYTES", {"cpu": 0})
+    assert large.sample(large.computes) == "" and len(large.audit.pristine) == 1 and not large.audit.answers.seen
+
+
+def test_memory_that_it_gives_again_is_not_what_it_is_compared_with(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    out, calls = Tensor(case.device), []
+
+    def call() -> Tensor:
+        calls.append(1)
+        out.value = case.inputs.value + 100 if len(calls) < 8 else 7
+        return out
+
+    assert "its output" in case.sample(call, samples=200)
+
+
 def test_who_skips_the_work_is_looked_at(audit: Any) -> None:
     case = Case(audit, "cpu")
     assert "its output" in case.sample(lambda: Tensor(case.device, 7))
