@@ -9,11 +9,10 @@ from reports.causes.model import (
     CORRECTNESS,
     DEFAULT_BACKEND_MOVED,
     GRADES,
-    NOTHING_MOVED,
     REFERENCE_MOVED,
     Cause,
     Figure,
-    rank,
+    order,
 )
 from reports.compare import KERNEL
 from reports.model import Comparison
@@ -77,12 +76,9 @@ def explanations(causes: Sequence[Cause]) -> list[Explanation]:
     return [replace(each, number=number) for number, each in enumerate(sorted(told, key=_order), 1)]
 
 
-def _order(told: Explanation) -> tuple[bool, bool, bool, tuple[bool, bool, int], int]:
-    """The user's kernels before PyTorch's references, outputs before times, and what is well last of all. Of causes
-    that rank alike, the one that more rows hang on comes first."""
-    lead = told.lead
-    well = lead.cause == NOTHING_MOVED
-    return well, told.is_reference, lead.about != CORRECTNESS, rank(lead), -len(told.rows)
+def _order(told: Explanation) -> tuple[object, ...]:
+    """Of causes that rank alike, the one that more rows hang on comes first."""
+    return *order(told.lead), -len(told.rows)
 
 
 def _best_first(told: Explanation) -> Explanation:

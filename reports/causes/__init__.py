@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reports.causes.cases import cases
 from reports.causes.hints import hints
-from reports.causes.model import Cause, rank
+from reports.causes.model import Cause, order
 from reports.causes.stories import correctness_causes
 from reports.causes.timing import explain_times
 from reports.compare import compare
@@ -30,7 +30,7 @@ def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
     found = [cause for case in known for cause in correctness_causes(case)]
     found += explain_times(evidence, known)
     found += hints(known)
-    return sorted(found, key=lambda cause: (rank(cause), not cause.kernel))
+    return sorted(found, key=order)
 
 
 def explained(run_folder: Path) -> list[Cause]:

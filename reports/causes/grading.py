@@ -110,7 +110,8 @@ def _part(question: Question, rival: Rival) -> Cause:
         question.case,
         rival.cause,
         SUGGESTIVE,
-        f"{rival.said}. This moved too, and was not varied alone. What would part the two: {rival.parted_by}.",
+        f"{rival.said}. This moved together with what is called {question.cause.name}, and was not varied alone. What "
+        f"would part the two: {rival.parted_by}.",
         question.cells,
         rival.seen,
         about=question.cause.about,

@@ -9,7 +9,7 @@ from harness.inside import protocol
 from reports import model
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.model import CORRECTNESS, LATENCY, Cause, Figure, Ruled
+from reports.causes.model import CORRECTNESS, FAULTS, LATENCY, Cause, Figure, Ruled
 from reports.factors import SAME, Factor
 from reports.model import CorrectnessSide, Rate, Seen
 
@@ -54,10 +54,15 @@ def make(
         rows=tuple(cell.row.id for cell in cells),
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
-        improved=ratio < 1 if about == LATENCY else all(cell.verdict in IMPROVED for cell in cells) and bool(cells),
+        improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
         ratio=ratio,
         gist=(cause, about, case.device, *(gist or (grade, said))),
     )
+
+
+def _improved(cause: str, cells: Sequence[Cell]) -> bool:
+    """A kernel's own fault is no better for showing in the baseline alone."""
+    return cause not in FAULTS and bool(cells) and all(cell.verdict in IMPROVED for cell in cells)
 
 
 def ruled(rival: str, factor: Factor) -> Ruled | None:

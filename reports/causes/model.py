@@ -64,6 +64,8 @@ NAMES = {
 UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
 CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
 MEMORY = (OUT_OF_BOUNDS, UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST, RACE)
+# A kernel's own, whichever version runs it.
+FAULTS = (WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW, WRONG_EVERYWHERE)
 MOVERS = (
     BUILD_MOVED,
     KERNEL_CODE_MOVED,
@@ -239,10 +241,10 @@ class Cause:
 
 
 def told(lead: Cause, *parts: Cause) -> Cause:
-    """One story. What is told in it is not ruled out in it: the words that said so are left out. What may be so is left
-    out where the same is better shown."""
+    """One story. What is told in it is not ruled out in it: the words that said so are left out. A part that
+    may be so is left out where the same leads, or is better shown."""
     every = (*lead.parts, *(each for part in parts for each in (replace(part, parts=()), *part.parts)))
-    shown = {each.cause for each in (lead, *every) if each.grade != SUGGESTIVE}
+    shown = {lead.cause, *(each.cause for each in every if each.grade != SUGGESTIVE)}
     every = tuple(each for each in dict.fromkeys(every) if each.grade != SUGGESTIVE or each.cause not in shown)
     causes = {cause for each in (lead, *every) for cause in each.causes}
 
@@ -260,5 +262,24 @@ def worse(one: str, two: str) -> str:
 def rank(cause: Cause) -> tuple[bool, bool, int]:
     """Most certain first within what must be known first. Nothing that is undecided precedes what is shown, and a
     reference that moved under a kernel that is right does not precede what a kernel suffers from."""
-    harmless = bool(cause.kernel) and cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and not cause.wrong
-    return cause.cause in (UNDECIDED, NOTHING_MOVED), harmless or cause.aside, tuple(NAMES).index(cause.cause)
+    return cause.cause in (UNDECIDED, NOTHING_MOVED), _harmless(cause) or cause.aside, tuple(NAMES).index(cause.cause)
+
+
+def _harmless(cause: Cause) -> bool:
+    return bool(cause.kernel) and cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and not cause.wrong
+
+
+def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:
+    """What matters to the reader first. What is well comes last of all, and what got better before that; of the rest
+    the user's kernels come before PyTorch's references. Of either: its own faults, what broke, faults that lie aside,
+    what became slower, by how much, and what may have moved."""
+    slower = cause.about == LATENCY and cause.ratio > 1
+    if cause.about == LATENCY:
+        place = 3 if slower else 4
+    elif cause.aside:
+        place = 2
+    else:
+        own = bool(cause.kernel) and cause.cause in (INPUTS_MOVED, *FAULTS)
+        place = 0 if own else 4 if _harmless(cause) else 1
+    size = -cause.ratio if slower else cause.ratio
+    return cause.cause == NOTHING_MOVED, cause.improved, not cause.kernel, place, size, rank(cause)

@@ -49,6 +49,7 @@ from reports.causes.model import (
     WRONG_EVERYWHERE,
     Cause,
     rank,
+    worse,
 )
 from reports.causes.model import told as one_story
 from reports.factors import SAME
@@ -96,6 +97,7 @@ def correctness_causes(case: Case) -> list[Cause]:
     given, asides = ([cause for cause in every if cause.aside is aside] for aside in (False, True))
     found = [graded(case, cause) for cause in given if not (cause.cause in OF_OUTPUTS and variables.decide(case))]
     found = [cause for cause in found if not any(_explained(case, cause, other) for other in found)]
+    found = [cause for cause in found if not any(_ruled_out(cause, other) for other in found)]
     taken = {row for cause in found for row in cause.rows}
     open_question = verdicts.undecided(case)
     if open_question is not None:
@@ -119,6 +121,13 @@ def _explained(case: Case, cause: Cause, other: Cause) -> bool:
     if cause.cause == ENVIRONMENT_CONFOUNDER and other.cause != INPUTS_MOVED and decided:
         return False
     return set(cause.rows) <= set(other.rows)
+
+
+def _ruled_out(cause: Cause, other: Cause) -> bool:
+    """Whether another cause of the same rows, better shown, rests on an observation that excludes this one."""
+    excluded = {name for each in other.ruled_out for name in each.causes}
+    surer = cause.grade != other.grade and worse(cause.grade, other.grade) == cause.grade
+    return surer and cause.cause in excluded and bool(set(cause.rows) & set(other.rows))
 
 
 def _stories(case: Case, found: Sequence[Cause]) -> list[Cause]:
