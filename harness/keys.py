@@ -40,8 +40,8 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "planned": ("id", "wheels_from", "replica", "python", "pins", "interpreter", "base", "bundle"),
     # What is compiled. -march=native compiles for this very processor, and the compiler sees its system's headers.
     "build": (
-        "environment", "variables", "kernel", "device", "files", "tunables", "flags", "architectures", "libraries",
-        "compilers", "processor", "native_gpu", "system", "inherited", "code",
+        "environment", "variables", "kernel", "device", "files", "binds", "tunables", "flags", "architectures",
+        "libraries", "compilers", "processor", "native_gpu", "system", "inherited", "code",
     ),
     # Of a kernel only its flags for C++, which may change the ABI.
     "binding": (
@@ -68,7 +68,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "profile_of_reference": (
         "environment", "variables", "workload", "problem", "seed", "threads", *RUNS, "code", "asked",
     ),
-    "swap": ("asked", "workload", "seed", "tolerances", *RUNS, "code"),
+    "swap": ("swapped", "asked", "workload", "seed", "tolerances", *RUNS, "code"),
     # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
     "run": (
         "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",

@@ -6,7 +6,7 @@ Pure: the same plan gives the same keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.environments import HOST
@@ -46,7 +46,7 @@ class Place:
 
     def like(self, kind: str) -> Place:
         """The record of another kind at the same place."""
-        return Place(**{**asdict(self), "kind": kind, "asked": None})
+        return replace(self, kind=kind, asked=None)
 
 
 def key(world: World, place: Place, **given: Any) -> str:
@@ -83,11 +83,13 @@ def _binding_files(world: World, _place: Place) -> list[list[str]]:
 
 
 def _cxx_flags(world: World, place: Place) -> list[str]:
+    if world.kernel(place.kernel).model_new is not None:
+        return []  # nothing of it is compiled before it runs
     return [*world.kernel(place.kernel).flags.cxx, *_planned(world, place).spec.flags.cxx]
 
 
 def _nvcc_flags(world: World, place: Place) -> list[str]:
-    if place.device == "cpu":
+    if place.device == "cpu" or world.kernel(place.kernel).model_new is not None:
         return []
     return [*world.kernel(place.kernel).flags.nvcc, *_planned(world, place).spec.flags.nvcc]
 
@@ -171,6 +173,12 @@ def _block(world: World, place: Place) -> list[str]:
     ]  # fmt: skip
 
 
+def _swapped(world: World, place: Place) -> list[Any]:
+    """Whose object code is called in whose place: `asked` has the environments."""
+    places = [replace(place.like("build"), environment=each) for each in place.asked["environments"]]
+    return [[each.environment, key(world, each), world.plan.threads_in(each.environment)] for each in places]
+
+
 def _of_workloads(one: Callable[[World, Place], Any]) -> Callable[[World, Place], Any]:
     """An input of a workload; of a launch, which measures several, of each of them."""
 
@@ -178,7 +186,7 @@ def _of_workloads(one: Callable[[World, Place], Any]) -> Callable[[World, Place]
         if place.workload:
             return one(world, place)
         workloads = world.plan.workloads_of(place.kernel, place.device)
-        return [one(world, Place(**{**asdict(place), "workload": each.id})) for each in workloads]
+        return [one(world, replace(place, workload=each.id)) for each in workloads]
 
     return inputs
 
@@ -216,6 +224,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "device": lambda _, place: place.device,
     "files": _files,
     "binding_files": _binding_files,
+    "binds": lambda world, place: world.kernel(place.kernel).binding,
     "tunables": lambda world, place: {n: str(v) for n, v in world.kernel(place.kernel).tunables.items()},
     "flags": lambda world, place: [_cxx_flags(world, place), _nvcc_flags(world, place)],
     "cxx_flags": _cxx_flags,
@@ -233,6 +242,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "every_code": lambda world, _: dict(world.plan.facts.code),
     "build": lambda world, place: key(world, place.like("build")),
     "workload": _of_workloads(_workload),
+    "swapped": _swapped,
     "problem_file": _problem_file,
     "problem": _of_workloads(
         lambda world, place: [_problem_file(world, place), world.stores.get(place.workload, "")]

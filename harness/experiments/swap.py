@@ -122,8 +122,7 @@ def swapped(
 
 def swap_key(context: Context, builds: Sequence[BuildRecord], workload: WorkloadInfo) -> str:
     """Digest of all that determines a swap's outputs."""
-    swapped = [[build.environment, build.key, context.plan.threads_in(build.environment)] for build in builds]
-    asked = [workload.trials, swapped]
+    asked = {"environments": [build.environment for build in builds], "trials": workload.trials}
     return context.key("swap", kernel=builds[0].kernel, device=builds[0].device, workload=workload.id, asked=asked)
 
 

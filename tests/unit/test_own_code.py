@@ -1,0 +1,98 @@
+"""The harness's own code as an input: an edit makes again what is made by the edited file, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness import keys, own_code
+from harness.inside import protocol
+from tests.conftest import ROOT
+
+
+def copied(root: Path, to: Path) -> Path:
+    """The harness's sources in a place where they can be edited."""
+    for path in [*(root / "harness").rglob("*.py"), *(root / "csrc" / "probes").glob("*")]:
+        target = to / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    return to / "harness"
+
+
+def test_every_file_of_code_is_there(root: Path) -> None:
+    for kind in keys.CODE:
+        assert all(path.is_file() for path in own_code.files_of(kind)), kind
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copied(ROOT, tmp_path_factory.mktemp("sources"))
+
+
+def edited(sources: Path, name: str) -> set[str]:
+    """The kinds that are made again where a file of the harness was edited."""
+    before, path = own_code.code_digests(sources), sources / name
+    text = path.read_bytes()
+    path.write_bytes(text + b"\n# edited\n")
+    after = own_code.code_digests(sources)
+    path.write_bytes(text)
+    return {kind for kind in before if before[kind] != after[kind]}
+
+
+def test_an_edit_of_what_runs_inside(sources: Path) -> None:
+    """A module is an input of those records whose verbs import it, and `protocol` of all."""
+    assert edited(sources, "inside/protocol.py") == set(keys.CODE)
+    assert edited(sources, "inside/profile.py") == {"profile", "profile_of_reference"}
+    assert edited(sources, "inside/agreement.py") == {"validation", "conditions", "swap"}
+    assert edited(sources, "inside/timing.py") == {"in_block"}
+    assert edited(sources, "inside/store.py") == {"store"}
+    assert edited(sources, "inside/observe.py") == set(), "what an environment says of itself is asked each time"
+    for verb, module in own_code.MODULES.items():
+        kinds = {kind for kind, (verbs, _) in keys.CODE.items() if verb in verbs}
+        assert kinds <= edited(sources, f"inside/{module}.py")
+
+
+def test_every_verb_makes_some_record_or_none_that_is_kept() -> None:
+    """A new verb belongs into `keys.CODE`, with the records that it makes."""
+    kept = {verb for verbs, _ in keys.CODE.values() for verb in verbs}
+    assert set(protocol.VERBS) - kept == {"observe", "probe", "prove"}, "asked anew each time"
+
+
+def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
+    """A new one belongs into `keys.CODE`, unless it reaches records through `asked` alone, or not at all."""
+    named = {name for _, files in keys.CODE.values() for name in files}
+    idle = {
+        "steps/__init__.py", "steps/probing.py", "experiments/__init__.py", "experiments/admitting.py",
+        "experiments/findings.py", "experiments/planning.py", "experiments/records.py", "experiments/running.py",
+        "experiments/screening.py",
+    }  # fmt: skip
+    found = {
+        path.relative_to(root / "harness").as_posix()
+        for folder in ("steps", "experiments")
+        for path in (root / "harness" / folder).glob("*.py")
+    }
+    assert found == idle | {name for name in named if name.startswith(("steps/", "experiments/"))}
+
+
+def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> None:
+    assert edited(sources, "throttling.py") == edited(sources, "gpu.py") == {"in_block"}
+    assert edited(sources, "steps/launching.py") == {"in_block"}
+    assert edited(sources, "process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
+    for name in ("plan.py", "storage.py", "runner.py", "matrix.py", "progress.py"):
+        assert not edited(sources, name)
+
+
+def test_modules_that_run_inside_import_each_other_by_name_alone(root: Path) -> None:
+    """Else their imports could not be told from their text: `harness.own_code`."""
+    inside = root / "harness" / "inside"
+    for path in inside.glob("*.py"):
+        text = path.read_text()
+        for imported in own_code.imports_of(text):
+            assert (inside / f"{imported}.py").is_file(), f"{path.name} imports {imported}"
+        assert not re.search(r"from \.\.|from \.\w+\.|from harness|import harness|import inside|from inside", text)
+        if path.name != "__main__.py":
+            assert "import_module(" not in text.replace("_import_module_from_library", "") and "__import__" not in text
+    reachable = own_code.imported(own_code.MODULES, inside)
+    assert {path.stem for path in inside.glob("*.py")} == reachable
