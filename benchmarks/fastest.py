@@ -3,7 +3,7 @@
     python -m benchmarks.fastest RUN --kernel attention [--times cold]
 
 By medians of a launch: the kernel's in each environment, the reference with the smallest of all, and for each
-environment the ratio to it (Hodges-Lehmann) with its interval, where there are launches enough for one.
+environment the ratio to it with its interval (`harness.effects`), over the blocks that both were launched in.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import math
 import sys
 from pathlib import Path
 
+from harness.effects import Estimate, compare_launches
 from harness.errors import BAD_INPUT, InputError
 from harness.inside import protocol
 from reports import model
 from reports.evidence import Evidence, load_evidence
-from reports.latency import Rows, group_launches, side
+from reports.latency import Rows, group_launches, shared_blocks, side
 from reports.model import LatencySide
-from reports.statistics import Estimate, compare_launches
 
 DEVICE = "cuda"
 
@@ -35,7 +35,7 @@ def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
         if not own or not references:
             continue
         name, best = min(references, key=lambda each: each[1].median_us or math.inf)
-        ratios = compare_launches([(best.medians_us, each.medians_us) for _, each in own], evidence.confidence)
+        ratios = compare_launches([shared_blocks(best, each) for _, each in own], evidence.confidence)
         told = "; ".join(f"{each.environment}: {each.median_us:.4g}" for _, each in own)
         lines.append(
             f"| {workload.id} | {told} | {name} of {best.environment}: {best.median_us:.4g} | "

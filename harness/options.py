@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.errors import InputError
+from harness.errors import UNDECIDED, InputError
 from harness.records import Device
 
 ASPECTS = ("correctness", "latency", "exactness")
+DETECT = 0.1
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,6 +49,14 @@ def _aspects(text: str) -> frozenset[str]:
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ASPECTS)}")
     return wanted
+
+
+def share(text: str) -> float:
+    """A share between 0 and 1, as 0.05 or 5%."""
+    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError("must be above 0 and at most 1 (100%)")
+    return value
 
 
 def run_options() -> Parser:
@@ -93,5 +102,13 @@ def run_options() -> Parser:
         default=frozenset(),
         metavar="WHAT",
         help="correctness, latency, exactness (right as before, and less exact), or several with commas",
+    )
+    options.add_argument(
+        "--detect",
+        type=share,
+        default=DETECT,
+        metavar="SHARE",
+        help="the smallest slow-down that --fail-on latency must not miss: where the launches made could not have "
+        f"called it, it exits with {UNDECIDED}; default {DETECT:.0%}".replace("%", "%%"),
     )
     return options

@@ -113,7 +113,10 @@ class RunRecord(Record):
         description="min_effect_cpu, min_effect_cuda (shares), false_discovery_rate, confidence"
     )
     tolerances: dict[str, float]
-    launches: int
+    launches: int = Field(description="of each environment and kernel, at least")
+    most_launches: int | None = Field(
+        default=None, description="while rows stayed undecided; None: there were `launches`, whatever they said"
+    )
     order_seed: int
     matrix_text: str = Field(description="matrix.yaml as it was")
     sources_sha256: dict[str, str]

@@ -21,7 +21,7 @@ from harness.progress import printable
 from reports import bisection, calibration, gate, sweep
 from reports.calibration import FILE as CALIBRATION
 from reports.evidence import load_evidence
-from reports.exit_codes import exit_codes
+from reports.exit_codes import exit_codes, unseen_text
 from reports.files import write_file
 from reports.page import render_page
 from reports.report import Report, build_report
@@ -91,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sentence in report.unrepeatable:
         print(printable(sentence))
     print(page)
-    return exit_code(exit_codes(report, options.fail_on, options.strict))
+    if "latency" in options.fail_on and (said := unseen_text(report, options.detect)):
+        print(said)
+    return exit_code(exit_codes(report, options.fail_on, options.strict, options.detect))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
+from harness import deciding
 from harness.inside import protocol
-from reports import correctness, latency, model, statistics
+from reports import correctness, latency, model
 from reports.commands import eval_command, matrix_command, place_options
 from reports.evidence import Evidence
 from reports.latency import Rows
@@ -180,6 +181,7 @@ def _latency(
         list(pairs.values()),
         evidence.confidence,
         evidence.false_discovery_rate,
+        looks=evidence.looks,
         not_comparable=_not_comparable(evidence),
     )
     timed = dict(zip(pairs, decided, strict=True))
@@ -204,7 +206,7 @@ def _correctness(evidence: Evidence, found: list[Subject]) -> list[Correctness]:
         if base.status == this.status == "ok":
             errors, p = correctness.compare_errors(records[0], records[1], subject.timed_as)
         sides.append((base, this, bits, errors, p))
-    q_values = statistics.adjust([p for *_, p in sides])
+    q_values = deciding.adjust([p for *_, p in sides])
     level = evidence.false_discovery_rate
     return [
         correctness.verdict(base, this, bits, errors, p, q, level)

@@ -18,6 +18,7 @@ from itertools import combinations
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness import effects
 from harness.inside import protocol
 from reports import latency, model, statistics
 from reports.compare import same_stack
@@ -27,7 +28,7 @@ from reports.model import Latency, LatencySide
 
 LAUNCHES = 10  # of each environment in a trial: as many as a run has by default
 RESAMPLES = 200
-CALLED = (model.REGRESSED, model.IMPROVED)
+CALLED = (model.REGRESSED, model.IMPROVED, model.ABOUT)
 
 
 class Stored(BaseModel):
@@ -68,7 +69,7 @@ class Detection(Stored):
     device: str
     mode: str
     launches: int = Field(description="of each of the two, all together")
-    ratio: float = Field(description="true slow-down: Hodges-Lehmann over all launches")
+    ratio: float = Field(description="true slow-down: over all launches, as harness.effects estimates it")
     low: float | None
     high: float | None
     found: Share = Field(description="disjoint trials that called it slower")
@@ -245,7 +246,7 @@ def detections(
         for _ in range(RESAMPLES):
             picked = generator.choice(blocks, size=launches, replace=False)
             drawn.append(judge(evidence, rows, {int(block) for block in picked}))
-    whole = statistics.compare_launches([latency.shared_blocks(row.base, row.this) for row in rows], 0.95)
+    whole = effects.compare_launches([latency.shared_blocks(row.base, row.this) for row in rows], 0.95)
     found = []
     for index, (row, truth) in enumerate(zip(rows, whole, strict=True)):
         if row.slowed:
@@ -257,7 +258,7 @@ def detections(
                     workload=row.workload,
                     device=row.device,
                     mode=row.mode,
-                    launches=min(truth.baseline_launches, truth.launches),
+                    launches=truth.blocks,
                     ratio=truth.ratio,
                     low=truth.low,
                     high=truth.high,

@@ -21,12 +21,6 @@ def brief_time(microseconds: float, sign: str = "") -> str:
     return f"{microseconds / size:{sign}.3g} {unit}"
 
 
-def difference_text(low_us: float, high_us: float) -> str:
-    """An interval of a difference of times, with its signs, in the unit of its larger end."""
-    size, unit, _ = unit_of(max(abs(low_us), abs(high_us)))
-    return f"[{low_us / size:+.4g}, {high_us / size:+.4g}] {unit}"
-
-
 def unit_of(microseconds: float) -> tuple[float, str, int | None]:
     """Size of the unit in microseconds, its name, and decimal places; None where it is below them all."""
     for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "\N{MICRO SIGN}s")):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.deciding import look_counts
 from harness.errors import InputError, RecordError
 from harness.experiments.records import (
     CheckersRecord,
@@ -123,6 +124,11 @@ class Evidence:
     @property
     def false_discovery_rate(self) -> float:
         return self.run.thresholds.get("false_discovery_rate", 0.05)
+
+    @property
+    def looks(self) -> int:
+        """At how many numbers of launches it could be asked whether they are enough."""
+        return len(look_counts(self.run.launches, self.run.most_launches or self.run.launches))
 
     def blocked(self, environment: str, kernel: str | None, device: str) -> Outcome | None:
         """What keeps a kernel (None: a reference) from being measured at all, before any cell of it."""

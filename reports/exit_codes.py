@@ -2,13 +2,69 @@
 
 from __future__ import annotations
 
-from harness import errors
+from dataclasses import dataclass
+
+from harness import deciding, errors
+from harness.options import DETECT
 from reports import model
-from reports.model import Comparison
+from reports.formats import percent, short
+from reports.model import Comparison, Latency
 from reports.report import Report
 
+OPEN = (model.UNDECIDED, model.ABOUT)
 
-def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bool = False) -> list[int]:
+
+@dataclass(frozen=True, kw_only=True)
+class Unseen:
+    """A row in which the launches made could not have shown the slow-down that a gate asks for. `launches` could; None
+    where no number is known to."""
+
+    row: Comparison
+    timed: Latency
+    launches: int | None
+
+
+def unseen(report: Report, detect: float = DETECT) -> list[Unseen]:
+    """Rows that no gate on latency may pass: not decided, and a slow-down of `detect` would have been called with less
+    than 80% probability, were it the only one on the page."""
+    evidence = report.evidence
+    times = [(row, timed) for row in report.rows if not row.alone for timed in row.timed]
+    tested = sum(timed.p_value is not None for _, timed in times)
+    rule = deciding.Rule(
+        confidence=evidence.confidence, rate=evidence.false_discovery_rate, rows=tested, looks=evidence.looks
+    )
+    found = []
+    for row, timed in times:
+        if timed.verdict in OPEN and (timed.smallest_effect is None or timed.smallest_effect > detect):
+            known = timed.estimate
+            launches = deciding.launches_to_see(known, rule, timed.min_effect, detect) if known else None
+            found.append(Unseen(row=row, timed=timed, launches=launches))
+    return found
+
+
+def unseen_text(report: Report, detect: float = DETECT) -> str:
+    """What the gate could not have seen, why, and what to do; empty where there is nothing."""
+    found = unseen(report, detect)
+    if not found:
+        return ""
+    times = sum(len(row.timed) for row in report.rows if not row.alone)
+    known = [each.launches for each in found if each.launches is not None]
+    first = found[0]
+    can = first.timed.smallest_effect
+    why = f"it could show {percent(can)} at least" if can is not None else short(first.timed.why)
+    todo = f"about {max(known)} launches of each environment would" if len(known) == len(found) else ""
+    if known and not todo:
+        todo = f"in {len(known)} of them about {max(known)} launches of each environment would"
+    return (
+        f"the gate on latency passes nothing: a slow-down of {percent(detect)} could not have been seen in "
+        f"{len(found)} of {times} times, such as {first.row.id}: {why}"
+        + (f"; {todo} (--launches), or ask for less (--detect)" if todo else "")
+    )
+
+
+def exit_codes(
+    report: Report, fail_on: frozenset[str] = frozenset(), strict: bool = False, detect: float = DETECT
+) -> list[int]:
     """Every code that holds; `harness.errors.exit_code` chooses."""
     evidence, codes = report.evidence, []
     if any(record.status == "broken" for record in evidence.environments.values()):
@@ -22,12 +78,14 @@ def exit_codes(report: Report, fail_on: frozenset[str] = frozenset(), strict: bo
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(_latency_gate(row) for row in rows):
         codes.append(errors.LATENCY_REGRESSED)
+    if "latency" in fail_on and unseen(report, detect):
+        codes.append(errors.UNDECIDED)
     judged = {
         "correctness": [row.correctness.verdict for row in report.rows],
         "exactness": [],
         "latency": [timed.verdict for row in report.rows for timed in row.timed],
     }
-    if strict and any(model.UNDECIDED in judged[aspect] for aspect in fail_on):
+    if strict and any(verdict in OPEN for aspect in fail_on for verdict in judged[aspect]):
         codes.append(errors.UNDECIDED)
     return codes
 

@@ -24,6 +24,7 @@ SYMBOLS = {
     "failing": "\N{MULTIPLICATION X}",
     "less_exact": "\N{NOT ALMOST EQUAL TO}",
     "more_exact": "\N{ALMOST EQUAL TO}",
+    "moved_about_the_threshold": "\N{ALMOST EQUAL TO}",
     "undecided": "?",
     "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",
     "fixed": "\N{CHECK MARK}",

@@ -1,20 +1,22 @@
 """python -m reports gate [RUN]: is a kernel fast enough, and correct everywhere? From a run's records; nothing is run.
 
-The rule, for each cell and on a GPU for both ways to time: the kernel's median is at most so much of the named
-reference's, the 95% interval of their difference lies below zero, and the kernel is correct in every environment. Both
-were timed by the same launches, one process each, so a launch gives one difference, and the interval of its median is
-the exact one of order statistics (`reports.statistics.median_interval`).
+The rule, for each cell and on a GPU for both ways to time: the kernel takes at most so much of the named reference's
+time, and it is correct in every environment. Both were timed by the same launches, one process each, so a launch gives
+one ratio, and all ratios are estimated as those between environments are (`harness.effects`). A cell passes where its
+whole 95% interval is at most the share that is asked for, so that no gate passes what it could not have seen; it is
+slow where it lies above that for sure, with the chance of a wrong one among all rows no more than 5%.
 
-What cannot tell is no pass and no failure, but undecided: a reference that was not measured, or has no times; a kernel
-that is unsupported, or was not run; a quick run, whose times are too short; too few launches for an interval.
+What cannot tell is no pass and no failure, but undecided: an interval that holds the share; a reference that was not
+measured, or has no times; a kernel that is unsupported, or was not run; a quick run, whose times are too short.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -22,17 +24,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness import errors
+from harness import deciding, effects, errors
 from harness.errors import HarnessError, InputError
 from harness.inside import protocol
-from harness.options import Parser
+from harness.options import Parser, share
 from harness.progress import printable
 from harness.run_records import Cell, KernelInfo
-from reports import correctness, latency, model, statistics
+from reports import correctness, latency, model
 from reports.correctness import FAILED
-from reports.durations import ABSENT, difference_text, time_text
+from reports.durations import ABSENT, time_text
 from reports.evidence import Evidence, load_evidence
-from reports.formats import short
+from reports.formats import ratio_interval, short
 from reports.latency import Rows
 
 AT_MOST = 0.95
@@ -52,41 +54,32 @@ CODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One cell by one way to time it. Differences are the kernel's time less the reference's, in microseconds."""
+    """One cell by one way to time it. `ratio` is the kernel's time over the reference's, launch by launch; no verdict
+    stands in what has times of both, until all are judged together."""
 
     cell: Cell
     mode: str
     reference: str
-    verdict: str
-    why: str
-    launches: int = 0
-    kernel_us: float | None = None
-    reference_us: float | None = None
-    low_us: float | None = None
-    high_us: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        return self.kernel_us / self.reference_us if self.kernel_us and self.reference_us else None
+    verdict: str = ""
+    why: str = ""
+    kernel_us: Sequence[float] = ()
+    reference_us: Sequence[float] = ()
+    ratio: effects.Estimate | None = None
 
 
-def rule(kernel_us: Sequence[float], reference_us: Sequence[float], at_most: float) -> tuple[str, str]:
-    """(verdict, why) of the times of both in the same launches."""
-    interval = difference(kernel_us, reference_us)
-    if interval is None:
-        return UNDECIDED, f"{len(kernel_us)} launches are too few for an interval: at 95% it takes 6"
-    share = median(kernel_us) / median(reference_us)
-    if not share <= at_most:
-        return SLOW, f"{share:.3f} of the reference's time, above {at_most:g}"
-    if not interval[1] < 0:
-        return SLOW, "the interval of the difference reaches zero"
-    return PASS, f"{share:.3f} of the reference's time, at most {at_most:g}"
-
-
-def difference(kernel_us: Sequence[float], reference_us: Sequence[float]) -> tuple[float, float] | None:
-    """Interval of the median difference, launch by launch."""
-    differences = [own - other for own, other in zip(kernel_us, reference_us, strict=True)]
-    return statistics.median_interval(differences, CONFIDENCE)
+def rule(ratio: effects.Estimate, at_most: float, rows: int) -> tuple[str, str]:
+    """(verdict, why) of one of so many ratios of the kernel's time to the reference's."""
+    count = f"{ratio.blocks} launch{'es' if ratio.blocks > 1 else ''}"
+    if ratio.low is None or ratio.high is None or ratio.error is None or ratio.freedom is None:
+        return UNDECIDED, f"{count} do not tell how launches spread"
+    if ratio.high <= at_most and ratio.high < 1:
+        return PASS, f"at most {at_most:g} of the reference's time, the whole interval"
+    page = deciding.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)
+    if math.log(ratio.ratio / at_most) > page.reach(ratio.freedom) * ratio.error and ratio.low > at_most:
+        return SLOW, f"above {at_most:g} of the reference's time for sure"
+    half, off = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.ratio / at_most))
+    enough = f"; about {math.ceil(ratio.blocks * (half / off) ** 2) + 1} would tell" if off > half / 10 else ""
+    return UNDECIDED, f"{count} do not tell whether it is above or below {at_most:g} of the reference's time{enough}"
 
 
 def paired(rows: Rows, cell: Cell, reference: str, mode: str) -> tuple[list[float], list[float]]:
@@ -99,7 +92,7 @@ def paired(rows: Rows, cell: Cell, reference: str, mode: str) -> tuple[list[floa
     return [times[0][block] for block in both], [times[1][block] for block in both]
 
 
-def judge(evidence: Evidence, rows: Rows, cell: Cell, reference: str, mode: str, at_most: float) -> Judged:
+def judge(evidence: Evidence, rows: Rows, cell: Cell, reference: str, mode: str) -> Judged:
     """One cell against the reference in the same launches. Its own correctness; `gate` adds the other versions'."""
 
     def said(verdict: str, why: str) -> Judged:
@@ -123,22 +116,25 @@ def judge(evidence: Evidence, rows: Rows, cell: Cell, reference: str, mode: str,
     kernel_us, reference_us = paired(rows, cell, reference, mode)
     if not kernel_us:
         return said(UNDECIDED, why_no_time(rows, cell, reference, mode))
-    verdict, why = rule(kernel_us, reference_us, at_most)
-    if side(evidence, cell, reference).status == protocol.WRONG:
-        why += "; the reference itself is wrong here"
-    interval = difference(kernel_us, reference_us)
     return Judged(
-        cell=cell,
-        mode=mode,
-        reference=reference,
-        verdict=verdict,
-        why=why,
-        launches=len(kernel_us),
-        kernel_us=median(kernel_us),
-        reference_us=median(reference_us),
-        low_us=interval[0] if interval else None,
-        high_us=interval[1] if interval else None,
+        cell=cell, mode=mode, reference=reference, kernel_us=tuple(kernel_us), reference_us=tuple(reference_us)
     )
+
+
+def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list[Judged]:
+    """All that have times of both, each with its verdict: how launches spread is told by all of them together."""
+    timed = [each for each in found if each.kernel_us]
+    ratios = effects.compare_launches([(each.reference_us, each.kernel_us) for each in timed], CONFIDENCE)
+    known = {id(each): ratio for each, ratio in zip(timed, ratios, strict=True)}
+    results = []
+    for each in found:
+        if id(each) in known:
+            verdict, why = rule(known[id(each)], at_most, len(timed))
+            if side(evidence, each.cell, each.reference).status == protocol.WRONG:
+                why += "; the reference itself is wrong here"
+            each = replace(each, verdict=verdict, why=why, ratio=known[id(each)])
+        results.append(each)
+    return results
 
 
 def side(evidence: Evidence, cell: Cell, target: str) -> model.CorrectnessSide:
@@ -199,7 +195,8 @@ def gate(
         info = evidence.kernel(cell.kernel)
         assert info is not None
         for mode in modes if cell.device == "cuda" else (model.COLD,):
-            found.append(judge(evidence, rows, cell, reference_of(info, reference), mode, at_most))
+            found.append(judge(evidence, rows, cell, reference_of(info, reference), mode))
+    found = decided(evidence, found, at_most)
     wrong: dict[tuple[str, str, str], str] = {}
     for each in found:
         if each.verdict == WRONG:
@@ -211,8 +208,7 @@ def _with_others(each: Judged, wrong: dict[tuple[str, str, str], str]) -> Judged
     where = wrong.get((each.cell.kernel, each.cell.workload, each.cell.device))
     if where is None or each.verdict not in (PASS, SLOW):
         return each
-    fields = {**vars(each), "verdict": WRONG, "why": f"{each.why}; not correct in {where}"}
-    return Judged(**fields)
+    return replace(each, verdict=WRONG, why=f"{each.why}; not correct in {where}")
 
 
 def exit_code(found: Sequence[Judged]) -> int:
@@ -223,20 +219,17 @@ def print_table(found: Sequence[Judged], at_most: float) -> None:
     table = Table(box=None, pad_edge=False)
     gpu = any(each.cell.device == "cuda" for each in found)
     timed = ["timed"] if gpu else []
-    for column in ("cell", *timed, "kernel", "reference", "share", "difference, 95%", "launches", "gate", "why"):
+    for column in ("cell", *timed, "kernel", "reference", "share, 95%", "launches", "gate", "why"):
         table.add_column(column)
     for each in found:
-        interval = ABSENT
-        if each.low_us is not None and each.high_us is not None:
-            interval = difference_text(each.low_us, each.high_us)
+        found_share = each.ratio and ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high)
         cells = [
             each.cell.id,
             *([each.mode] if gpu else []),
-            time_text(each.kernel_us),
-            f"{each.reference} {time_text(each.reference_us)}",
-            ABSENT if each.ratio is None else f"{each.ratio:.3f}",
-            interval,
-            str(each.launches or ABSENT),
+            time_text(median(each.kernel_us) if each.kernel_us else None),
+            f"{each.reference} {time_text(median(each.reference_us) if each.reference_us else None)}",
+            found_share or ABSENT,
+            str(len(each.kernel_us) or ABSENT),
             each.verdict,
             short(each.why),
         ]
@@ -245,16 +238,9 @@ def print_table(found: Sequence[Judged], at_most: float) -> None:
     counts = {verdict: sum(each.verdict == verdict for each in found) for verdict in CODES}
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     print(
-        f"rule: median at most {at_most:g} of the reference's, {CONFIDENCE:.0%} interval of the difference below zero, "
+        f"rule: at most {at_most:g} of the reference's time, the whole {CONFIDENCE:.0%} interval of launches' ratios; "
         f"correct in every environment: {said}"
     )
-
-
-def share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError("must be above 0 and at most 1")
-    return value
 
 
 def modes(text: str) -> tuple[str, ...]:

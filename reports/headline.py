@@ -52,6 +52,8 @@ def headline(
     for aspect in ("correctness", "latency"):
         undecided = sum(getattr(row, aspect).verdict == model.UNDECIDED for row in rows)
         parts += [f"{aspect} undecided in {undecided} of {_number(len(rows), 'comparison')}"] if undecided else []
+    about = sum(row.latency.verdict == model.ABOUT for row in rows)
+    parts += [f"latency moved about the threshold in {about} of {_number(len(rows), 'comparison')}"] if about else []
     return where + "; ".join(part for part in [*parts, control] if part) + "."
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from harness import deciding, effects
 from harness.inside import protocol
 from harness.records import LaunchRecord
 from reports import model, statistics
@@ -154,10 +155,9 @@ def _on_gpu(found: list[Launch]) -> OnGpu:
 
 def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], list[float]]:
     """Medians of the blocks that both have: environments are compared only within a block."""
-    both = set(base.blocks) & set(this.blocks)
-    left = [value for block, value in zip(base.blocks, base.medians_us, strict=True) if block in both]
-    right = [value for block, value in zip(this.blocks, this.medians_us, strict=True) if block in both]
-    return left, right
+    left, right = (dict(zip(side.blocks, side.medians_us, strict=True)) for side in (base, this))
+    both = sorted(left.keys() & right.keys())
+    return [left[block] for block in both], [right[block] for block in both]
 
 
 def without_times(base: LatencySide, this: LatencySide, min_effect: float) -> Latency:
@@ -179,15 +179,30 @@ def without_times(base: LatencySide, this: LatencySide, min_effect: float) -> La
     return Latency(verdict=word, why=why, baseline=base, this=this, min_effect=min_effect)
 
 
+WORDS = {
+    deciding.SLOWER: model.REGRESSED,
+    deciding.FASTER: model.IMPROVED,
+    deciding.SAME: model.PASS,
+    deciding.SLIGHTLY_SLOWER: model.ABOUT,
+    deciding.SLIGHTLY_FASTER: model.ABOUT,
+    deciding.UNDECIDED: model.UNDECIDED,
+}
+
+
 def decide_all(
-    pairs: list[tuple[LatencySide, LatencySide, float]], confidence: float, rate: float, *, not_comparable: str = ""
+    pairs: list[tuple[LatencySide, LatencySide, float]],
+    confidence: float,
+    rate: float,
+    *,
+    looks: int = 1,
+    not_comparable: str = "",
 ) -> list[Latency]:
-    """Verdicts of all rows of a report together: the false-discovery rate is theirs in common.
+    """Verdicts of all rows of a report together: the false-discovery rate is theirs in common. `looks` is at how many
+    numbers of launches it could be asked whether they are enough.
 
     `not_comparable` is the reason why times are shown and decide nothing, as where an environment was timed alone.
     """
     results: dict[int, Latency] = {}
-    tested: list[tuple[int, statistics.Estimate]] = []
     medians = {}
     for index, (base, this, min_effect) in enumerate(pairs):
         if not_comparable and this.status == "ok":
@@ -207,28 +222,21 @@ def decide_all(
                     why="no block holds launches of both environments",
                 )
     rows = [index for index in medians if index not in results]
-    tested = list(zip(rows, statistics.compare_launches([medians[row] for row in rows], confidence), strict=True))
-    q_values = statistics.adjust([estimate.p_value for _, estimate in tested])
-    for (index, estimate), q_value in zip(tested, q_values, strict=True):
-        results[index] = _decided(pairs[index], estimate, q_value, len(rows), confidence, rate)
+    rule = deciding.Rule(confidence=confidence, rate=rate, rows=len(rows), looks=looks)
+    estimates = effects.compare_launches([medians[row] for row in rows], confidence)
+    q_values = deciding.adjust([estimate.p_value for estimate in estimates], looks)
+    for index, estimate, q_value in zip(rows, estimates, q_values, strict=True):
+        results[index] = _decided(pairs[index], estimate, q_value, rule)
     return [results[index] for index in range(len(pairs))]
 
 
 def _decided(
-    pair: tuple[LatencySide, LatencySide, float],
-    estimate: statistics.Estimate,
-    q_value: float | None,
-    rows: int,
-    confidence: float,
-    rate: float,
+    pair: tuple[LatencySide, LatencySide, float], estimate: effects.Estimate, q_value: float | None, rule: deciding.Rule
 ) -> Latency:
     base, this, min_effect = pair
-    outcome = statistics.decide(estimate, q_value, min_effect, rate)
-    needed = None
-    if outcome == "undecided":
-        needed = statistics.launches_needed(estimate, rows, min_effect, rate)
+    outcome = deciding.decide(estimate, q_value, min_effect, rule.rate)
     latency = Latency(
-        verdict={"slower": model.REGRESSED, "faster": model.IMPROVED, "same": model.PASS}.get(outcome, outcome),
+        verdict=WORDS[outcome],
         why="",
         baseline=base,
         this=this,
@@ -239,28 +247,33 @@ def _decided(
         p_value=estimate.p_value,
         q_value=q_value,
         spread=estimate.spread,
-        smallest_effect=statistics.smallest_effect(estimate, rows, min_effect, confidence, rate),
-        launches_needed=needed,
+        smallest_effect=deciding.smallest_effect(estimate, rule, min_effect),
+        launches_needed=(
+            deciding.launches_to_decide(estimate, rule, min_effect) if outcome == deciding.UNDECIDED else None
+        ),
+        estimate=estimate,
     )
-    return replace(latency, why=_why(latency, estimate, rows, rate))
+    return replace(latency, why=_why(latency, outcome, estimate.blocks, rule))
 
 
-def _why(latency: Latency, estimate: statistics.Estimate, rows: int, rate: float) -> str:
-    count = f"{estimate.baseline_launches} + {estimate.launches} launches"
-    if estimate.low is None or estimate.high is None:
-        return f"{count} are too few for an interval: the exact test cannot go below p = {estimate.lowest_p:.2g}"
-    interval = f"{estimate.ratio:.3f}\N{MULTIPLICATION SIGN} [{estimate.low:.3f}, {estimate.high:.3f}], {count}"
-    effect = f"{latency.min_effect:.0%}"
-    if latency.verdict == model.REGRESSED:
-        return f"slower: {interval}, q = {latency.q_value:.2g}"
-    if latency.verdict == model.IMPROVED:
-        return f"faster: {interval}, q = {latency.q_value:.2g}"
-    if latency.verdict == model.PASS:
-        return f"within \N{PLUS-MINUS SIGN}{effect}: {interval}"
-    beyond = estimate.low > 1 + latency.min_effect or estimate.high < 1 / (1 + latency.min_effect)
+def _why(latency: Latency, outcome: str, blocks: int, rule: deciding.Rule) -> str:
+    count = f"{blocks} + {blocks} launches"
+    if latency.low is None or latency.high is None:
+        return f"{count} do not tell how launches spread"
+    interval = f"{latency.ratio:.3f}\N{MULTIPLICATION SIGN} [{latency.low:.3f}, {latency.high:.3f}], {count}"
+    effect = f"\N{PLUS-MINUS SIGN}{latency.min_effect:.0%}"
+    if outcome in (deciding.SLOWER, deciding.FASTER):
+        return f"{outcome}: {interval}, q = {latency.q_value:.2g}"
+    if outcome in (deciding.SLIGHTLY_SLOWER, deciding.SLIGHTLY_FASTER):
+        word = deciding.SLOWER if outcome == deciding.SLIGHTLY_SLOWER else deciding.FASTER
+        about = f"by about the {latency.min_effect:.0%} that count"
+        return f"{word} for sure, q = {latency.q_value:.2g}, {about}: {interval}"
+    if outcome == deciding.SAME:
+        return f"within {effect}: {interval}"
+    beyond = latency.low > 1 + latency.min_effect or latency.high < 1 / (1 + latency.min_effect)
     if beyond:
         return (
-            f"{interval} lies beyond \N{PLUS-MINUS SIGN}{effect}, and q = {latency.q_value:.2g} over {rows} rows "
-            f"is above {rate:g}"
+            f"{interval} lies beyond {effect}, and q = {latency.q_value:.2g} over {rule.rows} rows "
+            f"is above {rule.rate:g}"
         )
-    return f"{interval} neither lies within \N{PLUS-MINUS SIGN}{effect} nor beyond it"
+    return f"{interval} neither lies within {effect} nor beyond it"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
+from harness.deciding import POWER
+from harness.effects import BIWEIGHT_BLOCKS
 from reports.formats import card_text, ceiling_text, percent
 from reports.gpus import gpu_launches
 from reports.report import Report
-from reports.statistics import POWER
 
 NO_SANDBOX = ". A virtual environment is no sandbox: kernels ran with this user's rights"
 GIB = 1 << 30
@@ -135,7 +136,9 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
         (
             "Launches",
-            f"{run.launches} fresh processes per environment and kernel, {blocks}, order seed "
+            f"{run.launches} fresh processes per environment and kernel, "
+            + (f"up to {run.most_launches} while rows stayed undecided, " if run.most_launches else "")
+            + f"{blocks}, order seed "
             f"{run.order_seed}; {len(launches)} recorded",
         ),
         *(
@@ -165,14 +168,18 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "Ratio",
-            "Hodges-Lehmann estimate on log launch medians, with the exact rank interval at "
-            f"{percent(evidence.confidence)}; above 1 is slower than the baseline",
+            "of the differences of log launch medians within blocks: their biweight mean, which what lies far from the "
+            f"bulk cannot move, with its interval at {percent(evidence.confidence)}; with fewer than {BIWEIGHT_BLOCKS} "
+            "blocks their mean and Student's interval. Above 1 is slower than the baseline",
         ),
         (
             "Latency verdict",
-            "regressed or improved: the whole interval lies beyond the minimum effect and the exact "
-            f"Mann-Whitney q is at most {evidence.false_discovery_rate:g} (Benjamini-Hochberg over "
-            f"{tested} rows); pass: the whole interval lies within it; undecided otherwise",
+            "regressed or improved: the whole interval lies beyond the minimum effect, and q is at most "
+            f"{evidence.false_discovery_rate:g} (t test of the differences without their largest and smallest tenth, "
+            f"their scatter taken to be at least what all {tested} rows say; Benjamini-Hochberg over these"
+            + (f", and over {evidence.looks} looks" if evidence.looks > 1 else "")
+            + "); moved about the threshold: q is as small, and the interval straddles the minimum effect; pass: the "
+            "whole interval lies within it; undecided otherwise",
         ),
         (
             "Minimum effect",

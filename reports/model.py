@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.effects import Estimate
+
 PASS = "pass"
 FAILING = "failing"
 REGRESSED = "regressed"
@@ -20,6 +22,8 @@ UNSUPPORTED = "unsupported"
 # Right in both environments, with errors that moved so far that it counts (harness.comparing).
 LESS_EXACT = "less_exact"
 MORE_EXACT = "more_exact"
+# A time that moved for sure, and by so nearly the smallest effect that counts that it is not told from it.
+ABOUT = "moved_about_the_threshold"
 UNDECIDED = "undecided"
 BROKEN = "broken"
 
@@ -30,6 +34,7 @@ VERDICTS = (
     NO_LONGER_SUPPORTED,
     FAILING,
     LESS_EXACT,
+    ABOUT,
     UNDECIDED,
     IMPROVED,
     FIXED,
@@ -183,7 +188,8 @@ class LatencySide:
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """`ratio` with its interval, test and the smallest slow-down that this run could have called."""
+    """`ratio` with its interval, test and the smallest slow-down that this run could have called. `launches_needed` is
+    of undecided rows: so many would decide it, were its ratio what it is."""
 
     verdict: str
     why: str
@@ -198,6 +204,7 @@ class Latency:
     spread: float | None = None
     smallest_effect: float | None = None
     launches_needed: int | None = None
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -246,8 +246,9 @@ def nothing_moved(case: Case) -> Cause | None:
     same = [] if case.unsteady else [cell for cell in cells if cell.bits.state == SAME]
     known = cells if case.unsteady else [cell for cell in cells if cell.bits.state != UNKNOWN]
     untold = [(cell, timed) for cell in cells for timed in cell.row.timed if timed.verdict == model.UNDECIDED]
+    about = [cell for cell in cells for timed in cell.row.timed if timed.verdict == model.ABOUT]
     grade = STRONG if len(known) == len(cells) else SUGGESTIVE
-    if len(same) == len(cells) and not untold:
+    if len(same) == len(cells) and not untold and not about:
         grade = DECISIVE
     trials = sum(cell.row.correctness.bits.identical for cell in same)
     bits = (
@@ -262,6 +263,8 @@ def nothing_moved(case: Case) -> Cause | None:
     said = f" What did move, and harmed nothing: {harmless[0].text}." if harmless else ""
     if timed_apart:
         said += " Its time did move, which is told apart from this."
+    if about:
+        said += f" Its time moved on {listed(cell.workload for cell in about)}, by about what counts as a change."
     if untold:
         said += f" Whether its time moved on {listed(cell.workload for cell, _ in untold)}, the launches do not tell."
     return make(

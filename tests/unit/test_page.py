@@ -12,7 +12,7 @@ import pytest
 
 from harness.records import Outcome
 from harness.run_records import Fallback
-from reports.durations import brief_time, difference_text, time_text
+from reports.durations import brief_time, time_text
 from reports.evidence import load_evidence
 from reports.exit_codes import exit_codes
 from reports.formats import strip
@@ -246,12 +246,6 @@ def test_several_environments_get_a_column_and_a_filter(tmp_path: Path) -> None:
 )
 def test_times_carry_their_unit(value: float | None, text: str) -> None:
     assert time_text(value) == text
-
-
-def test_a_difference_of_times_keeps_its_signs_and_one_unit() -> None:
-    assert difference_text(-0.25, 17.2) == "[-0.25, +17.2] \N{MICRO SIGN}s"
-    assert difference_text(-23512.0, -900.0) == "[-23.51, -0.9] ms"
-    assert difference_text(0.0, 0.0) == "[+0, +0] \N{MICRO SIGN}s"
 
 
 def test_a_brief_time_never_shows_a_power_of_ten() -> None:
