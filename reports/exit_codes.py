@@ -24,11 +24,15 @@ class Unseen:
     launches: int | None
 
 
+def _timed(row: Comparison) -> list[Latency]:
+    return [timed for timed in row.timed if timed is row.latency or timed.baseline.medians_us or timed.this.medians_us]
+
+
 def unseen(report: Report, detect: float = DETECT) -> list[Unseen]:
     """Rows that no gate on latency may pass: not decided, and a slow-down of `detect` would have been called with less
-    than 80% probability, were it the only one on the page."""
+    than 80% probability, were it the only one on the page. Replays that neither side has are no row."""
     evidence = report.evidence
-    times = [(row, timed) for row in report.rows if not row.alone for timed in row.timed]
+    times = [(row, timed) for row in report.rows if not row.alone for timed in _timed(row)]
     tested = sum(timed.p_value is not None for _, timed in times)
     rule = deciding.Rule(
         confidence=evidence.confidence, rate=evidence.false_discovery_rate, rows=tested, looks=evidence.looks
@@ -47,7 +51,7 @@ def unseen_text(report: Report, detect: float = DETECT) -> str:
     found = unseen(report, detect)
     if not found:
         return ""
-    times = sum(len(row.timed) for row in report.rows if not row.alone)
+    times = sum(len(_timed(row)) for row in report.rows if not row.alone)
     known = [each.launches for each in found if each.launches is not None]
     first = found[0]
     can = first.timed.smallest_effect
@@ -78,14 +82,13 @@ def exit_codes(
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(_latency_gate(row) for row in rows):
         codes.append(errors.LATENCY_REGRESSED)
-    if "latency" in fail_on and unseen(report, detect):
-        codes.append(errors.UNDECIDED)
     judged = {
         "correctness": [row.correctness.verdict for row in report.rows],
         "exactness": [],
         "latency": [timed.verdict for row in report.rows for timed in row.timed],
     }
-    if strict and any(verdict in OPEN for aspect in fail_on for verdict in judged[aspect]):
+    blind = "latency" in fail_on and bool(unseen(report, detect))
+    if blind or (strict and any(verdict in OPEN for aspect in fail_on for verdict in judged[aspect])):
         codes.append(errors.UNDECIDED)
     return codes
 

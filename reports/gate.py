@@ -71,7 +71,7 @@ def rule(ratio: effects.Estimate, at_most: float, rows: int) -> tuple[str, str]:
     """(verdict, why) of one of so many ratios of the kernel's time to the reference's."""
     count = f"{ratio.blocks} launch{'es' if ratio.blocks > 1 else ''}"
     if ratio.low is None or ratio.high is None or ratio.error is None or ratio.freedom is None:
-        return UNDECIDED, f"{count} do not tell how launches spread"
+        return UNDECIDED, f"{count} does not tell how launches spread: it takes 2"
     if ratio.high <= at_most and ratio.high < 1:
         return PASS, f"at most {at_most:g} of the reference's time, the whole interval"
     page = deciding.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)

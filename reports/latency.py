@@ -259,7 +259,7 @@ def _decided(
 def _why(latency: Latency, outcome: str, blocks: int, rule: deciding.Rule) -> str:
     count = f"{blocks} + {blocks} launches"
     if latency.low is None or latency.high is None:
-        return f"{count} do not tell how launches spread"
+        return f"{count} do not tell how launches spread: it takes 2"
     interval = f"{latency.ratio:.3f}\N{MULTIPLICATION SIGN} [{latency.low:.3f}, {latency.high:.3f}], {count}"
     effect = f"\N{PLUS-MINUS SIGN}{latency.min_effect:.0%}"
     if outcome in (deciding.SLOWER, deciding.FASTER):

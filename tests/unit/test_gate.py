@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from harness.effects import compare_launches
 from harness.records import LaunchRecord, Outcome
 from harness.storage import Run, load_record, save_record
 from reports.__main__ import main
@@ -27,24 +29,37 @@ def judge(folder: Path, spec: Spec, *options: str) -> int:
     ("kernel_us", "reference_us", "at_most", "verdict"),
     [
         ([90.0] * 6, [100.0] * 6, 0.95, PASS),
-        ([95.0] * 6, [100.0] * 6, 0.95, PASS),  # at most
+        ([94.9] * 6, [100.0] * 6, 0.95, PASS),
         ([95.1] * 6, [100.0] * 6, 0.95, SLOW),
-        ([90.0] * 5, [100.0] * 5, 0.95, UNDECIDED),  # too few for an interval
-        ([], [], 0.95, UNDECIDED),
+        ([90.0] * 1, [100.0] * 1, 0.95, UNDECIDED),  # how launches spread is not known
         ([110.0] * 6, [100.0] * 6, 1.0, SLOW),
-        ([100.0] * 6, [100.0] * 6, 1.0, SLOW),  # a difference of zero is none
-        ([90.0, 90, 90, 90, 90, 130], [100.0] * 6, 0.95, SLOW),  # six: the interval is from the smallest to the largest
-        ([90.0, 90, 90, 90, 90, 90, 90, 90, 130], [100.0] * 9, 0.95, PASS),  # nine: the worst is left out
+        ([100.0] * 6, [100.0] * 6, 1.0, UNDECIDED),  # as fast: neither faster nor slower
+        ([90.0, 94, 99, 93, 98, 92], [100.0] * 6, 0.95, UNDECIDED),  # below in the middle, and it may be above
+        ([90.0, 90, 90, 90, 90, 130], [100.0] * 6, 0.95, UNDECIDED),
+        ([90.0, 91, 90, 89, 90, 90, 91, 90, 130], [100.0] * 9, 0.95, PASS),  # nine: one far from the bulk moves nothing
         ([90.0, 180, 45, 90, 180, 45], [100.0, 200, 50, 100, 200, 50], 0.95, PASS),  # launch by launch
     ],
 )
 def test_the_rule(kernel_us: list[float], reference_us: list[float], at_most: float, verdict: str) -> None:
-    assert rule(kernel_us, reference_us, at_most)[0] == verdict
+    [ratio] = compare_launches([(reference_us, kernel_us)], 0.95)
+    assert rule(ratio, at_most, 1)[0] == verdict
+
+
+def test_among_many_rows_slow_must_be_surer() -> None:
+    [ratio] = compare_launches([([100.0] * 6, [96.0, 95.5, 97.0, 96.5, 95.2, 96.2])], 0.95)
+    assert rule(ratio, 0.95, 1)[0] == SLOW and rule(ratio, 0.95, 100)[0] == UNDECIDED
+
+
+def test_what_is_undecided_says_how_many_launches_would_tell() -> None:
+    [ratio] = compare_launches([([100.0] * 6, [90.0, 94, 99, 93, 98, 92])], 0.95)
+    said = re.search(r"about (\d+) would tell", rule(ratio, 0.95, 1)[1])
+    assert said and int(said[1]) > 6
 
 
 def test_times_that_are_no_numbers_never_pass() -> None:
     nan = float("nan")
-    assert rule([nan] * 6, [100.0] * 6, 0.95)[0] != PASS and rule([90.0] * 6, [nan] * 6, 0.95)[0] != PASS
+    for pair in (([100.0] * 6, [nan] * 6), ([nan] * 6, [90.0] * 6)):
+        assert rule(compare_launches([pair], 0.95)[0], 0.95, 1)[0] == UNDECIDED
 
 
 def test_a_kernel_that_is_fast_and_right_everywhere_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +78,9 @@ def test_a_kernel_that_is_fast_and_right_everywhere_passes(tmp_path: Path, capsy
         (Spec(times_us=HALF), ["--workload", "seed-fp32"], 0),
         (Spec(times_us=HALF), ["--at-most", "1"], 0),
         (Spec(), [], 11),  # as fast as the reference
-        (Spec(times_us=FAST, launches=5), [], 40),
+        (Spec(times_us=FAST, launches=3), [], 0),  # half the time is seen with three
+        (Spec(times_us=FAST, launches=1), [], 40),
+        (Spec(times_us=HALF, spread=0.05), ["--at-most", "0.95"], 40),
         (Spec(times_us=FAST), ["--reference", "cudnn"], 40),
         (Spec(times_us=FAST, cases={(NEXT, "flash", "*"): Case(status="unsupported")}), [], 40),
         (Spec(times_us=FAST, cases={(NEXT, "kernel", "*"): Case(status="unsupported")}), [], 40),

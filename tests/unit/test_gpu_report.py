@@ -115,7 +115,7 @@ def test_replays_that_are_missing_have_their_reason(tmp_path: Path) -> None:
 
 def test_one_false_discovery_rate_holds_over_cold_and_hot(tmp_path: Path) -> None:
     page = render_page(report_of(tmp_path, small()))
-    assert "Benjamini-Hochberg over 4 rows" in page  # kernel and flash, each cold and hot
+    assert "all 4 rows say" in page  # kernel and flash, each cold and hot
 
 
 def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:

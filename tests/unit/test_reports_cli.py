@@ -1,6 +1,7 @@
 """python -m reports: files, lines, exit codes, and each guard tripped."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ from harness.records import Outcome, ValidationRecord
 from harness.run_records import Cell
 from harness.storage import load_record, save_record
 from reports.__main__ import main
-from tests.unit.spec import NEXT, Case, Spec
+from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
 FILES = ("index.html", "summary.json", "summary.md", "junit.xml")
 WRONG = {(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new")}
 SLOW = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=1.3)}
+DOUBLED = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=2.0)}
 SEED_CELL = Cell(environment=NEXT, kernel="attention_scalar", workload="seed-fp16", device="cpu")
 
 
@@ -52,6 +54,18 @@ def test_out_leaves_the_run_alone(tmp_path: Path) -> None:
         (Spec(launches=3), ["--fail-on", "latency"], 0),
         (Spec(launches=3), ["--fail-on", "latency", "--strict"], 40),
         (Spec(launches=3), ["--strict"], 0),
+        # A lone doubling is found with any number of launches that says how they spread.
+        *((Spec(cases=DOUBLED, launches=launches), ["--fail-on", "latency"], 11) for launches in (3, 5, 6)),
+        # What the launches made could not have shown does not pass: too few, too noisy, or not compared at all.
+        (Spec(launches=1), ["--fail-on", "latency"], 40),
+        (Spec(launches=2, spread=0.05), ["--fail-on", "latency"], 40),
+        (Spec(spread=0.06), ["--fail-on", "latency"], 40),
+        (Spec(spread=0.06), ["--fail-on", "latency", "--detect", "60%"], 0),
+        (Spec(), ["--fail-on", "latency", "--detect", "0.01"], 40),
+        (Spec(mode="eval"), ["--fail-on", "latency"], 40),
+        (Spec(cases={(BASE, "kernel", "*"): Case(status="crashed")}), ["--fail-on", "latency"], 40),
+        (Spec(launches=1), ["--fail-on", "correctness"], 0),
+        (Spec(), ["--detect", "0"], 64),
         (Spec(mode="eval"), ["--fail-on", "latency", "--strict"], 40),
         (Spec(builds={NEXT: Outcome(status="build_failed")}), [], 20),
         (Spec(builds={NEXT: Outcome(status="build_failed")}), ["--fail-on", "correctness"], 20),
@@ -61,6 +75,17 @@ def test_out_leaves_the_run_alone(tmp_path: Path) -> None:
 def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -> None:
     write_run(tmp_path, spec)
     assert main([str(tmp_path), *options]) == code
+
+
+def test_a_gate_says_what_it_could_not_have_seen_and_how_many_launches_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, Spec(spread=0.08))
+    assert main([str(tmp_path), "--fail-on", "latency"]) == 40
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert "a slow-down of 10% could not have been seen in 6 of 6 times, such as " in said
+    found = re.search(r"about (\d+) launches of each environment would \(--launches\)", said)
+    assert found and 10 < int(found[1]) < 400
 
 
 def edited(path: Path) -> None:
