@@ -288,6 +288,11 @@ class Timing(Outcome):
     hot_sampled_s: list[float] = Field(default=[], description="as sampled_s")
     hot_calls_per_sample: int = 1
     hot_message: str = Field(default="", description="why there are no replays, such as a call that cannot be captured")
+    escaped: bool | None = Field(
+        default=None,
+        description="on a GPU, where a replay left outputs unwritten: whether what calls did ran at once while they "
+        "were captured, on another stream than the one they were given",
+    )
     enqueue_us: list[float] = Field(default=[], description="on a GPU: the host's time to enqueue one call")
     throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
     sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")

@@ -17,6 +17,7 @@ from harness.records import Agreement, RecipeResult, TargetResult, ValidationRec
 from reports import model, statistics
 from reports.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
+from reports.streams import SENTENCE, escaping
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
 
@@ -105,6 +106,7 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
         inputs_mutated=sum(result.inputs_mutated for _, result in results),
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
+        off_stream=is_kernel and bool(escaping(evidence, environment, kernel, workload, device)),
         operators=sorted({operator for _, result in results for operator in result.operators}),
         choice=record.choice if is_kernel else "",
         nearer_to={
@@ -225,10 +227,20 @@ def verdict(
     level: float,
 ) -> Correctness:
     word, why = _verdict(base, this, errors, q, level)
+    if word in model.RIGHT and (base.off_stream or this.off_stream):
+        word, why = _off_stream(base, this, why)
     unsteady = max(base.repeats_differ, this.repeats_differ)
     if unsteady and word not in (*model.RIGHT, model.UNSUPPORTED):
         why += f"; its second run gave other bits in {unsteady} trials, so chance has a part in this"
     return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, p_value=p, q_value=q)
+
+
+def _off_stream(base: CorrectnessSide, this: CorrectnessSide, why: str) -> tuple[str, str]:
+    """All trials pass: nobody else worked on the device. It is wrong all the same."""
+    if base.off_stream and this.off_stream:
+        return model.FAILING, f"wrong in both: {SENTENCE}; {why}"
+    where = "here" if this.off_stream else "in the baseline, and not here"
+    return model.REGRESSED if this.off_stream else model.FIXED, f"wrong {where}: {SENTENCE}; {why}"
 
 
 def _verdict(

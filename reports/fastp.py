@@ -11,6 +11,7 @@ from harness.inside import protocol
 from reports.evidence import Evidence
 from reports.latency import Rows
 from reports.model import FastP
+from reports.streams import escaping
 
 
 def fast_p(evidence: Evidence, rows: Rows) -> list[FastP]:
@@ -39,7 +40,8 @@ def _one(
     counted = 0
     for workload in workloads:
         record = evidence.validation(environment, kernel, workload, device)
-        if record is not None and record.status == "ok":
+        escaped = escaping(evidence, environment, kernel, workload, device)
+        if record is not None and record.status == "ok" and not escaped:
             correct.add(workload)
         mine = {
             row.block: row.median_us

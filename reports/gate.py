@@ -36,6 +36,7 @@ from reports.durations import ABSENT, time_text
 from reports.evidence import Evidence, load_evidence
 from reports.formats import ratio_interval, short
 from reports.latency import Rows
+from reports.streams import SENTENCE
 
 AT_MOST = 0.95
 CONFIDENCE = 0.95
@@ -104,6 +105,8 @@ def judge(evidence: Evidence, rows: Rows, cell: Cell, reference: str, mode: str)
     own = side(evidence, cell, protocol.KERNEL)
     if own.status == protocol.WRONG or own.status in FAILED:
         return said(WRONG, f"{own.status.replace('_', ' ')}: {own.message}")
+    if own.off_stream:
+        return said(WRONG, SENTENCE)
     if own.status != protocol.OK:
         return said(UNDECIDED, f"{own.status.replace('_', ' ')}: {own.message}")
     found = rows.of(cell.environment, cell.kernel, cell.device, cell.workload, protocol.KERNEL)

@@ -49,6 +49,9 @@ def headline(
         parts.insert(0, f"{'all ' if passing > 1 else ''}{_number(passing, 'kernel output')} correct as before")
     elif not any(parts):
         parts.append(f"nothing moved beyond doubt in {_number(len(rows), 'comparison')}")
+    astray = {row.target for row in kernels if row.correctness.this.off_stream or row.correctness.baseline.off_stream}
+    if astray:
+        parts.insert(0, f"{' and '.join(sorted(astray))} on another stream than the one given")
     for aspect in ("correctness", "latency"):
         undecided = sum(getattr(row, aspect).verdict == model.UNDECIDED for row in rows)
         parts += [f"{aspect} undecided in {undecided} of {_number(len(rows), 'comparison')}"] if undecided else []

@@ -18,6 +18,7 @@ from harness.records import LaunchRecord, ValidationRecord
 from reports.evidence import Evidence
 from reports.latency import Launch, Rows
 from reports.statistics import median_interval
+from reports.streams import SENTENCE, escapes
 
 LEVELS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)  # p
 NOT_ITS_FAULT = frozenset({"not_run", "broken"})
@@ -139,6 +140,9 @@ def _wrong(record: ValidationRecord | None, mine: list[Launch], ends: list[Launc
             return f"{row.status.replace('_', ' ')} in launch {row.block + 1}: {row.message or 'no message'}"
         if row.correct is False:
             return f"launch {row.block + 1}: {row.message or 'its output is not the validated one'}"
+    escaped = next((end for end in ends if any(map(escapes, end.timings))), None)
+    if escaped is not None:
+        return f"launch {escaped.index + 1}: {SENTENCE}"
     for end in ends:  # a launch that ended before it gave any row
         if end.status not in ("ok", *NOT_ITS_FAULT):
             return f"{end.status.replace('_', ' ')} in launch {end.index + 1}: {end.message or 'no message'}"

@@ -101,6 +101,7 @@ class CorrectnessSide:
     repeats_max_abs: float | None = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
+    off_stream: bool = False  # a launch saw that what it does is not on the stream that it is given: see `streams`
     operators: list[str] = field(default_factory=list)
     choice: str = ""  # a kernel's own word on which of several ways it took
     nearer_to: dict[str, int] = field(default_factory=dict)

@@ -20,10 +20,15 @@ SAMPLE_US = 1000.0  # a replay's length, where outputs allow
 MOST_CALLS = 100
 MOST_OUTPUT_BYTES = 8 << 20  # of a replay's calls, so that the cache still holds what they read
 SIDE_CALLS = 3
+ESCAPING_CALLS = 3
 
 
 class Refused(Exception):
-    """No replay of this call is a time; the message says why."""
+    """No replay of this call is a time; the message says why. `escaped`: see `Timing`."""
+
+    def __init__(self, message, escaped=None):
+        super().__init__(message)
+        self.escaped = escaped
 
 
 def sample(call, expected, call_us, timing):
@@ -34,7 +39,7 @@ def sample(call, expected, call_us, timing):
     try:
         samples, calls, witnessed_ns = _replays(call, expected, call_us, timing)
     except Refused as error:
-        return {"hot_message": str(error)}
+        return {"hot_message": str(error), "escaped": error.escaped}
     except Exception as error:
         message = kernels.failure(error, "capturing its calls").message
         torch.cuda.synchronize()  # a fault of the device is no refusal
@@ -62,12 +67,26 @@ def _replays(call, expected, call_us, timing):
         raise Refused(f"outputs of dtype {tensors.dtype_name(expected)} cannot be poisoned, to see a replay write them")
     calls = calls_per_sample(call_us, expected.numel() * expected.element_size())
     graph, outputs = capture(call, calls)
-    _check(graph, outputs, expected)
+    try:
+        _check(graph, outputs, expected)
+    except Unwritten as error:
+        escaped = _done_at_once(call, expected)
+        how = "ran at once, on another stream than the one it was given," if escaped else "was not done at all"
+        said = f"{error}: what a call does is not in the graph; it {how} while it was captured"
+        raise Refused(said, escaped) from None
     sampler = events.WarmSampler(graph.replay, calls)
     call_us = statistics.median(sample.us for sample in _first(sampler))
     samples, witnessed_ns = events.collect(sampler, call_us, timing)
     _check(graph, outputs, expected)
     return samples, calls, witnessed_ns
+
+
+def _done_at_once(call, expected):
+    """Whether outputs stand there as soon as calls were captured, which puts off whatever is on the calls' own stream.
+    Each is new memory, so what stood there before is not the right output of several."""
+    _, outputs = capture(call, ESCAPING_CALLS)
+    torch.cuda.synchronize()
+    return all(tensors.same_bits(output, expected) for output in outputs)
 
 
 def _first(sampler):
@@ -111,6 +130,10 @@ def _clean_up(pool, stream):
         torch.zeros(1, device="cuda")
 
 
+class Unwritten(Refused):
+    """A replay does not write every output."""
+
+
 def _check(graph, outputs, expected):
     """Refused where a replay does not write every output, or writes other bytes than the first call."""
     for output in outputs:
@@ -120,10 +143,7 @@ def _check(graph, outputs, expected):
     torch.cuda.synchronize()
     unwritten = sum(tensors.has_poison(output) for output in outputs)
     if unwritten:
-        raise Refused(
-            f"a replay of its calls leaves {unwritten} of {len(outputs)} outputs unwritten: what a call does is not in "
-            "the graph, as where a kernel runs on the legacy default stream"
-        )
+        raise Unwritten(f"a replay of its calls leaves {unwritten} of {len(outputs)} outputs unwritten")
     other = sum(not tensors.same_bits(output, expected) for output in outputs)
     if other:
         raise Refused(f"a replay of its calls gives {other} of {len(outputs)} outputs other bits than the first call")

@@ -30,6 +30,7 @@ Cause = Literal[
     "uninitialised_host",
     "race",
     "out_of_bounds",
+    "wrong_stream",
     "predecessor_sensitivity",
     "masked_by_inputs",
     "range_overflow",

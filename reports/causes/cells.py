@@ -239,6 +239,12 @@ class Cell:
     def variables(self) -> list[observed.Conditions]:
         return self._of(self.row.kind, "variables")
 
+    @property
+    def off_stream(self) -> tuple[bool, bool]:
+        """Whether launches saw its calls on another stream than theirs, in the baseline and here."""
+        base, this = self.sides
+        return base.off_stream, this.off_stream
+
     @cached_property
     def masks(self) -> list[observed.Conditions]:
         return self._of(self.row.kind, "inputs")

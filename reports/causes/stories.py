@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.causes import (
+    astray,
     code,
     composed,
     followed,
@@ -47,6 +48,7 @@ from reports.causes.model import (
     UNDECIDED,
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
+    WRONG_STREAM,
     Cause,
     rank,
     worse,
@@ -55,6 +57,7 @@ from reports.causes.model import told as one_story
 from reports.factors import SAME
 
 RULES = (
+    *astray.RULES,
     *code.RULES,
     *memory.RULES,
     *races.RULES,
@@ -80,6 +83,7 @@ EXPLAINS = {
     DEFAULT_BACKEND_MOVED: (BUILD_MOVED, KERNEL_CODE_MOVED),
     INPUTS_MOVED: (*MOVERS, MASKED_BY_INPUTS, RANGE_OVERFLOW, TOLERANCE_TOO_TIGHT, WRONG_EVERYWHERE),
     UNSUPPORTED_COMBINATION: (WRONG_EVERYWHERE,),
+    WRONG_STREAM: (WRONG_EVERYWHERE,),
     MASKED_BY_INPUTS: (WRONG_EVERYWHERE,),
     RANGE_OVERFLOW: (WRONG_EVERYWHERE, MASKED_BY_INPUTS),
     TOLERANCE_TOO_TIGHT: (WRONG_EVERYWHERE, MASKED_BY_INPUTS, RANGE_OVERFLOW),

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 WITHOUT_A_GRAPH = {
-    "LEGACY_STREAM": "legacy default stream",
-    "SKIPS_CAPTURE": "outputs unwritten",
+    "LEGACY_STREAM": "on another stream than the one it was given",
+    "SKIPS_CAPTURE": "was not done at all",
     "SYNCHRONISES": "capturing its calls raised",
 }
 
@@ -62,6 +62,7 @@ def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
         kernel = row(answer, "kernel", shape["id"])
         assert kernel["status"] == "ok" and len(kernel["samples_us"]) >= 10
         assert not kernel.get("hot_us") and WITHOUT_A_GRAPH[fault] in kernel["hot_message"]
+        assert kernel.get("escaped") is {"LEGACY_STREAM": True, "SKIPS_CAPTURE": False}.get(fault)
         for target in ("flash", "math"):
             other = row(answer, target, shape["id"])
             assert other["status"] == "ok" and other["hot_us"] and not other.get("hot_message")

@@ -30,6 +30,7 @@ class Case:
     message: str = ""
     hot_slowdown: float | None = None  # None: as cold
     hot_message: str = ""  # why there are no replays
+    escaped: bool | None = None  # whether its calls ran at once while they were captured
     bits: str = ""  # outputs differ from those of targets with other bits
     units: float = 1.2
     repeats_differ: int = 0

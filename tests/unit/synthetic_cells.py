@@ -231,6 +231,7 @@ def _gpu_fields(
     return {
         "hot_us": [] if case.hot_message else [round(float(us), 4) for us in hot],
         "hot_calls_per_sample": 20,
+        "escaped": case.escaped,
         "hot_message": case.hot_message + (spec.hostile if case.hot_message else ""),
         "enqueue_us": [
             round(float(us), 3)

@@ -1,0 +1,83 @@
+"""The rule for a kernel that works on a stream other than the one it was given. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reports.causes import figures
+from reports.causes.cases import Case
+from reports.causes.cells import Cell
+from reports.causes.making import excluded, make
+from reports.causes.model import DECISIVE, STRONG, WRONG_STREAM, Cause, Ruled
+from reports.causes.observed import Conditions
+from reports.model import Seen
+from reports.streams import escaping
+
+FIX = "launch on the stream that it is given, in C++ at::cuda::getCurrentCUDAStream()"
+
+
+def wrong_stream(case: Case) -> Cause | None:
+    """Right wherever nobody else works on the device, so that every trial may pass. A replay of its captured calls
+    holds none of them, for they ran at once; or, on a side stream that first waits and then puts the inputs where zeros
+    were, it saw the zeros, and on the current one it is right."""
+    escaped = [(cell, name) for cell in case.cells for name in _places(cell)]
+    aside = [(cell, each) for cell in case.cells for each in cell.masks if _astray(each)]
+    if not case.is_kernel or not (escaped or aside):
+        return None
+    cells = list(dict.fromkeys(cell for cell, _ in (*escaped, *aside)))
+    launches = [_launches_seen(case, cell, name) for cell, name in escaped[:4]]
+    proven = bool(aside) or any(sure for _, sure in launches)
+    return make(
+        case,
+        WRONG_STREAM,
+        DECISIVE if proven else STRONG,
+        f"{case.kernel} works on another stream than the one it is given: whoever works on that one before or behind "
+        f"it is not waited for. To mend it, {FIX}.",
+        cells,
+        [
+            *(seen for seen, _ in launches),
+            *(
+                Seen(
+                    text=f"{cell.workload} in {each.record.environment}: right on the current stream; on another one "
+                    "it reads its inputs before that stream has put them there",
+                    record=each.path,
+                )
+                for cell, each in aside[:4]
+            ),
+        ],
+        ruled=[
+            Ruled(rival="the algorithm", how="every trial passes where nothing else is on the device")
+            if not case.failing
+            else None,
+            excluded("chance", case.steady[0] if case.steady and not case.failing else None),
+        ],
+        command=case.explain(cells),
+        figures=[
+            figures.conditions_figure(f"{cell.workload}: which stream it is called on", each.ran, each.path)
+            for cell, each in aside[:1]
+        ],
+        gist=("stream", case.kernel),
+    )
+
+
+def _places(cell: Cell) -> list[str]:
+    names = (cell.row.baseline, cell.row.environment)
+    return list(dict.fromkeys(name for name, off in zip(names, cell.off_stream, strict=True) if off))
+
+
+def _launches_seen(case: Case, cell: Cell, environment: str) -> tuple[Seen, bool]:
+    """What launches say of it, and whether they saw that it ran at once."""
+    timings = escaping(case.evidence, environment, cell.kernel, cell.workload, case.device)
+    sure = [timing for timing in timings if timing.escaped]
+    record = case.evidence.launches_pointer(environment, cell.kernel, case.device)
+    said = (sure or timings)[0].hot_message
+    return Seen(text=f"{cell.workload} in {environment}: {said}", record=record), bool(sure)
+
+
+def _astray(conditions: Conditions) -> bool:
+    plain = {each.condition.recipe for each in conditions.as_laid_out if each.runs and each.passed == each.runs}
+    beside = [each for each in conditions.ran if each.condition.stream == "side" and each.condition.recipe in plain]
+    return any(each.passed < each.runs for each in beside)
+
+
+RULES: tuple[Callable[[Case], Cause | None], ...] = (wrong_stream,)
