@@ -53,7 +53,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     ),
     # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
     "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "code"),
-    "validation": (*CASE, "references", "deterministic", "tolerances"),
+    "validation": (*CASE, "references", "deterministic", "precision", "tolerances"),
     "crossing": ("validations",),
     # A launch is compared with the others of its block: what determines one of them determines all of a block.
     # `called` are the workloads that its kernel is called on, which validation decides.
@@ -61,14 +61,14 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "in_block": (*CASE, "references", "timing", "order_seed", "index", "position"),
     "ceiling": ("environment", "variables", "threads", *RUNS, "code"),
     # Experiments. `asked` is what each was asked beside: conditions, trials, the driver's digest.
-    "conditions": (*CASE, "tolerances", "asked"),
+    "conditions": (*CASE, "precision", "tolerances", "asked"),
     "checkers": (*CASE, "asked"),
     "counters": (*CASE, "asked"),
     "profile": (*CASE, "asked"),
     "profile_of_reference": (
         "environment", "variables", "workload", "problem", "seed", "threads", *RUNS, "code", "asked",
     ),
-    "swap": ("swapped", "asked", "workload", "seed", "tolerances", *RUNS, "code"),
+    "swap": ("swapped", "asked", "workload", "seed", "precision", "tolerances", *RUNS, "code"),
     # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
     "run": (
         "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",

@@ -46,6 +46,21 @@ class Flags(Model):
     nvcc: list[str] = ["-O3", "-lineinfo"]
 
 
+class Precision(Model):
+    """Arithmetic inside of the kernel that is coarser than float32, and known to be: it is judged as such."""
+
+    products: Literal["float32", "tf32"] = Field(
+        default="float32", description="what float32 operands of matrix products and convolutions are rounded to"
+    )
+    sums: Literal["float32", "float16"] = Field(default="float32", description="what float16 products are added up in")
+
+    @property
+    def names(self) -> list[str]:
+        """As `harness.inside.rounding` calls them."""
+        found = ["tf32_convolution", "tf32_matmul"] if self.products == "tf32" else []
+        return found + (["float16_sums"] if self.sums == "float16" else [])
+
+
 TunableName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Setting = dict[str, int | str]  # a value for every tunable
 MOST_SETTINGS = 100_000
@@ -77,6 +92,10 @@ class Kernel(Model):
     workloads: list[str] | None = Field(default=None, description="names; default: all")
     deterministic: bool = Field(
         default=False, description="whether it must give the same bits in every run; else that is a property, and told"
+    )
+    precision: Precision | None = Field(
+        default=None,
+        description="what it is judged as; default: float32 inside, of a model_new kernel as PyTorch's switches say",
     )
     control_of: str | None = Field(
         default=None, description="a kernel of which this is a slowed copy: does the test of environments find it?"
@@ -158,9 +177,8 @@ class Workload(Model):
 
 class Tolerances(Model):
     decides: Literal["rounding", "kernelbench", "strict"] = "rounding"
-    rounding_units: float = Field(default=4.0, gt=0, description="error, in units of what correct rounding costs")
-    problem_rounding_units: float = Field(
-        default=64.0, gt=0, description="the same for a problem file, whose arithmetic is not known"
+    rounding_units: float = Field(
+        default=4.0, gt=0, description="error, in each norm, in units of what straightforward arithmetic costs"
     )
     strict: float = Field(default=1e-3, gt=0, description="absolute and relative, elementwise")
     kernelbench_half: float = Field(default=1e-2, gt=0)

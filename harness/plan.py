@@ -277,6 +277,7 @@ def plan_run(
                 name=kernel.name,
                 control_of=kernel.control_of,
                 deterministic=kernel.deterministic,
+                precision=None if kernel.precision is None else kernel.precision.names,
                 devices=list(sources),
                 sources=[p for paths in sources.values() for p in paths],
                 tunables={k: str(v) for k, v in kernel.tunables.items()},

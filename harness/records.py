@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-Status = Literal["ok", "wrong", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"]
+Status = Literal[
+    "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
+]
 Device = Literal["cpu", "cuda"]
 # The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
 BINDING_OBJECT = "attention_binding.o"
@@ -168,10 +170,13 @@ class Agreement(Record):
     max_abs: float | None = Field(description="largest absolute difference over finite elements")
     mean_abs: float | None
     max_units: float | None = Field(
-        default=None, description="largest error over what correct rounding costs here; against truth only"
+        default=None, description="largest error, of all norms, over what rounding costs here; against truth only"
     )
     units_per_trial: list[float | None] = []
     mean_abs_per_trial: list[float | None] = Field(default=[], description="against truth only, as units_per_trial")
+    norms: dict[str, float] = Field(
+        default={}, description="by norm: largest, row (relative l2), factor (of a row), bias (mean, or factor of all)"
+    )
     within_strict_share: float = Field(description="share of elements within the strict tolerance")
     nonfinite_trials: int = Field(description="trials with NaN or infinity on one side only")
     histogram: list[int] = Field(
@@ -199,6 +204,17 @@ class TargetResult(Outcome):
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
 
 
+class KnownWrong(Record):
+    """A known wrong answer that the judge made from the truth of the first trial, and what the rule said of it."""
+
+    kind: str = Field(description="zeros, input, previous, mean, stale, short, scaled, added, row or softmax scale")
+    name: str
+    size: float | None = Field(default=None, description="of what comes in sizes: a share")
+    seen: bool
+    norm: str = Field(default="", description="the one that it is furthest beyond")
+    units: float | None = Field(default=None, description="at least, where it was seen")
+
+
 class RecipeResult(Record):
     recipe: str
     trials: int
@@ -207,11 +223,14 @@ class RecipeResult(Record):
     rounding_cost: list[float] = Field(
         description="per trial: error of correct rounding, relative to the row's largest value; one unit"
     )
+    costs: list[dict[str, float]] = Field(default=[], description="per trial: one unit of each norm")
+    power: list[KnownWrong] = Field(default=[], description="what the rule would have seen here, and what not")
     targets: list[TargetResult]
 
 
 class ValidationRecord(Outcome):
-    """`status` is ok when every trial of every recipe passes the deciding rule, wrong when one does not."""
+    """`status` is ok when every trial of every recipe passes the deciding rule, wrong when one does not, undecidable
+    when all pass and zeros, or an input itself, would too, or when there is no truth to judge by."""
 
     environment: str
     kernel: str
@@ -222,6 +241,12 @@ class ValidationRecord(Outcome):
     deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     limits: dict[str, float] = Field(description="each rule's tolerance here")
     recipes: list[RecipeResult] = []
+    precision: list[str] = Field(
+        default=[],
+        description="coarser arithmetic than plain that the kernel was judged as: what it declares, else what "
+        "PyTorch's own switches say (tf32_convolution, tf32_matmul, float16_sums)",
+    )
+    reference_precision: list[str] = Field(default=[], description="the same of the references")
     choice: str = Field(default="", description="of several ways the one that the kernel says it takes here")
     arrays: str | None = Field(default=None, description="file under arrays/, absent from published records")
     started_utc: str

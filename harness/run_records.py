@@ -32,6 +32,7 @@ class KernelInfo(Record):
     name: str
     control_of: str | None = Field(default=None, description="the kernel that this is a slowed copy of")
     deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
+    precision: list[str] | None = Field(default=None, description="coarser arithmetic that it declares; None: nothing")
     devices: list[Device]
     sources: list[str]
     tunables: dict[str, str]

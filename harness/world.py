@@ -251,6 +251,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "dtype": lambda world, place: world.plan.workload(place.workload).dtype,
     "references": lambda world, place: world.plan.kernel(place.kernel).references_on(place.device),
     "deterministic": lambda world, place: world.plan.kernel(place.kernel).deterministic,
+    "precision": lambda world, place: world.plan.kernel(place.kernel).precision,
     "seed": lambda world, _: world.plan.seed,
     "order_seed": lambda world, _: world.plan.order_seed,
     "threads": lambda world, place: world.plan.threads_in(place.environment),

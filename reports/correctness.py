@@ -56,7 +56,7 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
     is_kernel = target == protocol.KERNEL
     blocked = evidence.blocked(environment, kernel if is_kernel else None, device)
     record = evidence.validation(environment, kernel, workload, device)
-    if blocked is not None and (record is None or record.status not in ("ok", "wrong")):
+    if blocked is not None and (record is None or record.status not in protocol.RAN):
         return CorrectnessSide(
             environment=environment, status=blocked.status, message=blocked.message, log_excerpt=blocked.log_excerpt
         )
@@ -256,9 +256,11 @@ def _verdict(
     if now == "unsupported":
         if before == "unsupported":
             return model.UNSUPPORTED, f"refused in both: {said}"
-        if before in ("ok", "wrong"):
+        if before in protocol.RAN:
             return model.NO_LONGER_SUPPORTED, f"refused here: {said}"
         return model.UNDECIDED, f"refused here, and the baseline has no result ({base.message or before})"
+    if now == protocol.UNDECIDABLE or (before == protocol.UNDECIDABLE and now != "wrong"):
+        return model.UNDECIDED, f"it passes: {said if now == protocol.UNDECIDABLE else base.message}"
     for side_, name in ((this, "this environment"), (base, "the baseline")):
         if problem := _contradiction(side_):
             return model.UNDECIDED, f"{name}: {problem}"

@@ -41,6 +41,9 @@ def _one(
     for workload in workloads:
         record = evidence.validation(environment, kernel, workload, device)
         escaped = escaping(evidence, environment, kernel, workload, device)
+        if record is not None and record.status == protocol.UNDECIDABLE:
+            left_out[workload] = record.message
+            continue
         if record is not None and record.status == "ok" and not escaped:
             correct.add(workload)
         mine = {

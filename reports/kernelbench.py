@@ -21,7 +21,7 @@ from reports.statistics import median_interval
 from reports.streams import SENTENCE, escapes
 
 LEVELS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)  # p
-NOT_ITS_FAULT = frozenset({"not_run", "broken"})
+NOT_ITS_FAULT = frozenset({"not_run", "broken", "undecidable"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ def cell_states(evidence: Evidence, rows: Rows) -> list[CellState]:
 
 def _outcome(evidence: Evidence, cell: Cell) -> Outcome:
     record = evidence.validations.get(cell.id)
-    if record is not None and record.status in ("ok", "wrong"):
+    if record is not None and record.status in protocol.RAN:
         return record
     blocked = evidence.blocked(cell.environment, cell.kernel, cell.device)
     if blocked is not None:

@@ -35,8 +35,8 @@ def validated(name: str, record: ValidationRecord | None, target: str) -> CellSe
     if record is None:
         return CellSeen(cell=name, status=protocol.NOT_RUN, message="the run holds no validation of it")
     found = [(recipe, result) for recipe in record.recipes for result in recipe.targets if result.target == target]
-    ended = next((result for _, result in found if result.status not in (protocol.OK, protocol.WRONG)), None)
-    if target == protocol.KERNEL and record.status not in (protocol.OK, protocol.WRONG):
+    ended = next((result for _, result in found if result.status not in protocol.RAN), None)
+    if target == protocol.KERNEL and record.status not in protocol.RAN:
         return CellSeen(cell=name, status=record.status, message=record.message)
     if ended is not None:
         return CellSeen(cell=name, status=ended.status, message=ended.message)

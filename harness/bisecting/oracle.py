@@ -24,13 +24,14 @@ import numpy as np
 
 from harness.bisecting.records import Aspect, CellSeen, Rate
 from harness.comparing import rates_differ
+from harness.inside import protocol
 
 ERROR_RATE = 0.05
 LOOKS = 3
 LEVEL = ERROR_RATE / LOOKS
 TRIAL_FACTORS = (1, 2, 4)
 HINT = 0.2  # a p below this, of one recipe alone, is worth another look
-MEASURED = ("ok", "wrong")
+MEASURED = protocol.RAN
 
 
 def launch_counts(cells: int) -> tuple[int, ...]:

@@ -147,6 +147,7 @@ class Session:
         self.workload = workload_request(context, workload)
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
         self.limits = limits_of(context.plan, workload)
+        self.precision = context.plan.kernel(cell.kernel).precision
         self.timeout_s = min(TIMEOUT_S, context.plan.limits["validation_s"])
 
     def run(self) -> None:
@@ -296,6 +297,8 @@ class Session:
             "truth_dir": str(self.truth),
             "decides": str(self.context.plan.tolerances["decides"]),
             "limits": self.limits,
+            "precision": self.precision,
+            "device": self.cell.device,
             "jobs": [
                 {
                     "number": job.number,

@@ -29,7 +29,7 @@ TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
 CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
 ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)
-CAN_RUN = (protocol.OK, protocol.WRONG, *ENDED_BADLY)
+CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,9 +131,7 @@ def uncounted(run: Run) -> list[Cell]:
     What could not be counted is tried again: a missing tool may be there by now.
     """
     called = {
-        cell_id(record)
-        for record in run.validations()
-        if record.device == "cuda" and record.status in (protocol.OK, protocol.WRONG)
+        cell_id(record) for record in run.validations() if record.device == "cuda" and record.status in protocol.RAN
     }
     known = {cell_id(record) for record in run.counters() if record.status != protocol.NOT_RUN}
     return [cell for cell in run.load().cells if cell_id(cell) in called - known]

@@ -223,6 +223,7 @@ class Swap:
                     "array_trials": 0,
                     "decides": decides,
                     "limits": limits_of(plan, self.workload),
+                    "precision": plan.kernel(self.kernel).precision,
                 },
                 scratch=self.folder / "judge.scratch",
                 log=log,

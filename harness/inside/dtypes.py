@@ -11,6 +11,9 @@ C_INTERFACE = {"float16": 0, "bfloat16": 1, "float32": 2}  # the enumeration of 
 # Half the distance between 1 and the next number: the largest relative error of one correct rounding.
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
+# The least magnitude that rounds to infinity.
+OVERFLOW = {"float16": 65520.0, "bfloat16": (2 - 2.0**-8) * 2.0**127, "float32": (2 - 2.0**-24) * 2.0**127}
+
 
 def encode(values, dtype):
     """Float32 or float64 values in `dtype`, rounded once, to nearest, ties to even; NaN stays NaN."""

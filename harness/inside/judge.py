@@ -12,11 +12,12 @@ import io
 import numpy as np
 import torch
 
-from . import agreement, dtypes, inputs, protocol, tensors, truth
+from . import agreement, dtypes, inputs, power, protocol, tensors, truth
 from . import workload as workloads
+from .measured import Measured, judged_as
 from .outputs import STATUSES, Failed, read_output
 from .references import Unsupported
-from .verdict import describe_target, describe_validation
+from .verdict import describe_target, describe_validation, spelled
 
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
 # alone takes half of a validation's time on the CPU.
@@ -136,8 +137,14 @@ def judge(request):
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         protocol.write_atomically(request["arrays"], buffer.getvalue())
-    status, message = describe_validation(recipes, request["decides"], request["limits"])
-    return {"status": status, "message": message, "recipes": recipes}
+    status, message = describe_validation(recipes, request["decides"], workload.no_truth)
+    return {
+        "status": status,
+        "message": message,
+        "recipes": recipes,
+        "precision": judged_as(request, workload, protocol.KERNEL),
+        "reference_precision": judged_as(request, workload, ""),
+    }
 
 
 def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, kept):
@@ -162,29 +169,41 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
         while len(pending) > request["threads"]:
             rows.append(pending.popleft().result())
         pending.append(
-            pool.submit(_judge_trial, workload, arrays, outputs, cache, within, request["limits"], recipe, trial, keep)
+            pool.submit(_judge_trial, workload, arrays, outputs, cache, within, request, recipe, trial, keep)
         )
     rows.extend(job.result() for job in pending)
+    proven = []
+    if request.get("power"):
+        precision = judged_as(request, workload, protocol.KERNEL)
+        rule = power.Rule(request["limits"], request["decides"], precision)
+        proven = power.prove(workload, recipe, trials, request["seed"], cache, rule)
     return {
         "recipe": recipe,
         "trials": trials,
         "input_sha256": [row["input_sha256"] for row in rows],
         "truth_sha256": [row["truth_sha256"] for row in rows if row["truth_sha256"]],
-        "rounding_cost": [row["cost"] for row in rows if row["cost"] is not None],
+        "rounding_cost": [row["costs"]["largest"] for row in rows if row["costs"]],
+        "costs": [row["costs"] for row in rows if row["costs"]],
+        "power": proven,
         "targets": [_target_result(target, failures.get(target.name), rows, trials, request) for target in targets],
     }
 
 
-def _judge_trial(workload, arrays, outputs, cache, within, limits, recipe, trial, keep):
+def _judge_trial(workload, arrays, outputs, cache, within, request, recipe, trial, keep):
     """Everything about one trial that needs its arrays; only numbers and digests are returned."""
-    sha256 = inputs.digest(arrays)
-    exact, truth_sha256, cost = workload.truth(arrays, sha256, cache, trial)
+    sha256, limits = inputs.digest(arrays), request["limits"]
+    precisions = {name: judged_as(request, workload, name) for name in outputs}
+    kernels = judged_as(request, workload, protocol.KERNEL)
+    measured = Measured(workload, arrays, sha256, cache)
+    exact = measured.by(kernels)
     values = {name: dtypes.decode(output.array, output.dtype) for name, output in outputs.items()}
     again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in outputs.items()}
     jobs = {}
     for name, value in values.items():
-        if exact is not None and exact.shape == value.shape:
-            jobs[name, protocol.TRUTH] = within.submit(agreement.compare_both, value, again[name], exact, limits, cost)
+        truth_of = measured.by(precisions[name])
+        if truth_of is not None and truth_of.values.shape == value.shape:
+            args = value, again[name], truth_of.values, limits, truth_of.yardstick
+            jobs[name, protocol.TRUTH] = within.submit(agreement.compare_both, *args)
     if protocol.KERNEL in values:
         kernel, repeat = values[protocol.KERNEL], again[protocol.KERNEL]
         for name, value in values.items():
@@ -195,13 +214,20 @@ def _judge_trial(workload, arrays, outputs, cache, within, limits, recipe, trial
         for name, output in outputs.items():
             keep[f"{recipe}/{trial}/{name}"] = output.array
         if exact is not None:
-            keep[f"{recipe}/{trial}/{protocol.TRUTH}"] = exact
+            keep[f"{recipe}/{trial}/{protocol.TRUTH}"] = exact.values
+    between = (exact.values, exact.yardstick) if exact is not None else ()
     apart = {
-        name: None if again[name] is None else agreement.apart(value, again[name], exact, cost)
+        name: None if again[name] is None else agreement.apart(value, again[name], *between)
         for name, value in values.items()
     }
     seen = {name: (o.sha256, apart[name], o.mutated, o.unwritten) for name, o in outputs.items()}
-    return {"input_sha256": sha256, "truth_sha256": truth_sha256, "cost": cost, "pairs": pairs, "seen": seen}
+    row = {"input_sha256": sha256, "pairs": pairs, "seen": seen, "truth_sha256": "", "costs": {}}
+    if exact is not None:
+        row.update(truth_sha256=exact.sha256, costs=exact.yardstick.costs)
+    pair = pairs.get((protocol.KERNEL, protocol.TRUTH))
+    if trial == 0 and pair is not None and not pair["passed"]["rounding"]:
+        row["would_pass"] = measured.would_pass(values[protocol.KERNEL], limits)
+    return row
 
 
 def _target_result(target, failed, rows, trials, request):
@@ -243,6 +269,9 @@ def _target_result(target, failed, rows, trials, request):
     result["status"], result["message"] = describe_target(
         result, trials, request["decides"], request["limits"], deterministic
     )
+    would = [row["would_pass"] for row in rows if row.get("would_pass")] if name == protocol.KERNEL else []
+    if would:
+        result["message"] += f"; it would pass as declared {spelled(would[0])}"
     return result
 
 

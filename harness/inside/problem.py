@@ -20,9 +20,9 @@ import traceback
 import numpy as np
 import torch
 
-from . import draws, dtypes, protocol, rounding, tensors
+from . import draws, dtypes, modelled, protocol, rounding, tensors
 
-PERTURBATION_SEED = 20240517
+FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
 
 
@@ -56,8 +56,8 @@ class ProblemWorkload:
         self.folder = value["problem"]["store"]
         self.recipes = {"independent": value["recipes"]["independent"]}
         self.index = protocol.read_json(os.path.join(self.folder, "index.json"))
-        self.shape = None  # known once the reference has run
-        self.drawn = None  # whether Model draws random numbers at each call, once a truth was asked for
+        self.shape = self.out_dtype = None  # known once the reference has run
+        self.no_truth = ""
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
     # -- tensors -----------------------------------------------------------------------------------------
@@ -91,9 +91,10 @@ class ProblemWorkload:
         factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
         return Inputs(values if factor == 1 else each_float(values, lambda tensor: tensor * factor))
 
-    def arguments(self, arrays, device):
-        """Tensors with memory of their own."""
-        return [each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
+    def arguments(self, arrays, device, cast=lambda tensor: tensor):
+        """Tensors with memory of their own; `cast` is what becomes of those of floating-point numbers."""
+        copied = [each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
+        return each_float(copied, cast)
 
     def model(self, path, name, device):
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
@@ -141,50 +142,77 @@ class ProblemWorkload:
     def fits(self, _shape, dtype):
         return dtype in dtypes.STORAGE
 
+    def precision(self, device):
+        """What PyTorch's own switches let Model do in float32, once it was loaded: a file may set them."""
+        if device != "cuda" or self.dtype != "float32" or not torch.cuda.is_available():
+            return []
+        if torch.cuda.get_device_capability() < (8, 0):
+            return []
+        switches = {
+            rounding.TF32_MATMUL: torch.backends.cuda.matmul.allow_tf32,
+            rounding.TF32_CONVOLUTION: torch.backends.cudnn.allow_tf32,
+        }
+        return rounding.effective([name for name, is_on in switches.items() if is_on], self.dtype)
+
     def references(self, names, device):
         return [ModelReference(self, device) for name in names if name == protocol.MODEL]
 
     # -- truth -------------------------------------------------------------------------------------------
 
-    def truth(self, arrays, inputs_sha256, cache, _trial):
-        """(float64 output of Model on the CPU, its SHA-256, the cost of rounding); Nones where it cannot be."""
+    def truth(self, arrays, inputs_sha256, cache, precision=()):
+        """The `truth.Exact` of Model's output on the CPU; None where it cannot be, and `no_truth` says why."""
         if self.shape is None:
-            return None, "", None
+            self.no_truth = self.no_truth or "Model has not run here"
+            return None
         weights = protocol.digest([self.index["state"], self.index["init"]])
-        key = ["problem", protocol.sha256_file(self.problem), weights, list(self.shape), self.dtype]
+        key = ["problem", protocol.sha256_file(self.problem), weights, list(self.shape), self.dtype, self.out_dtype]
         try:
             with self.drawing:
-                return cache.get(inputs_sha256, key, self.shape, lambda: self._exact(arrays))
+                return cache.get(
+                    inputs_sha256,
+                    key,
+                    self.shape,
+                    self.out_dtype,
+                    precision,
+                    lambda known: self._computed(known, arrays, precision),
+                )
         except Exception as error:
-            print(f"no truth: {type(error).__name__}: {error}", file=sys.stderr)
-            return None, "", None
+            self.no_truth = f"{type(error).__name__}: {error}"[:500]
+            print(f"no truth: {self.no_truth}", file=sys.stderr)
+            return None
 
-    def _exact(self, arrays):
-        """Truth, and one unit: how far it moves when every input and weight is moved by one rounding.
+    def _computed(self, known, arrays, precision):
+        """The truth, and as many emulated outputs as it takes for none of them to be near it by luck."""
+        half = self.dtype in ("float16", "bfloat16")
+        few = int(np.prod(self.shape, dtype=np.int64)) < FEW_ELEMENTS
+        count = 4 if few else 1 if half and not precision else 2
+        exact = modelled.exact(self, arrays)[0] if known is None else known
+        return exact, (modelled.emulated(self, arrays, precision, number) for number in range(count))
 
-        An algorithm that is exact up to correctly rounded inputs makes an error of about one unit. Nothing
-        better is known of a model that can be anything; unlike a reference's own error it is the same
-        everywhere. It knows nothing of accumulators, so float32 models with long sums stand at several units
-        by right: KernelBench's tolerance is the better judge of these.
-        """
-        model, _ = self.model(self.problem, "Model", "cpu")
-        model = model.double()
-        arguments = [_double(argument) for argument in self.arguments(arrays, "cpu")]
-        unit = dtypes.UNIT_ROUNDOFF.get(self.dtype, 2.0**-53)
-        with torch.no_grad():
-            if self.drawn is None:
-                self.drawn = self.draws(lambda: model(*arguments))
-            if self.drawn:
-                raise ValueError("Model draws random numbers at each call: only the same draws can be compared")
-            exact = model(*arguments).numpy()
-            generator = np.random.Philox(key=np.array([PERTURBATION_SEED, 0], dtype=np.uint64))
-            for weight in model.parameters():
-                weight.copy_(_perturbed(weight, unit, generator))
-            moved = model(*[_perturbed(argument, unit, generator) for argument in arguments]).numpy()
-        if exact.shape != tuple(self.shape):
-            raise ValueError(f"the float64 model gives {exact.shape}")
-        rounded = dtypes.quantise(np.ascontiguousarray(moved, dtype=np.float64), self.dtype)
-        return exact.astype(np.float64), rounding.cost(rounded, exact, self.dtype)
+    def alike(self, arrays):
+        """(name, values) of the inputs that have the output's shape and dtype."""
+        wanted = tuple(self.shape), self.out_dtype
+        found = enumerate(zip(tensors.flat(arrays.values), arrays))
+        return [
+            (str(at), dtypes.decode(array, self.out_dtype))
+            for at, (tensor, array) in found
+            if (tuple(tensor.shape), tensors.dtype_name(tensor)) == wanted
+        ]
+
+    def emulated(self, arrays, precision=()):
+        with self.drawing:
+            return modelled.emulated(self, arrays, precision)
+
+    def wrong_answers(self, arrays, _each):
+        """See `power.specific`: its sums cut short."""
+        for name, lacking in (
+            ("one term", lambda _: 1),
+            ("an eighth of their terms", lambda terms: max(1, terms // 8)),
+        ):
+            with self.drawing:
+                values, any_short = modelled.exact(self, arrays, lacking)
+            if any_short:
+                yield "short", f"sums without {name}", None, values
 
 
 def drawn(device):
@@ -224,20 +252,6 @@ def each_tensor(value, change):
     return value
 
 
-def _double(value):
-    return each_float(value, torch.Tensor.double)
-
-
-def _perturbed(value, unit, generator):
-    """Every element of a float64 tensor times 1 + unit or 1 - unit."""
-
-    def change(tensor):
-        signs = (generator.random_raw(tensor.numel()) >> np.uint64(63)).astype(np.float64) * 2 - 1
-        return tensor * (1 + unit * torch.from_numpy(signs.reshape(tuple(tensor.shape))))
-
-    return each_float(value, change)
-
-
 class ModelReference:
     """The problem's own ``Model``, with the stored weights."""
 
@@ -266,7 +280,7 @@ class ModelReference:
             raise references.Unsupported(f"Model raised {type(error).__name__}: {error}") from None
         if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
             raise references.Unsupported(f"Model returns {type(output).__name__}, not one tensor")
-        self.workload.shape = tuple(output.shape)
+        self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
 
     def active(self):
         return contextlib.nullcontext()

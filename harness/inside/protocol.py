@@ -24,6 +24,7 @@ VERBS += ("library", "conditions", "weigh", "link", "check", "profile", "counter
 # Statuses of anything that was attempted; every failure is one of these, with a message.
 OK: Final = "ok"
 WRONG: Final = "wrong"  # it ran, and its output is not correct
+UNDECIDABLE: Final = "undecidable"  # it passes, and so would an answer that is known to be wrong
 UNSUPPORTED: Final = "unsupported"  # PyTorch or the kernel refused the problem, and said why
 BUILD_FAILED: Final = "build_failed"
 CRASHED: Final = "crashed"  # the process died by a signal, or raised
@@ -31,6 +32,8 @@ TIMED_OUT: Final = "timed_out"
 KILLED: Final = "killed"  # at a limit other than time: memory, processes, output
 BROKEN: Final = "broken"  # the environment is not the one that was asked for, or could not be made
 NOT_RUN: Final = "not_run"  # something before it failed, or the machine lacks what it needs
+
+RAN = (OK, WRONG, UNDECIDABLE)  # it ran to its end, and what it gave was looked at
 
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 

@@ -1,8 +1,9 @@
-"""The yardstick: what rounding costs a faultless attention, on this very input, in this dtype.
+"""The yardstick: what straightforward arithmetic costs, on this very input, in this dtype; and the norms it has.
 
-No kernel can be closer to the truth than its arithmetic allows, and how close that is depends on the dtype,
-the length and the logits. So the error of a target is measured in units of the error that a plain, faultless
-attention makes on the same input, every one of whose operations is rounded correctly:
+No kernel can be closer to the truth than its arithmetic allows, and how close that is depends on the dtype, the length
+and the numbers. So the error of a target is measured in units of the error that plain, faultless arithmetic makes on
+the same input, as FlashAttention's tests measure theirs in errors of PyTorch. `emulation` does that arithmetic for
+problem files; for attention every operation is rounded correctly:
 
 * logits rounded to float32, their largest subtracted, the exponential rounded to float32;
 * float16 and bfloat16: these weights rounded to the dtype before they meet V, as matrix units demand, and
@@ -12,31 +13,71 @@ attention makes on the same input, every one of whose operations is rounded corr
   accumulators are nearly the whole error: without them PyTorch's own backends stand at 4 to 12 units;
 * the output rounded to the dtype.
 
-Error of an output: over all rows, the largest of max |output - truth| / max |truth| of the row. One unit, the
-cost, is this error of the emulated attention, and at least one unit roundoff. The cost is a property of the
-input: it depends on neither PyTorch nor the device, so the yardstick is the same in every environment.
+Four norms, because a bias and a wrong row hide under a maximum (`Ruler`). One unit of each, its cost, is that of the
+emulated output, and never less than rounding of the output demands. It is a property of the input and of what the
+kernel declares (`precision`): it depends on neither PyTorch nor the device, so the yardstick is the same everywhere.
 """
 
 import numpy as np
 
 from . import dtypes
 
-FLOOR = 2.0**-10  # of the tensor's largest value: no row counts as smaller than that
+NORMS = ("largest", "row", "factor", "bias")
+FLOOR = 2.0**-10  # of the tensor's largest value: no row counts as smaller than that,
+SHARE = 2.0**-3  # nor than that of its root mean square: the smallest of many rows would be all that is measured
+SHORTEST = 16  # elements: of so few the largest may be near zero by chance, so shorter rows count together
+BLOCK = 1 << 17  # elements taken at a time: 1 MiB of float64
+UNIT = 2.0**-53  # of whatever is no floating-point type of the interface
+MOST = 1e300  # units: JSON has no infinity
+# Of the root mean square. Errors of single elements average out; what is left is a common factor or offset.
+BIAS_FLOOR = {"float16": 2.0**-16, "bfloat16": 2.0**-13, "float32": 2.0**-23}
+# What a kernel may declare beyond plain float32 inside; `tf32` rounds the operands of products to 11 significant bits.
+TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS = "tf32_matmul", "tf32_convolution", "float16_sums"
+DECLARED = (TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS)
 
 
-def emulate(logits, values, dtype):
-    """Half types: float64 logits [rows, keys], masked ones -inf, and V [keys, columns] to outputs in float64."""
+def effective(precision, dtype):
+    """Of what is declared that which can matter in the dtype, in one order."""
+    known = (TF32_CONVOLUTION, TF32_MATMUL) if dtype == "float32" else (FLOAT16_SUMS,)
+    return [name for name in known if name in precision]
+
+
+# -- attention ----------------------------------------------------------------------------------------------
+
+
+def emulate(queries, keys, values, scale, hidden, dtype, sums=None):
+    """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
+
+    `sums`, of declared float16 accumulators: two functions that give deviates of a shape (see `sum_error`).
+    """
+    exact = values.astype(np.float64)
+    queries, keys = queries.astype(np.float64), keys.astype(np.float64)
+    logits = queries @ keys.T
+    if sums:
+        squares = np.square(queries) @ np.square(keys).T
+        logits += sum_error(squares, logits, queries.shape[1], dtypes.UNIT_ROUNDOFF["float16"]) * sums(logits.shape)
+    logits *= scale
+    if hidden is not None:
+        logits[hidden] = -np.inf
     rounded = logits.astype(np.float32)
     weights = np.exp((rounded - rounded.max(axis=1, keepdims=True)).astype(np.float64)).astype(np.float32)
     total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
-    return dtypes.quantise((dtypes.quantise(weights, dtype) @ values) / total, dtype)
+    weights = dtypes.quantise(weights, dtype)
+    output = weights @ exact
+    if sums:
+        squares = np.square(weights) @ np.square(exact)
+        output += sum_error(squares, output, len(keys), dtypes.UNIT_ROUNDOFF["float16"]) * sums(output.shape)
+    return dtypes.quantise(output / total, dtype)
 
 
-def emulate_single(queries, keys, values, scale, hidden):
+def emulate_single(queries, keys, values, scale, hidden, operand=None):
     """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
 
-    Transposed inside, so that the innermost loops run over rows, which are contiguous.
+    `operand` is what is done to each operand of a product. Transposed inside, so that the innermost loops run over
+    rows, which are contiguous.
     """
+    operand = operand or (lambda array: array)
+    queries, keys, values = operand(queries), operand(keys), operand(values)
     left = np.ascontiguousarray(queries.T)
     logits = np.zeros((len(keys), len(queries)), np.float32)
     product = np.empty_like(logits)
@@ -48,28 +89,194 @@ def emulate_single(queries, keys, values, scale, hidden):
         logits[hidden.T] = -np.inf
     logits -= logits.max(axis=0)
     weights = np.exp(logits.astype(np.float64)).astype(np.float32)
+    entering = operand(weights)
     total = np.zeros(len(queries), np.float32)
     output = np.zeros((values.shape[1], len(queries)), np.float32)
     product = np.empty_like(output)
     for index in range(len(keys)):
-        np.multiply(values[index, :, None], weights[index], out=product)
+        np.multiply(values[index, :, None], entering[index], out=product)
         output += product
         total += weights[index]
     return (output / total).T.astype(np.float64)
 
 
-def row_scales(truth):
-    """The largest magnitude of each row (the last axis); 1 where the whole truth is zero."""
-    scales = np.abs(truth).max(axis=-1)
-    largest = scales.max() if scales.size else 0.0
-    return np.maximum(scales, largest * FLOOR) if largest > 0 else np.ones_like(scales)
+def sum_error(squares, total, terms, unit):
+    """Standard deviation of the error of adding `terms` products one by one, each partial sum rounded.
+
+    `squares` is the sum of the products' squares, `total` their sum. Rounding errors are independent and of mean zero
+    (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41(5), 2019), and
+    a partial sum of k terms is a random walk with a drift: its mean square is k / K squares + (k / K total) ** 2.
+    """
+    return unit / 3**0.5 * (terms / 2 * squares + terms / 3 * total**2) ** 0.5
 
 
-def error(difference, scales):
-    """Largest row error from |output - truth|; NaN where an element is NaN."""
-    return float((difference.max(axis=-1) / scales).max()) if difference.size else 0.0
+def tf32(array, truncate):
+    """Float32 to 11 significant bits: to nearest, or cut off, as tensor cores do with what nobody rounded before."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    if not truncate:
+        bits = bits + (np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1)))
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-def cost(emulated, truth, dtype):
-    """One unit: the error of the emulated output, at least one unit roundoff of the dtype."""
-    return max(error(np.abs(emulated - truth), row_scales(truth)), dtypes.UNIT_ROUNDOFF[dtype])
+# -- norms --------------------------------------------------------------------------------------------------
+
+
+def as_rows(array):
+    """A view [rows, columns]: the last axis, and those before it until a row has `SHORTEST` elements."""
+    columns = 1
+    for size in reversed(array.shape):
+        if columns >= SHORTEST:
+            break
+        columns *= size
+    return array.reshape(-1, columns) if array.size else array.reshape(0, 1)
+
+
+def blocks(shape):
+    """Slices of rows and columns that cover [rows, columns], each of at most about `BLOCK` elements."""
+    step = max(1, BLOCK // shape[1])
+    for first in range(0, shape[0], step):
+        for left in range(0, shape[1], BLOCK):
+            yield slice(first, first + step), slice(left, left + BLOCK)
+
+
+class Ruler:
+    """A truth, and what the norms of an error are relative to.
+
+    largest: over all rows, max |error| / max |truth| of the row;
+    row: over all rows, the l2 norm of the error over that of the truth;
+    factor: over all rows, |<error, truth>| over <truth, truth>: the factor by which a row is off, or a part of it;
+    bias: over all elements, the larger of |mean of the error| over the truth's root mean square, and that factor: an
+    output that is symmetric about zero and scaled has no mean.
+    Elements that are not finite, in the truth or once it is rounded to the dtype, do not count.
+    """
+
+    def __init__(self, truth, dtype):
+        self.truth, self.dtype = truth, dtype
+        self.rows = as_rows(truth)
+        self.unit = dtypes.UNIT_ROUNDOFF.get(dtype, UNIT)
+        self.threshold = dtypes.OVERFLOW.get(dtype, np.inf)  # what is as large rounds to infinity
+        largest, squares = np.zeros(len(self.rows)), np.zeros(len(self.rows))
+        counted, fourth = 0, 0.0
+        self.plain = True  # every element is finite, and stays so
+        for rows, columns in blocks(self.rows.shape):
+            values, kept = self._finite(self.rows[rows, columns])
+            np.maximum(largest[rows], np.abs(values).max(axis=1), out=largest[rows])
+            square = np.square(values)
+            squares[rows] += square.sum(axis=1)
+            fourth += float(np.square(square, out=square).sum())
+            counted += kept
+        total = float(squares.sum())
+        self.counted = max(1, counted)
+        self.largest = float(largest.max()) if len(largest) else 0.0
+        self.rms = (total / self.counted) ** 0.5 or 1.0
+        self.squares = total or 1.0
+        low = max(self.largest * FLOOR, self.rms * SHARE) if total else 1.0
+        self.row_largest = np.maximum(largest, low)
+        self.row_l2 = np.maximum(np.sqrt(squares), self.rms * SHARE * self.rows.shape[1] ** 0.5)
+        self.independent = total**2 / fourth if fourth else self.counted  # as many elements carry the sums
+
+    def _finite(self, values):
+        """The values, zero where they do not count, and how many do."""
+        beyond = ~(np.abs(values) < self.threshold)
+        if not beyond.any():
+            return values, values.size
+        self.plain = False
+        return np.where(beyond, 0.0, values), int(values.size - np.count_nonzero(beyond))
+
+    def norms(self, got, enough=None):
+        """Those of `got` [like the truth, or a function of a slice of rows and one of columns], over elements that are
+        finite in both. With `enough`, a value for each norm, they need not grow beyond one of them."""
+        sums = Sums(self)
+        found = got if callable(got) else as_rows(got).__getitem__
+        with np.errstate(invalid="ignore", over="ignore"):
+            for rows, columns in blocks(self.rows.shape):
+                want = self.rows[rows, columns]
+                values = found(rows, columns) if callable(got) else found((rows, columns))
+                difference = np.subtract(values, want, dtype=np.float64)
+                difference[~np.isfinite(difference)] = 0.0
+                if not self.plain:
+                    difference[~(np.abs(want) < self.threshold)] = 0.0
+                sums.add(rows, difference, want if self.plain else self._finite(want)[0])
+                if enough is not None and sums.exceed(rows, enough):
+                    break
+        return sums.norms()
+
+    def rounded(self, values):
+        return dtypes.quantise(np.ascontiguousarray(values, np.float64), self.dtype)
+
+
+class Sums:
+    """What the norms need, added up block by block; elements that do not count have a difference of zero."""
+
+    def __init__(self, ruler):
+        self.ruler = ruler
+        self.largest, self.squares = np.zeros(len(ruler.rows)), np.zeros(len(ruler.rows))
+        self.products = np.zeros(len(ruler.rows))
+        self.mean = 0.0
+
+    def add(self, rows, difference, want):
+        np.maximum(self.largest[rows], np.abs(difference).max(axis=1), out=self.largest[rows])
+        self.mean += float(difference.sum())
+        self.products[rows] += np.einsum("ij,ij->i", difference, want)
+        self.squares[rows] += np.einsum("ij,ij->i", difference, difference)
+
+    def exceed(self, rows, enough):
+        """Whether these rows alone are beyond one of the norms."""
+        largest, squares, ruler = self.largest[rows], self.squares[rows], self.ruler
+        return bool(
+            (largest > enough["largest"] * ruler.row_largest[rows]).any()
+            or (squares > (enough["row"] * ruler.row_l2[rows]) ** 2).any()
+        )
+
+    def norms(self):
+        if not len(self.largest):
+            return dict.fromkeys(NORMS, 0.0)
+        ruler = self.ruler
+        return {
+            "largest": float((self.largest / ruler.row_largest).max()),
+            "row": float((np.sqrt(self.squares) / ruler.row_l2).max()),
+            "factor": float((np.abs(self.products) / ruler.row_l2**2).max()),
+            "bias": max(abs(self.mean) / ruler.counted / ruler.rms, abs(float(self.products.sum())) / ruler.squares),
+        }
+
+
+class Yardstick:
+    """One unit of each norm on one input. `either` marks, where there are any, places at which straightforward
+    arithmetic leaves the dtype's range on its way: there the truth and what is not finite are both right."""
+
+    def __init__(self, costs, either, ruler):
+        self.costs, self.ruler = costs, ruler
+        self.either = None if either is None else as_rows(either)
+
+    def units(self, norms):
+        """Each norm in units."""
+        return {name: min(norms[name] / self.costs[name], MOST) for name in NORMS}
+
+
+def measure(emulated, ruler):
+    """(costs, either) of a yardstick: one unit of each norm is the most that an emulated output has, and never less
+    than rounding of the output demands.
+
+    Correct rounding moves an element by up to a unit roundoff; a row by less, and a mean of n elements by about its
+    n ** -0.5, unless many are the same: so the truth itself, rounded, is asked too.
+    """
+    costs = {
+        "largest": ruler.unit,
+        "row": ruler.unit / 3**0.5,
+        "factor": ruler.unit / 2,  # of a row that one element carries
+        "bias": max(BIAS_FLOOR.get(ruler.dtype, ruler.unit), ruler.unit * ruler.independent**-0.5),
+    }
+    either = None
+
+    def count(got):
+        for name, value in ruler.norms(got).items():
+            costs[name] = max(costs[name], value)
+
+    if ruler.dtype in dtypes.UNIT_ROUNDOFF:
+        count(lambda rows, columns: ruler.rounded(ruler.rows[rows, columns]))
+    for array in emulated:
+        count(array)
+        if not np.isfinite(array).all():
+            beyond = ~np.isfinite(array) & (np.abs(ruler.truth) < ruler.threshold)
+            either = beyond if either is None else either | beyond
+    return costs, either if either is not None and either.any() else None

@@ -1,27 +1,35 @@
-"""The truth: attention in float64, written out, never through SDPA; and the cost of rounding it.
+"""The truth: attention in float64, written out, never through SDPA; and the yardstick beside it.
 
 A head at a time and in blocks of rows, so memory stays bounded at any sequence length. Files in a folder,
 keyed by the digest of the input bytes and of the problem, make it a one-time cost: all environments share
 them, so all are judged by the very same numbers.
 """
 
+import base64
+import collections
 import hashlib
+import json
 import os
 import tempfile
+import zlib
 
 import numpy as np
 
-from . import dtypes, protocol, rounding
+from . import dtypes, inputs, protocol, rounding
 
 BLOCK_ELEMENTS = 1 << 19  # logits held at a time: 4 MiB of float64
-VERSION = 1  # of what the files hold and how the cost is defined; part of their key
+VERSION = 2  # of what the files hold and how the yardstick is defined; part of their key
+DRAWN = 20240518  # the generator's key for the errors of declared accumulators
+
+# `values` is float64 of the output's shape, `yardstick` a `rounding.Yardstick`.
+Exact = collections.namedtuple("Exact", ["values", "sha256", "yardstick"])
 
 
-def attention(q, k, v, causal, scale, dtype, each=map):
-    """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its rounding cost.
+def attention(q, k, v, causal, scale, dtype, each=map, precision=(), realisation=0):
+    """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its emulation in the dtype.
 
-    Returns (truth, cost): truth is float64 of the output's shape, cost is `rounding.cost`. `causal` masks the
-    keys after the row. `each` runs a function on every head: as `map` does, or a pool's.
+    `causal` masks the keys after the row. `each` runs a function on every head: as `map` does, or a pool's. Operands
+    of declared TF32 are rounded in one `realisation` and cut off in the next.
     """
     batch, heads, rows, _ = q.shape
     truth = np.empty((batch, heads, rows, v.shape[3]))
@@ -31,15 +39,33 @@ def attention(q, k, v, causal, scale, dtype, each=map):
 
     def one(head):
         queries, keys, values = (dtypes.decode(tensor[head], dtype) for tensor in (q, k, v))
+        arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1])
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
-            truth[head][block], emulated[head][block] = _rows(queries[block], keys, values, causal, start, scale, dtype)
+            part = queries[block], keys, values, causal, start, scale
+            truth[head][block], emulated[head][block] = _rows(*part, arithmetic)
 
     list(each(one, np.ndindex(batch, heads)))
-    return truth, rounding.cost(emulated, truth, dtype)
+    return truth, emulated
 
 
-def _rows(queries, keys, values, causal, first, scale, dtype):
+def _arithmetic(dtype, precision, realisation, head):
+    """The emulation of some rows of one head."""
+    if dtype == "float32":
+        operand = None
+        if rounding.TF32_MATMUL in precision:
+            operand = lambda array: rounding.tf32(array, truncate=realisation % 2 == 1)  # noqa: E731
+        return lambda *part: rounding.emulate_single(*part, operand)
+    drawn = [0]
+
+    def sums(shape):
+        drawn[0] += 1
+        return inputs.deviates(DRAWN, head, drawn[0], int(np.prod(shape))).reshape(shape)
+
+    return lambda *part: rounding.emulate(*part, dtype, sums if rounding.FLOAT16_SUMS in precision else None)
+
+
+def _rows(queries, keys, values, causal, first, scale, arithmetic):
     """Truth and emulation of some rows of a head, the first of which has the number `first`."""
     hidden = None
     if causal:
@@ -52,13 +78,52 @@ def _rows(queries, keys, values, causal, first, scale, dtype):
         logits[hidden] = -np.inf
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     truth = (weights @ exact) / weights.sum(axis=1, keepdims=True)
-    if dtype == "float32":
-        return truth, rounding.emulate_single(queries, keys, values, scale, hidden)
-    return truth, rounding.emulate(logits, exact, dtype)
+    return truth, arithmetic(queries, keys, values, scale, hidden)
+
+
+def wrong(q, k, v, causal, scale, dtype, each=map):
+    """What faulty attentions give, in float64: (kind, name, size, values), see `power.specific`.
+
+    All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
+    """
+    truth = np.empty((*q.shape[:3], v.shape[3]))
+    one, eighth, slope, mean = (np.empty_like(truth) for _ in range(4))
+    count, batch_heads = k.shape[2], list(np.ndindex(*q.shape[:2]))
+    middle = count // 2
+    tail = slice(middle, middle + max(1, count // 8))
+    step = max(1, BLOCK_ELEMENTS // count)
+
+    def head(at):
+        queries, keys, values = (dtypes.decode(tensor[at], dtype).astype(np.float64) for tensor in (q, k, v))
+        for start in range(0, len(queries), step):
+            block = slice(start, start + step)
+            logits = (queries[block] @ keys.T) * scale
+            if causal:
+                logits[np.arange(count)[None, :] > np.arange(start, start + len(logits))[:, None]] = -np.inf
+            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+            seen = np.isfinite(logits)
+            total, product = weights.sum(axis=1, keepdims=True), weights @ values
+            truth[at][block] = right = product / total
+            for found, dropped in ((one, slice(middle, middle + 1)), (eighth, tail)):
+                left = total - weights[:, dropped].sum(axis=1, keepdims=True)
+                short = product - weights[:, dropped] @ values[dropped]
+                found[at][block] = np.where(left > 0, short / np.where(left > 0, left, 1), 0.0)
+            weights *= np.where(seen, logits, 0.0)
+            slope[at][block] = (weights @ values - weights.sum(axis=1, keepdims=True) * right) / total
+            mean[at][block] = (seen @ values) / seen.sum(axis=1, keepdims=True)
+
+    list(each(head, batch_heads))
+    if count > 1:
+        yield "one row", "one key of one row dropped", None, one
+        yield "short", "one key dropped", None, one
+        yield "short", "an eighth of the keys dropped", None, eighth
+        yield "mean", "uniform weights", None, mean
+    for size in (0.001, 0.003, 0.01):
+        yield "softmax scale", f"a softmax scale {size:.1%} too large", size, truth + size * slope
 
 
 class Cache:
-    """Truths on disk, each with its rounding cost and its own digest; damaged files are computed again.
+    """Truths on disk with their digests, and yardsticks beside them; damaged files are computed again.
 
     `each`: how to compute them, see `attention`.
     """
@@ -71,41 +136,87 @@ class Cache:
         key = protocol.digest([VERSION, inputs_sha256, problem])
         return os.path.join(self.folder, key[:2], key + ".truth")
 
+    def get(self, inputs_sha256, problem, shape, dtype, precision, compute):
+        """The `Exact` of an output of that shape and dtype, from the folder as far as it is there.
+
+        compute(the truth where it is known, else None) gives the truth and an iterable of emulated outputs.
+        """
+        path = self.path(inputs_sha256, problem)
+        unit = "{}.{}.unit".format(path[: -len(".truth")], "+".join(precision) or "plain")
+        found, emulated = self.load(path, shape), None
+        if found is None:
+            truth, emulated = compute(None)
+            found = truth, self.save(path, truth)
+        truth, sha256 = found
+        ruler = rounding.Ruler(truth, dtype)
+        known = _load_unit(unit, sha256, truth)
+        if known is None:
+            known = rounding.measure(compute(truth)[1] if emulated is None else emulated, ruler)
+            self._write(unit, _unit_bytes(*known, sha256))
+        return Exact(truth, sha256, rounding.Yardstick(*known, ruler))
+
     def load(self, path, shape):
-        """(truth, its SHA-256, cost), or None."""
+        """(truth, its SHA-256), or None."""
         try:
             with open(path, "rb") as file:
-                cost = float.fromhex(file.readline(64).decode("ascii").strip())
                 sha256 = file.readline(80).decode("ascii").strip()
                 data = file.read()
         except (OSError, ValueError):
             return None
-        if len(data) != 8 * int(np.prod(shape)) or hashlib.sha256(data).hexdigest() != sha256:
+        if len(data) != 8 * int(np.prod(shape, dtype=np.int64)) or hashlib.sha256(data).hexdigest() != sha256:
             return None
-        return np.frombuffer(data).reshape(shape), sha256, cost
+        return np.frombuffer(data, np.float64).reshape(shape), sha256
 
-    def save(self, path, truth, cost):
-        """Atomic, but not forced to the disk: a file cut by a crash is found out by its digest."""
-        data = np.ascontiguousarray(truth).tobytes()
+    def save(self, path, truth):
+        data = np.ascontiguousarray(truth).data
         sha256 = hashlib.sha256(data).hexdigest()
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(f"{float(cost).hex()}\n{sha256}\n".encode("ascii"))
-                file.write(data)
-            os.chmod(temporary, 0o644)  # in a container another user takes it out
-            os.replace(temporary, path)
-        except OSError:  # a full disk costs time, not the result
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        self._write(path, f"{sha256}\n".encode("ascii"), data)
         return sha256
 
-    def get(self, inputs_sha256, problem, shape, compute):
-        """(truth, its SHA-256, cost) from the folder, else from compute() -> (truth, cost)."""
-        path = self.path(inputs_sha256, problem)
-        found = self.load(path, shape)
-        if found is None:
-            truth, cost = compute()
-            found = truth, self.save(path, truth, cost), cost
-        return found
+    def _write(self, path, *parts):
+        """Atomic, but not forced to the disk: a file cut by a crash is found out by its digest. What cannot be written,
+        for want of space or because the folder is another's, costs time, not the result."""
+        temporary = ""
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".part")
+            with os.fdopen(handle, "wb") as file:
+                for part in parts:
+                    file.write(part)
+            os.chmod(temporary, 0o644)  # in a container another user takes it out
+            os.replace(temporary, path)
+        except OSError:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+
+    def note(self, path, make):
+        """A JSON value from a file in the folder, else from make()."""
+        path = os.path.join(self.folder, path)
+        try:
+            return protocol.read_json(path)
+        except (OSError, ValueError):
+            value = make()
+            self._write(path, json.dumps(value, allow_nan=False).encode())
+            return value
+
+
+def _unit_bytes(costs, either, sha256):
+    places = None
+    if either is not None:
+        places = base64.b64encode(zlib.compress(np.packbits(either).tobytes())).decode("ascii")
+    return json.dumps({"truth": sha256, "costs": {k: v.hex() for k, v in costs.items()}, "either": places}).encode()
+
+
+def _load_unit(path, sha256, truth):
+    """(costs, either) of that truth, or None."""
+    try:
+        value = protocol.read_json(path)
+        costs = {name: float.fromhex(value["costs"][name]) for name in rounding.NORMS}
+        if value["truth"] != sha256:
+            return None
+        if value["either"] is None:
+            return costs, None
+        packed = np.frombuffer(zlib.decompress(base64.b64decode(value["either"])), np.uint8)
+        return costs, np.unpackbits(packed, count=truth.size).astype(bool).reshape(truth.shape)
+    except (OSError, ValueError, KeyError, TypeError, zlib.error):
+        return None

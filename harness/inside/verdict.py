@@ -1,6 +1,6 @@
 """Status and one sentence from what was counted; pure."""
 
-from . import protocol
+from . import power, protocol, rounding
 
 
 def describe_target(result, trials, decides, limits, deterministic=False):
@@ -60,8 +60,15 @@ def _largest(against):
     return ", ".join(parts)
 
 
-def describe_validation(recipes, decides, limits):
-    """(status, message) of the kernel over all recipes."""
+def spelled(precision):
+    """What is declared, as in matrix.yaml."""
+    parts = ["products: tf32"] if any(name.startswith("tf32") for name in precision) else []
+    parts += ["sums: float16"] if rounding.FLOAT16_SUMS in precision else []
+    return "`precision: {{{}}}`".format(", ".join(parts))
+
+
+def describe_validation(recipes, decides, no_truth=""):
+    """(status, message) of the kernel over all recipes. What passes is undecidable where what is wrong would too."""
     kernels = [(r, t) for r in recipes for t in r["targets"] if t["target"] == protocol.KERNEL]
     if not kernels:
         return protocol.NOT_RUN, "no output of the kernel to judge"
@@ -70,7 +77,8 @@ def describe_validation(recipes, decides, limits):
         units = [target.get("repeats_max_units") for _, target in kernels]
         differ = sum(target.get("repeats_differ", 0) for _, target in kernels)
         largest = max((value for value in units if value is not None), default=None)
-        return protocol.OK, describe_repeats(differ, sum(recipe["trials"] for recipe, _ in kernels), largest)
+        said = describe_repeats(differ, sum(recipe["trials"] for recipe, _ in kernels), largest)
+        return _decided(recipes, decides, no_truth, said)
 
     def failures(pair):
         recipe, target = pair
@@ -81,3 +89,15 @@ def describe_validation(recipes, decides, limits):
 
     recipe, target = max(failed, key=failures)
     return target["status"], "{}: {}".format(recipe["recipe"], target["message"])
+
+
+def _decided(recipes, decides, no_truth, said):
+    """Of what passes: `said` with it, unless nothing is decided by that."""
+    for recipe in recipes:
+        if decides == "rounding" and not recipe["costs"]:
+            why = no_truth or "nobody computed it"
+            return protocol.UNDECIDABLE, "{}: there is no truth to judge by: {}".format(recipe["recipe"], why)
+        why = power.undecidable(recipe["power"])
+        if why:
+            return protocol.UNDECIDABLE, "{}: {}".format(recipe["recipe"], why)
+    return protocol.OK, said

@@ -10,6 +10,7 @@ import hashlib
 
 from . import agreement, dtypes, inputs, protocol, truth
 from . import workload as workloads
+from .measured import judged_as
 from .outputs import STATUSES, Failed, read_output
 from .references import Unsupported
 
@@ -30,21 +31,24 @@ def weigh(request):
             sha256 = inputs.digest(arrays)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, arrays)
-            exact, _, cost = asked.on(recipe).truth(arrays, sha256, cache, trial)
+            precision = judged_as(request, workload, protocol.KERNEL)
+            exact = asked.on(recipe).truth(arrays, sha256, cache, precision)
             if recipe in protocol.SCALED_RECIPES and exact is not None:
-                scales = _scales(workload, trial, request, cache, exact, cost)
+                scales = _scales(workload, trial, request, cache, exact)
                 for job in jobs:
                     job.scales = scales and job.scales is not False
             known = {}
-            list(pool.map(lambda job, t=trial, s=sha256, e=exact, c=cost, k=known: job.add(t, s, e, c, k), jobs))
+            list(pool.map(lambda job, t=trial, s=sha256, e=exact, k=known: job.add(t, s, e, k), jobs))
     return {"status": protocol.OK, "message": "", "results": [job.result() for job in weighed.values()]}
 
 
-def _scales(workload, trial, request, cache, exact, cost):
+def _scales(workload, trial, request, cache, exact):
     """Whether the truth on smaller inputs is that on the full ones, scaled: then it is the same question."""
     arrays = workload.arrays(protocol.RECIPES[0], trial, request["seed"])
-    full, _, _ = workload.truth(arrays, inputs.digest(arrays), cache, trial)
-    return full is not None and agreement.is_scaled(full, exact, request["limits"], cost)
+    full = workload.truth(arrays, inputs.digest(arrays), cache)
+    if full is None:
+        return False
+    return agreement.is_scaled(full.values, exact.values, request["limits"], exact.yardstick)
 
 
 def _learn_shape(workload, arrays):
@@ -94,7 +98,7 @@ class Weighed:
         else:
             self.shape, self.dtype, self.ran = tuple(shape), dtype, dict(zip(self.trials, ran))
 
-    def add(self, trial, input_sha256, exact, cost, known):
+    def add(self, trial, input_sha256, exact, known):
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""
         digests = []
         try:
@@ -102,19 +106,19 @@ class Weighed:
                 size_bytes = dtypes.size_bytes(self.dtype, self.shape)
                 data = read_output(self.folder, f"{self.number}/{trial}-{repeat}.bin", size_bytes)
                 digests.append(hashlib.sha256(data).hexdigest())
-                self._judge(trial, data, digests[-1], exact, cost, known)
+                self._judge(trial, data, digests[-1], exact, known)
         except Failed as error:
             self.failed = error
             return
         self.output_sha256[trial], self.input_sha256[trial] = digests, input_sha256
 
-    def _judge(self, trial, data, sha256, exact, cost, known):
-        if exact is None or exact.shape != self.shape:
+    def _judge(self, trial, data, sha256, exact, known):
+        if exact is None or exact.values.shape != self.shape:
             return
         verdict = known.get(sha256)
         if verdict is None:
             value = dtypes.decode(dtypes.from_bytes(data, self.dtype, self.shape), self.dtype)
-            verdict = known[sha256] = agreement.compare(value, exact, self.limits, cost)
+            verdict = known[sha256] = agreement.compare(value, exact.values, self.limits, exact.yardstick)
         self.judged += 1
         self.passed += verdict["passed"][self.decides]
         self.within[trial].append(verdict["passed"][self.decides])

@@ -1,8 +1,9 @@
 """What is computed: an attention of one shape, with its inputs and truth. `problem.py` has the other kind."""
 
 import copy
+import itertools
 
-from . import inputs, protocol, truth
+from . import dtypes, inputs, protocol, truth
 
 
 def parse_workload(value):
@@ -17,6 +18,7 @@ class AttentionWorkload:
     """Self-attention over [batch, heads, seq_len, head_dim] in one dtype; the request's W, see `protocol`."""
 
     problem = None
+    no_truth = ""
 
     def __init__(self, value):
         self.id = value["id"]
@@ -59,14 +61,35 @@ class AttentionWorkload:
         """Whether a call of the reference draws random numbers."""
         return False
 
-    def truth(self, arrays, inputs_sha256, cache, _trial):
-        """(float64 truth, its SHA-256, the cost of rounding)."""
+    def precision(self, _device):
+        """What the references do beyond plain arithmetic in the dtype."""
+        return []
+
+    def truth(self, arrays, inputs_sha256, cache, precision=()):
+        """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
         key = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
 
-        def compute():
-            return truth.attention(*arrays, self.causal, self.scale, self.dtype, cache.each)
+        def compute(_known):
+            exact, emulated = self.computed(arrays, cache.each, precision)
+            more = (self.computed(arrays, cache.each, precision, number)[1] for number in ([1] if precision else []))
+            return exact, itertools.chain([emulated], more)
 
-        return cache.get(inputs_sha256, key, self.shape, compute)
+        return cache.get(inputs_sha256, key, self.shape, self.dtype, precision, compute)
+
+    def computed(self, arrays, each=map, precision=(), realisation=0):
+        """(truth, emulation)."""
+        return truth.attention(*arrays, self.causal, self.scale, self.dtype, each, precision, realisation)
+
+    def emulated(self, arrays, precision=()):
+        return self.computed(arrays, precision=precision)[1]
+
+    def alike(self, arrays):
+        """(name, values) of the inputs that have the output's shape and dtype."""
+        return [(name, dtypes.decode(array, self.dtype)) for name, array in zip("QKV", arrays)]
+
+    def wrong_answers(self, arrays, each):
+        """See `power.specific`."""
+        return truth.wrong(*arrays, self.causal, self.scale, self.dtype, each)
 
     def expected(self):
         return f"{self.shape} {self.dtype}"

@@ -63,7 +63,7 @@ def _recall(context: Context, cell: Cell, key: str) -> bool:
     """A validation with this key from an earlier run, copied here with its arrays and its build record."""
     run = context.run
     for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
-        if record.status not in (protocol.OK, protocol.WRONG):
+        if record.status not in protocol.RAN:
             continue
         if record.arrays and (other.folder / record.arrays).is_file():
             target = run.folder / record.arrays

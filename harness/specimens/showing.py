@@ -14,7 +14,18 @@ from harness.specimens.format import Specimen
 from harness.storage import Run
 
 # Of several workloads the one that went worst speaks for an environment.
-ORDER = ("ok", "unsupported", "wrong", "killed", "timed_out", "crashed", "not_run", "build_failed", "broken")
+ORDER = (
+    "ok",
+    "undecidable",
+    "unsupported",
+    "wrong",
+    "killed",
+    "timed_out",
+    "crashed",
+    "not_run",
+    "build_failed",
+    "broken",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,7 @@ class Launch:
             for w in plan.workloads_of(planned.kernel, planned.device)
             if not w.problem or context.stores[w.id][0] is not None
         ]
-        self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in (protocol.OK, protocol.WRONG)]
+        self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
         self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
         self._early: tuple[Gate, Future[Answer]] | None = None
 

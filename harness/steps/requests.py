@@ -54,7 +54,7 @@ def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:
     """Each rule's tolerance for a workload."""
     half = workload.dtype != "float32"
     return {
-        "rounding": plan.tolerances["problem_rounding_units" if workload.problem else "rounding_units"],
+        "rounding": plan.tolerances["rounding_units"],
         "strict": plan.tolerances["strict"],
         "kernelbench": plan.tolerances["kernelbench_half" if half else "kernelbench_float32"],
     }

@@ -14,7 +14,13 @@ from harness.run_records import Cell, WorkloadInfo
 from harness.runs import now_utc
 from harness.steps.context import Context, checked, failure
 from harness.steps.probing import check_device
-from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, workload_request
+from harness.steps.requests import (
+    EXPECTED_RECIPE,
+    files_of,
+    kernel_request,
+    limits_of,
+    workload_request,
+)
 from harness.tools import cache_lock
 
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
@@ -157,7 +163,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     truth = run.folder / "scratch" / "truth" / cell.workload
-    truth_known = sum(1 for _ in truth.glob("*/*.truth")) >= sum(workload.trials.values())
+    # Of another precision yardsticks are made anew, and kept only while truths still are.
+    truth_known = sum(1 for _ in truth.glob("*/*.unit")) >= sum(workload.trials.values())
     references = plan.kernel(cell.kernel).references_on(cell.device)
     answer = context.executor.run(
         Task(
@@ -175,6 +182,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
                 "decides": identity["decides"],
                 "deterministic": identity["deterministic"],
                 "limits": identity["limits"],
+                "precision": context.plan.kernel(cell.kernel).precision,
+                "power": True,
                 "problem": request["problem"],
             },
             scratch=scratch,

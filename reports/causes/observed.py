@@ -22,7 +22,7 @@ from harness.inside import protocol
 from harness.records import Outcome
 from reports.model import CorrectnessSide
 
-RAN = ("ok", "wrong")
+RAN = protocol.RAN
 DIED = re.compile(r"\bdied by SIG")
 # What is read from filled memory shows in most trials. What shows in few comes from elsewhere, such as what a kernel
 # kept from an earlier call, where an allocation happened to lie.

@@ -100,7 +100,7 @@ def raises_on_one_side(case: Case) -> Cause | None:
     found = []
     for cell in case.cells:
         raising = [number for number in (0, 1) if _always_raises(cell, number)]
-        if len(raising) == 1 and cell.sides[1 - raising[0]].status in (protocol.OK, protocol.WRONG):
+        if len(raising) == 1 and cell.sides[1 - raising[0]].status in protocol.RAN:
             found.append((cell, raising[0]))
     if not found:
         return None

@@ -83,7 +83,7 @@ def backend_named(case: Case) -> Cause | None:
         (cell, side, NAMED.findall(side.message))
         for cell in case.cells
         for side, other in zip(cell.sides, reversed(cell.sides), strict=True)
-        if NAMED.search(side.message) and other.status in (protocol.OK, protocol.WRONG)
+        if NAMED.search(side.message) and other.status in protocol.RAN
     ]
     if not found:
         return None

@@ -89,6 +89,7 @@ class Environment:
             "array_trials": 1,
             "decides": "rounding",
             "limits": LIMITS,
+            "power": True,
         }
         result = self.result("judge", request)
         result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]

@@ -208,6 +208,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
     one.stopped, one.ends, one.hangs, one.processes, one.libraries = None, 0, 0, 0, {}
     one.scratch, one.out, one.truth, one.logs = (tmp_path / n for n in ("scratch", "out", "truth", "logs"))
     one.place, one.workload, one.limits, one.timeout_s = "place", {"problem": None}, {}, 9.0
+    one.precision = None
     one.kernel = {"artifact": None, "model_new": None}
     monkeypatch.setattr(Session, "_build_probes", lambda self: None)
     one.run()

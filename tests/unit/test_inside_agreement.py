@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.inside import agreement, protocol, verdict
+from harness.inside import agreement, protocol, rounding, verdict
 from harness.records import Agreement, TargetResult
 
 LIMITS = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
 WANT = np.array([[1.0, -2.0, 0.5], [0.25, 4.0, -1.0]])
 
 
+def unit(cost: float, want: np.ndarray = WANT, dtype: str = "float32", **costs: float) -> rounding.Yardstick:
+    return rounding.Yardstick({**dict.fromkeys(rounding.NORMS, cost), **costs}, None, rounding.Ruler(want, dtype))
+
+
 def test_equal_outputs_pass_everything() -> None:
-    one = agreement.compare(WANT.copy(), WANT, LIMITS, 1e-4)
+    one = agreement.compare(WANT.copy(), WANT, LIMITS, unit(1e-4))
     assert one["passed"] == {"kernelbench": True, "strict": True, "rounding": True}
     assert (one["units"], one["max"], one["within"], one["nonfinite"]) == (0.0, 0.0, 6, False)
     assert one["histogram"] == [6, *[0] * 10]
@@ -22,11 +26,11 @@ def test_equal_outputs_pass_everything() -> None:
 def test_the_rules_have_their_own_limits() -> None:
     got = WANT.copy()
     got[1, 1] += 0.02  # of 4: strict allows 0.005, kernelbench 0.05; relative to the row 0.005
-    one = agreement.compare(got, WANT, LIMITS, 0.005 / 3)
+    one = agreement.compare(got, WANT, LIMITS, unit(0.005 / 3, bias=1.0))
     assert one["passed"] == {"kernelbench": True, "strict": False, "rounding": True}
     assert one["units"] == pytest.approx(3)
     assert one["within"] == 5
-    assert not agreement.compare(got, WANT, LIMITS, 0.005 / 5)["passed"]["rounding"]
+    assert not agreement.compare(got, WANT, LIMITS, unit(0.005 / 5, bias=1.0))["passed"]["rounding"]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -34,7 +38,7 @@ def test_not_finite_on_one_side_fails_every_rule(bad: float) -> None:
     got = WANT.copy()
     got[0, 2] = bad
     for pair in ((got, WANT), (WANT, got)):
-        one = agreement.compare(*pair, LIMITS, 1.0)
+        one = agreement.compare(*pair, LIMITS, unit(1.0, pair[1]))
         assert not any(one["passed"].values())
         assert one["nonfinite"] and one["units"] is None
         assert one["worst"][1] == [0, 2] and None in one["worst"][2]
@@ -59,13 +63,14 @@ def test_histogram_counts_decades() -> None:
 
 def test_trials_fold_into_the_record() -> None:
     second = WANT + 0.002
-    trials = [agreement.compare(WANT, WANT, LIMITS, 1e-3), agreement.compare(second, WANT, LIMITS, 1e-3)]
+    yardstick = unit(1e-3, row=1.0, bias=1.0)
+    trials = [agreement.compare(got, WANT, LIMITS, yardstick) for got in (WANT, second)]
     record = Agreement(**agreement.combine(protocol.TRUTH, trials))
     assert record.passed == {"kernelbench": 2, "rounding": 2, "strict": 1}
     assert record.max_abs == pytest.approx(0.002)
     assert record.mean_abs == pytest.approx(0.001)
-    assert record.units_per_trial == [0.0, pytest.approx(1.0)]
-    assert record.max_units == pytest.approx(1.0)
+    assert record.units_per_trial == [0.0, pytest.approx(0.5)]  # of a row whose largest value is 4
+    assert record.max_units == record.norms["largest"] == pytest.approx(0.5)
     assert record.worst is not None and record.worst.trial == 1
     assert sum(record.histogram) == 12 and record.nonfinite_trials == 0
 
@@ -82,7 +87,7 @@ def test_a_trial_with_nan_is_the_worst() -> None:
 
 def result(**changes: object) -> dict[str, object]:
     got = WANT + 0.01
-    trials = [agreement.compare(got, WANT, LIMITS, 1e-3)]
+    trials = [agreement.compare(got, WANT, LIMITS, unit(1e-3))]
     base: dict[str, object] = {
         "target": "kernel",
         "status": "ok",
@@ -114,22 +119,24 @@ def test_other_bits_when_run_again_are_a_property_and_a_fault_only_where_determi
 def test_both_runs_of_a_trial_are_judged() -> None:
     near, far = WANT + 1e-4, WANT + 0.02
     for pair in ((near, far), (far, near)):
-        both = agreement.compare_both(*pair, WANT, LIMITS, 1e-3)
-        assert both["passed"] == agreement.compare(far, WANT, LIMITS, 1e-3)["passed"]
-        assert both["units"] == agreement.compare(far, WANT, LIMITS, 1e-3)["units"]
+        both = agreement.compare_both(*pair, WANT, LIMITS, unit(1e-3))
+        assert both["passed"] == agreement.compare(far, WANT, LIMITS, unit(1e-3))["passed"]
+        assert both["units"] == agreement.compare(far, WANT, LIMITS, unit(1e-3))["units"]
     broken = WANT.copy()
     broken[0, 0] = np.nan
     for pair in ((near, broken), (broken, near)):
-        assert not any(agreement.compare_both(*pair, WANT, LIMITS, 1e-3)["passed"].values())
-    assert agreement.compare_both(near, None, WANT, LIMITS, 1e-3) == agreement.compare(near, WANT, LIMITS, 1e-3)
+        assert not any(agreement.compare_both(*pair, WANT, LIMITS, unit(1e-3))["passed"].values())
+    assert agreement.compare_both(near, None, WANT, LIMITS, unit(1e-3)) == agreement.compare(
+        near, WANT, LIMITS, unit(1e-3)
+    )
 
 
 def test_how_far_two_runs_lie_apart() -> None:
-    size, units = agreement.apart(WANT + 1e-3, WANT - 1e-3, WANT, 1e-3)
-    assert size == pytest.approx(2e-3) and units == pytest.approx(1.0)  # of a row whose largest value is 2
+    size, units = agreement.apart(WANT + 1e-3, WANT - 1e-3, WANT, unit(1e-3, row=1.0, bias=1.0))
+    assert size == pytest.approx(2e-3) and units == pytest.approx(0.5)  # of a row whose largest value is 4
     broken = WANT.copy()
     broken[0, 0] = np.nan
-    assert agreement.apart(broken, WANT, WANT, 1e-3) == (0.0, 0.0)
+    assert agreement.apart(broken, WANT, WANT, unit(1e-3)) == (0.0, 0.0)
     assert agreement.apart(WANT, WANT + 1.0)[1] is None
 
 
@@ -142,7 +149,13 @@ def test_faults_that_no_tolerance_shows_are_wrong(key: str) -> None:
 def test_the_validation_names_the_worst_recipe() -> None:
     def recipe(name: str, passed: int) -> dict[str, object]:
         target = {"target": "kernel", "status": "ok" if passed == 3 else "wrong", "message": f"{passed} of 3"}
-        return {"recipe": name, "trials": 3, "targets": [{**target, "against": [{"passed": {"rounding": passed}}]}]}
+        return {
+            "recipe": name,
+            "trials": 3,
+            "costs": [{}],
+            "power": [],
+            "targets": [{**target, "against": [{"passed": {"rounding": passed}}]}],
+        }
 
     recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]
     assert verdict.describe_validation(recipes, "rounding", LIMITS) == ("wrong", "large_logits: 0 of 3")

@@ -274,6 +274,12 @@ OF_MATRIX: dict[str, list[tuple[Edit, set[Where]]]] = {
     "kernels.trials": [(put("kernels.2.trials", 7), STORED)],
     "kernels.workloads": [(put("kernels.0.workloads", ["first"]), NOTHING)],
     "kernels.deterministic": [(put("kernels.0.deterministic", True), places(["validation"], **PLAIN))],
+    "kernels.precision.products": [
+        (put("kernels.0.precision", {"products": "tf32"}), places(["validation", "conditions", "swap"], **PLAIN)),
+    ],
+    "kernels.precision.sums": [
+        (put("kernels.0.precision", {"sums": "float16"}), places(["validation", "conditions", "swap"], **PLAIN)),
+    ],
     "kernels.control_of": [(put("kernels.1.control_of", "plain"), ONLY_RUN)],
     "workloads.name": [(put("workloads.0.name", "other"), NOT_PYTHON)],
     **{
@@ -303,7 +309,7 @@ OF_MATRIX: dict[str, list[tuple[Edit, set[Where]]]] = {
     "tolerances.decides": [(put("tolerances.decides", "strict"), JUDGED)],
     **{
         f"tolerances.{name}": [(put(f"tolerances.{name}", 0.5), JUDGED)]
-        for name in ("rounding_units", "problem_rounding_units", "strict", "kernelbench_half", "kernelbench_float32")
+        for name in ("rounding_units", "strict", "kernelbench_half", "kernelbench_float32")
     },
     **{
         f"thresholds.{name}": [(put(f"thresholds.{name}", 0.75), NOTHING)]

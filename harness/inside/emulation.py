@@ -1,0 +1,251 @@
+"""A problem's ``Model``, operator by operator: in float64, or as straightforward arithmetic in its dtype would have it.
+
+PyTorch's own dispatch hands every operator over (`TorchDispatchMode`), so a model can be anything. Exactly: whatever
+is a floating-point number becomes float64. Emulated: each operator is given its operands in a wider type, and what it
+gives is rounded once to the dtype that it would have had. Beyond that, in float32,
+
+* its operands are moved by up to one rounding, at random: Monte Carlo arithmetic (Parker, Pierce and Eggert, Monte
+  Carlo arithmetic: how to gamble with floating point and win, Computing in Science and Engineering 2(4), 2000). It
+  stands for the last bits of elementary functions, and for other ways to write the same formula;
+* a sum gets the error of adding its terms one by one, at random too (`rounding.sum_error`): products of matrices,
+  convolutions, means, norms, the sums inside of softmax and of normalisations. Adding in any other order errs less.
+
+In half types both are hundreds of times smaller than the rounding of what goes in and comes out, and are left out, but
+for float16 accumulators, where a kernel declares them. Draws are of a counter-based generator, never of PyTorch's.
+"""
+
+import contextlib
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import contractions, dtypes, inputs, rounding
+
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+HALF = (torch.float16, torch.bfloat16)
+SEED = 20240517  # of the draws
+FEW = 1024  # sums: of so few none is drawn small by luck
+# Operators that only move, choose or compare numbers: exact.
+EXACT = """
+    _to_copy clone copy cat stack _unsafe_view reshape_alias index index_select gather scatter where masked_fill
+    relu threshold clamp clamp_min clamp_max hardtanh max min amax amin maximum minimum sort topk kthvalue median
+    max_pool2d_with_indices max_pool3d_with_indices max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool3d
+    max_pool1d max_pool2d max_pool3d embedding constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle flip roll repeat tril triu neg
+    abs sign floor ceil round trunc fill zero zeros_like ones_like full_like empty_like new_zeros new_ones new_full
+    new_empty upsample_nearest1d upsample_nearest2d upsample_nearest3d im2col masked_select diag diag_embed
+    native_dropout cummax cummin channel_shuffle empty empty_strided new_empty_strided set_
+"""
+MOVES = frozenset(EXACT.split())
+
+
+class Arithmetic(TorchDispatchMode):
+    """All operators in float64; each rounded instead where there are `draws`, a `Realisation`. `precision`: what
+    `rounding.effective` leaves of it.
+
+    `short`: how many terms a sum of K of them lacks, as a function of K: to make known wrong answers.
+    """
+
+    def __init__(self, draws=None, precision=(), short=None):
+        super().__init__()
+        self.draws, self.precision, self.short = draws, precision, short
+        self.shortened = False  # whether there was a sum to cut
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        schema = function._schema
+        if any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns):
+            return function(*args, **kwargs)  # a view
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            raise ValueError("Model draws random numbers at each call: only the same draws can be compared")
+        name = schema.name.split("::")[-1]
+        floating = [t for t in _tensors((args, kwargs)) if t.dtype in FLOATING]
+        asked = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and v in FLOATING), None)
+        if self.draws is None:
+            dtype = work = torch.float64
+        else:
+            dtype = asked or _promoted(floating)
+            seen = {tensor.dtype for tensor in floating} | {dtype}
+            work = torch.float32 if seen <= set(HALF) else torch.float64
+        if not floating:  # made from nothing, or of integers
+            return _cast(function(*args, **kwargs), dtype) if self.draws is None else function(*args, **kwargs)
+        call = Call(self, function, name, args, kwargs, work, dtype)
+        result = call.run()
+        if self.draws is not None and self.draws.realisation and dtype in HALF and not call.exact:
+            result = _mapped(result, call.dithered)
+        result = _cast(result, dtype)
+        written = [
+            (before, after)
+            for argument, before, after in _pairs(schema, (args, kwargs), (call.args, call.kwargs))
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        for before, after in written:
+            before.copy_(after)
+        return written[0][0] if written and isinstance(result, torch.Tensor) else result
+
+
+class Call:
+    """One operator on operands in the type it is worked in, with the errors that it makes there."""
+
+    def __init__(self, mode, function, name, args, kwargs, work, dtype):
+        self.mode, self.function, self.work, self.dtype = mode, function, work, dtype
+        self.name = name.rstrip("_")
+        self.exact = self.name in MOVES
+        self.draws = mode.draws
+        self.noisy = self.draws is not None and work == torch.float64 and dtype == torch.float32
+        self.unit = dtypes.UNIT_ROUNDOFF["float32"] if self.noisy else 0.0
+        contraction = self.name in contractions.PRODUCTS
+        if contraction and self.draws is not None and dtype == torch.float16:
+            self.unit = dtypes.UNIT_ROUNDOFF["float16"] if rounding.FLOAT16_SUMS in mode.precision else 0.0
+        convolves = "convolution" in self.name
+        kind = rounding.TF32_CONVOLUTION if convolves else rounding.TF32_MATMUL
+        self.cut = contraction and kind in mode.precision and dtype == torch.float32 and self.draws is not None
+        self.args, self.kwargs = _mapped((args, kwargs), self._operand)
+
+    def _operand(self, value):
+        if isinstance(value, torch.dtype):
+            return self.work if value in FLOATING else value
+        if not isinstance(value, torch.Tensor) or value.dtype not in FLOATING:
+            return value
+        if self.cut and value.dtype == torch.float32:
+            truncated = rounding.tf32(value.contiguous().numpy(), self.draws.odd)
+            return torch.from_numpy(truncated).to(self.work)
+        moved = value.to(self.work)
+        if self.noisy and not self.exact and value.dtype == torch.float32:
+            moved = self.draws.moved(moved, self.unit)
+        return moved
+
+    def run(self):
+        special = contractions.special(self)
+        return self.function(*self.args, **self.kwargs) if special is None else special
+
+    def dithered(self, value):
+        """Moved by up to one rounding, so that another realisation is rounded another way."""
+        if not isinstance(value, torch.Tensor) or value.dtype != self.work:
+            return value
+        return self.draws.moved(value, dtypes.UNIT_ROUNDOFF[str(self.dtype).replace("torch.", "")])
+
+    def lacking(self, terms):
+        """How many of so many terms a sum is to lack."""
+        count = self.mode.short(terms) if self.mode.short and terms > 1 else 0
+        self.mode.shortened |= count > 0
+        return count
+
+    def erring(self, total, squares, terms):
+        """Sums, with the error of adding their terms one by one; `squares` gives the sum of the terms' squares."""
+        if not self.unit or terms < 2:
+            return total
+        deviation = rounding.sum_error(squares().to(total.dtype), total, terms, self.unit)
+        return total + deviation.mul_(self.draws.deviates(total))
+
+
+class Realisation:
+    """The random numbers of one realisation; the same ones for the same model, on every machine."""
+
+    def __init__(self, realisation):
+        self.realisation, self.made = realisation, 0
+        self.odd = bool(realisation % 2)
+
+    def moved(self, tensor, unit):
+        """Each element times 1 + unit * (uniform in -1..1); in place."""
+        flat = tensor.contiguous().view(-1)
+        stream = self._stream()
+        for first in range(0, flat.numel(), rounding.BLOCK):
+            part = flat[first : first + rounding.BLOCK]
+            words = stream.random_raw((part.numel() + 3) // 4).view(np.int16)[: part.numel()]
+            part.mul_(torch.from_numpy(words.astype(np.float64)).mul_(unit / 2**15).add_(1))
+        return flat.view(tensor.shape)
+
+    def deviates(self, like):
+        """Approximately normal ones, of the tensor's shape and dtype."""
+        self.made += 1
+        drawn = inputs.deviates(SEED, self.realisation, self.made, like.numel())
+        if drawn.size <= FEW:
+            drawn = np.copysign(np.maximum(np.abs(drawn), np.float32(1)), drawn)
+        return torch.from_numpy(drawn).view(like.shape).to(like.dtype)
+
+    def _stream(self):
+        self.made += 1
+        return np.random.Philox(
+            key=np.array([SEED, 1], np.uint64), counter=np.array([0, 0, self.realisation, self.made], np.uint64)
+        )
+
+
+class Attention(TorchFunctionMode):
+    """Writes scaled dot product attention out: its backends are operators of their own, other ones by version."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") == "scaled_dot_product_attention":
+            return written_out(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def written_out(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """Logits and weights in float32, and the weights rounded to the dtype before they meet V, as in `rounding`."""
+    if dropout_p:
+        raise ValueError("its attention drops weights at random")
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    logits = query.float() @ key.float().transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
+        logits = logits.masked_fill(hidden, float("-inf"))
+    if attn_mask is not None:
+        logits = logits.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else logits + attn_mask
+    return torch.softmax(logits, -1).to(query.dtype) @ value
+
+
+@contextlib.contextmanager
+def doing(arithmetic):
+    """Within, PyTorch computes so. Fused operators of oneDNN, which know float32 alone, are off."""
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), Attention(), arithmetic:
+        yield arithmetic
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _mapped(value, change):
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(item, change) for item in value)
+    return change(value)
+
+
+def _cast(result, dtype):
+    def change(value):
+        is_floating = isinstance(value, torch.Tensor) and value.dtype in FLOATING
+        return value.to(dtype) if is_floating and value.dtype != dtype else value
+
+    return _mapped(result, change)
+
+
+def _pairs(schema, before, after):
+    """(argument, its value before, and after it was widened) of those that are tensors."""
+    for position, argument in enumerate(schema.arguments):
+        if position < len(before[0]):
+            values = before[0][position], after[0][position]
+        else:
+            values = before[1].get(argument.name), after[1].get(argument.name)
+        if isinstance(values[0], torch.Tensor):
+            yield (argument, *values)
+
+
+def _promoted(tensors):
+    """PyTorch's result type: of tensors with dimensions, else of those without."""
+    chosen = [tensor for tensor in tensors if tensor.dim()] or tensors
+    found = None
+    for tensor in chosen:
+        found = tensor.dtype if found is None else torch.promote_types(found, tensor.dtype)
+    return found

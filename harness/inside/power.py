@@ -1,0 +1,200 @@
+"""What the rule would let pass: known wrong answers, each laid before the very rule that judges the kernel.
+
+On one trial of a recipe. A wrong answer is the truth, changed, with the errors of emulated arithmetic and rounded to
+the dtype, as a kernel with that fault would give it. What is not seen stands in the record; where zeros or an input
+itself pass, the workload decides nothing.
+"""
+
+import collections
+
+import numpy as np
+
+from . import agreement, dtypes, inputs, protocol, rounding
+
+VERSION = 1
+TILE = 16
+SCALED, ADDED, ROW = (0.001, 0.003, 0.01), (0.001, 0.01), 0.01  # shares
+# Kinds whose passing makes a workload undecidable.
+TRIVIAL = ("zeros", "input")
+
+
+class Wrong:
+    """A known wrong answer. `block` gives it for a slice of rows and one of columns of `rounding.as_rows`, not yet
+    rounded. Kinds that come in sizes have one."""
+
+    def __init__(self, kind, name, block, size=None):
+        self.kind, self.name, self.block, self.size = kind, name, block, size
+
+
+Rule = collections.namedtuple("Rule", ["limits", "decides", "precision"])
+
+
+def prove(workload, recipe, trials, seed, cache, rule):
+    """For each known wrong answer whether the rule sees it: the fields of `KnownWrong`. Empty without a truth."""
+    arrays = workload.arrays(recipe, 0, seed, cache.each)
+    sha256 = inputs.digest(arrays)
+    exact = workload.truth(arrays, sha256, cache, rule.precision)
+    if exact is None:
+        return []
+
+    def other():
+        """Another answer, which a kernel could have left in memory."""
+        more = workload.arrays(recipe, 1, seed, cache.each)
+        return workload.truth(more, inputs.digest(more), cache, rule.precision)
+
+    def ask():
+        before = other() if trials > 1 else None
+        asked = Asked(exact, workload.emulated(arrays, rule.precision), rule)
+        wrongs = general(asked, workload.alike(arrays), before.values if before else None)
+        return [asked.about(wrong) for wrong in (*wrongs, *specific(asked, workload.wrong_answers(arrays, cache.each)))]
+
+    key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
+    return cache.note(f"{key[:2]}/{key}.power", ask)
+
+
+class Asked:
+    """The rule, and what wrong answers are made of."""
+
+    def __init__(self, exact, emulated, rule):
+        self.exact, self.limits, self.decides = exact, rule.limits, rule.decides
+        self.ruler = exact.yardstick.ruler
+        self.rows = self.ruler.rows
+        self.emulated = rounding.as_rows(emulated)
+        self.floats = self.ruler.dtype in dtypes.UNIT_ROUNDOFF
+        order = np.argsort(np.where(self.ruler.row_l2 > 0, self.ruler.row_l2, np.inf), kind="stable")
+        self.row = int(order[len(order) // 2]) if len(order) else 0  # of median size
+        self.light = rule.decides == "rounding" and self.ruler.plain and bool(np.isfinite(self.emulated).all())
+
+    def right(self, rows, columns):
+        """The answer before its last rounding: the truth, and what arithmetic had added to it when it was rounded."""
+        want = self.rows[rows, columns]
+        with np.errstate(invalid="ignore", over="ignore"):
+            moved = self.emulated[rows, columns] - self._rounded(want)
+        return want + np.where(np.isfinite(moved), moved, 0.0)
+
+    def _rounded(self, values):
+        return self.ruler.rounded(values) if self.floats else values
+
+    def about(self, wrong):
+        def block(rows, columns):
+            return self._rounded(wrong.block(rows, columns))
+
+        if self.light:
+            units = self.exact.yardstick.units(self.ruler.norms(block, self._enough()))
+            seen = not max(units.values()) <= self.limits["rounding"]
+        else:
+            values = np.empty(self.rows.shape)
+            for rows, columns in rounding.blocks(self.rows.shape):
+                values[rows, columns] = block(rows, columns)
+            values = values.reshape(self.exact.values.shape)
+            found = agreement.compare(values, self.exact.values, self.limits, self.exact.yardstick)
+            units, seen = found["norms"], not found["passed"][self.decides]
+        norm = max(units, key=units.get) if units else ""
+        return {
+            "kind": wrong.kind,
+            "name": wrong.name,
+            "size": wrong.size,
+            "seen": bool(seen),
+            "norm": norm,
+            "units": units[norm] if units else None,
+        }
+
+    def _enough(self):
+        return {name: self.limits["rounding"] * cost for name, cost in self.exact.yardstick.costs.items()}
+
+
+def general(asked, alike, before):
+    """Of any output. `alike`: inputs of its shape and dtype by name; `before`: another trial's truth, if there is."""
+    right, rows = asked.right, asked.rows
+    yield Wrong("zeros", "zeros", lambda r, c: np.zeros_like(rows[r, c]))
+    for name, values in alike:
+        yield Wrong("input", f"its input {name}", _rows(values))
+    if not rows.size:
+        return
+    if before is not None:
+        yield Wrong("previous", "the previous trial's answer", _rows(before))
+    values = asked.exact.values
+    for axis, name in ((-1, "last"), (0, "first")):
+        if values.ndim and values.shape[axis] > 1 and (axis == -1 or values.ndim > 1):
+            mean = np.broadcast_to(values.mean(axis=axis, keepdims=True), values.shape)
+            yield Wrong("mean", f"the mean over its {name} axis", _rows(mean))
+    stale = rounding.as_rows(before) if before is not None else np.broadcast_to(0.0, rows.shape)
+    row, column = asked.row, _typical(stale[asked.row] - rows[asked.row])
+    yield Wrong("stale", "one stale element", _patched(right, stale, (row, row + 1), (column, column + 1)))
+    yield Wrong("stale", "one stale row", _patched(right, stale, (row, row + 1), (0, rows.shape[1])))
+    top, left = row - row % TILE, column - column % TILE
+    tile = _patched(right, stale, (top, top + TILE), (left, left + TILE))
+    yield Wrong("stale", f"one stale tile of {TILE} by {TILE}", tile)
+    if not asked.floats:
+        return
+    for share in SCALED:
+        yield Wrong("scaled", f"outputs {share:.1%} too large", lambda r, c, s=share: right(r, c) * (1 + s), share)
+    for share in ADDED:
+        constant = share * asked.ruler.rms
+        name = f"{share:.1%} of the root mean square added"
+        yield Wrong("added", name, lambda r, c, more=constant: right(r, c) + more, share)
+    larger = _patched(right, None, (row, row + 1), (0, rows.shape[1]), 1 + ROW)
+    yield Wrong("row", f"one row {ROW:.0%} too large", larger, ROW)
+
+
+def specific(asked, answers):
+    """Of this computation: (kind, name, size, float64 values in place of the truth, where it is changed at all)."""
+    for kind, name, size, values in answers:
+        values = rounding.as_rows(values)
+        if kind == "one row":
+            changed = np.flatnonzero((values != asked.rows).any(axis=1))
+            if not len(changed):
+                continue
+            moved = np.linalg.norm(values[changed] - asked.rows[changed], axis=1) / asked.ruler.row_l2[changed]
+            row = int(changed[np.argsort(moved, kind="stable")[len(moved) // 2]])
+            yield Wrong("short", name, _instead(asked, values, row), size)
+        else:
+            yield Wrong(kind, name, _instead(asked, values), size)
+
+
+def _rows(values):
+    values = rounding.as_rows(values)
+    return lambda rows, columns: values[rows, columns].astype(np.float64)
+
+
+def _instead(asked, values, row=None):
+    """Another truth, with the errors of arithmetic; in one row alone, or in all."""
+
+    def block(rows, columns):
+        found = asked.right(rows, columns)
+        change = values[rows, columns] - asked.rows[rows, columns]
+        if row is None:
+            return found + change
+        if rows.start <= row < rows.stop:
+            found[row - rows.start] += change[row - rows.start]
+        return found
+
+    return block
+
+
+def _patched(right, stale, tall, wide, factor=None):
+    """The right answer, but for a rectangle: taken from another, or larger by a factor."""
+
+    def block(rows, columns):
+        found = right(rows, columns)
+        above, below = (min(max(at - rows.start, 0), len(found)) for at in tall)
+        left, end = (min(max(at - columns.start, 0), found.shape[1]) for at in wide)
+        if factor is not None:
+            found[above:below, left:end] *= factor
+        else:
+            found[above:below, left:end] = stale[rows, columns][above:below, left:end]
+        return found
+
+    return block
+
+
+def _typical(differences):
+    """The place of the median difference."""
+    order = np.argsort(np.abs(differences), kind="stable")
+    return int(order[len(order) // 2])
+
+
+def undecidable(power):
+    """Why the trials decide nothing; empty where they do."""
+    passing = [wrong["name"] for wrong in power if wrong["kind"] in TRIVIAL and not wrong["seen"]]
+    return f"{' and '.join(passing)} would pass here: it decides nothing" if passing else ""
