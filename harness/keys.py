@@ -52,7 +52,8 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
         "environment", "variables", "source", "architecture", "device", "compilers", "system", "inherited", "code",
     ),
     # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
-    "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "code"),
+    # What does not fit into `output_gib` is not stored. What they are used for depends on what is in them.
+    "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "output_gib", "code"),
     "validation": (*CASE, "references", "deterministic", "precision", "tolerances"),
     "crossing": ("validations",),
     # A launch is compared with the others of its block: what determines one of them determines all of a block.
@@ -109,17 +110,20 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 # The limits that a status of a kind's records may mean.
+KILLED_AT = ("memory_gib", "processes", "output_gib")
 ENDED_AT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    kind: {protocol.TIMED_OUT: (time,), protocol.KILLED: ("memory_gib", "processes", "output_gib")}
-    for kind, time in (
-        ("build", "build_s"),
-        ("validation", "validation_s"),
-        ("launch", "launch_s"),
-        ("ceiling", "launch_s"),
-        ("profile", "launch_s"),
-        ("conditions", "validation_s"),
-        ("swap", "validation_s"),
-    )
+    kind: {**({protocol.TIMED_OUT: times} if times else {}), protocol.KILLED: KILLED_AT}
+    for kind, times in {
+        "build": ("build_s",),
+        "validation": ("build_s", "validation_s"),  # its build's status is its own
+        "launch": ("launch_s",),
+        "ceiling": ("launch_s",),
+        "profile": ("launch_s",),
+        "conditions": ("build_s", "validation_s"),  # it builds probes
+        "swap": ("validation_s",),
+        "checkers": (),
+        "counters": (),
+    }.items()
 }
 
 

@@ -267,6 +267,7 @@ class Crossing(Record):
 
 
 class CrossingRecord(Record):
+    key: str = Field(default="", description="digest of the validations whose outputs are crossed")
     kernel: str
     workload: str
     device: Device
@@ -375,6 +376,7 @@ class LaunchRecord(Outcome):
 class CeilingRecord(Outcome):
     """What the device reached in this run at most: what every kernel's own rate is a share of."""
 
+    key: str = ""
     device_uuid: str
     device_name: str
     environment: str = Field(description="whose PyTorch measured it")

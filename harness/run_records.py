@@ -113,6 +113,7 @@ class RunRecord(Record):
     thresholds: dict[str, float] = Field(
         description="min_effect_cpu, min_effect_cuda (shares), false_discovery_rate, confidence"
     )
+    limits: dict[str, float | None] = Field(default={}, description="under which it was last finished, or begun")
     tolerances: dict[str, float]
     launches: int = Field(description="of each environment and kernel, at least")
     most_launches: int | None = Field(

@@ -1,7 +1,8 @@
 """The workflow of a run: plan, prepare, build, validate, cross, launch. Every step is a record, written at once.
 
-What is recorded is not done again: an interrupted run continues where it stopped, a validation whose key is
-unchanged is taken from the run that holds it, and an unchanged run ends at once.
+What is recorded is not done again (`harness.keys`): an interrupted run continues where it stopped, validations,
+experiments and whole blocks of launches whose keys are unchanged are taken from the runs that hold them, and an
+unchanged run ends at once.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from harness.gathering import Options, Prepared, make_plan
 from harness.gpu import use
 from harness.inside import protocol
 from harness.phases.holding import device_held, save
-from harness.phases.launching import find_ceilings, launch_all
+from harness.phases.launching import find_ceilings, launch_all, launches_of
 from harness.phases.preparing import prepare_and_build, store_problems
+from harness.phases.recalling import recall_blocks
+from harness.phases.renewing import renew, settle
 from harness.phases.validating import admit, cross_all, validate_all
 from harness.plan import Plan, Selection
 from harness.process import kill_leftovers
@@ -60,6 +63,7 @@ def run_record(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | N
         gpus=[gpu] if gpu else [],
         fallbacks=list(plan.fallbacks),
         thresholds=dict(plan.thresholds),
+        limits=dict(plan.limits),
         tolerances={k: v for k, v in plan.tolerances.items() if k != "decides"},
         launches=plan.launches_each,
         order_seed=plan.order_seed,
@@ -79,8 +83,10 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         if any(environment.status == protocol.BROKEN for environment in run.environments()):
             # What broke may be mended; environments are compared within a block, so all are timed again.
             run = new_run(root, plan.digest)
-        if not run.run_path().exists():
+        is_new = not run.run_path().exists()
+        if is_new:
             save_record(run.run_path(), run_record(options, prepared, run, gpu))
+        raised = renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")
         if gpu is not None:
             others = "; CUDA_VISIBLE_DEVICES chooses another" if plan.facts.gpus > 1 else ""
@@ -88,7 +94,8 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         for fallback in plan.fallbacks:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
         try:
-            codes = _finish(options, prepared, run, gpu)
+            codes = _finish(options, prepared, run, gpu, is_new=is_new, raised=raised)
+            settle(run, plan)
         except Exception:
             run.sweep()
             raise
@@ -104,7 +111,10 @@ def _run_lock(root: Path, plan: Plan) -> Path:
     return locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"
 
 
-def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> list[int]:
+def _finish(
+    options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None, *, is_new: bool, raised: bool
+) -> list[int]:
+    """Make what the run lacks. `raised`: so was a limit, and what is recorded may not be all that there is now."""
     plan = prepared.plan
     due = [launch for launch in plan.launches if options.blocks is None or launch.index < options.blocks]
     wanted_launches = [
@@ -113,7 +123,8 @@ def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None
         if not run.launch_path(launch.environment, launch.kernel, launch.device, launch.index).exists()
     ]
     if (
-        not wanted_launches
+        not raised
+        and not wanted_launches
         and all(run.validation_path(cell).exists() for cell in plan.cells)
         and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
         and not (options.explain and unexplained(run))
@@ -129,9 +140,12 @@ def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None
         validate_all(context, display, fresh=options.fresh)
         cross_all(context, display)
         refused = admit(context, display) if options.admit else {}
+        launches = launches_of(context, due, refused)
+        if is_new and not options.fresh and options.derived is None:  # what is derived measures what it asks for
+            recall_blocks(context, display, due, launches)
         if not options.admit:  # settings are compared with each other, not with what the device can do
-            find_ceilings(context, display, due)
-        launch_all(context, display, due, refused)
+            find_ceilings(context, display, due, launches)
+        launch_all(context, display, due, launches, refused)
         if options.explain:
             _explain(context, display, Focus())
         if options.profile:

@@ -26,7 +26,8 @@ class World:
     plan: Plan
     matrix: Matrix
     environments: Mapping[str, str] = field(default_factory=dict)
-    stores: Mapping[str, str] = field(default_factory=dict)  # workload to its store's key, of problem files
+    stores: Mapping[str, str] = field(default_factory=dict)  # workload to what its store holds, of problem files
+    known: dict[Place, str] = field(default_factory=dict, compare=False)  # keys that were asked for before
 
     def kernel(self, name: str) -> Kernel:
         return next(kernel for kernel in self.matrix.kernels if kernel.name == name)
@@ -51,7 +52,14 @@ class Place:
 
 def key(world: World, place: Place, **given: Any) -> str:
     """The key of a record. `given` are inputs that the plan does not have."""
-    return of(place.kind, **{n: given[n] if n in given else INPUTS[n](world, place) for n in DETERMINES[place.kind]})
+    plain = not given and (place.asked is None or isinstance(place.asked, int))
+    if plain and place in world.known:
+        return world.known[place]
+    names = DETERMINES[place.kind]
+    made = of(place.kind, **{name: given[name] if name in given else INPUTS[name](world, place) for name in names})
+    if plain:
+        world.known[place] = made
+    return made
 
 
 # -- where the inputs are ---------------------------------------------------------------------------------------
@@ -247,6 +255,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "problem": _of_workloads(
         lambda world, place: [_problem_file(world, place), world.stores.get(place.workload, "")]
     ),
+    "output_gib": lambda world, _: world.plan.limits["output_gib"],
     "trials": lambda world, place: world.plan.workload(place.workload).trials,
     "dtype": lambda world, place: world.plan.workload(place.workload).dtype,
     "references": lambda world, place: world.plan.kernel(place.kernel).references_on(place.device),

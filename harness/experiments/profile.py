@@ -84,8 +84,8 @@ def unavailable(context: Context, cell: Cell, target: str) -> str:
     built = context.builds[cell.environment, cell.kernel, cell.device]
     if target == protocol.KERNEL and built.status != protocol.OK:
         return f"its build is {built.status.replace('_', ' ')}: {built.message}"
-    if cell.workload in context.stores and context.stores[cell.workload][0] is None:
-        return context.stores[cell.workload][1]
+    if cell.workload in context.stores and context.stores[cell.workload].folder is None:
+        return context.stores[cell.workload].why
     return ""
 
 

@@ -38,7 +38,8 @@ def store(request):
     except Exception as error:
         excerpt = problem.excerpt()
         message = "{}: {}: {}".format(os.path.basename(request["problem"]), type(error).__name__, error)
-        return {"status": protocol.CRASHED, "message": message, "log_excerpt": excerpt, "files": {}}
+        status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
+        return {"status": status, "message": message, "log_excerpt": excerpt, "files": {}}
     path = os.path.join(request["out"], INDEX)
     protocol.write_json(path, index)
     writer.files[INDEX] = protocol.sha256_file(path)
@@ -60,6 +61,10 @@ def _inputs(module, request, writer):
     return sets, f"{note}: what it gives is stored"
 
 
+class TooLarge(Exception):
+    """More than `limits.output_gib`."""
+
+
 class Writer:
     """Turns values into JSON, with tensors as files beside it."""
 
@@ -75,7 +80,7 @@ class Writer:
             path = os.path.join(self.folder, name)
             self.left_bytes -= value.numel() * value.element_size()
             if self.left_bytes < 0:
-                raise MemoryError("its weights do not fit into limits.output_gib: give it more")
+                raise TooLarge("its weights do not fit into limits.output_gib: give it more")
             protocol.write_atomically(path, tensors.to_array(value).data)
             self.files[name] = protocol.sha256_file(path)
             return {"tensor": name, "dtype": tensors.dtype_name(value), "shape": list(value.shape)}

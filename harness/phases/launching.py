@@ -11,29 +11,64 @@ from harness.inside import protocol
 from harness.phases.holding import device_held, save
 from harness.plan import PlannedLaunch
 from harness.progress import Display
-from harness.records import LaunchRecord, ValidationRecord
-from harness.runs import now_utc
-from harness.steps.ceilings import device_name, measure_ceilings
+from harness.records import CeilingRecord, LaunchRecord, ValidationRecord
+from harness.runs import now_utc, stored
+from harness.steps.ceilings import ceiling_key, device_name, measure_ceilings
 from harness.steps.context import Context
 from harness.steps.launching import Launch, goes_ahead
 from harness.steps.probing import check_device
-from harness.storage import load_record
+from harness.storage import load_record, save_record
 
 ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)
 
 
-def find_ceilings(context: Context, display: Display, due: Sequence[PlannedLaunch]) -> None:
-    """Of the device that CUDA launches will use, by the baseline's PyTorch, else by the first that is usable."""
-    plan, run = context.plan, context.run
-    waiting = {
-        launch.environment for launch in due if launch.device == "cuda" and context.environment_ok(launch.environment)
+def launches_of(
+    context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, Refusal]
+) -> dict[PlannedLaunch, Launch]:
+    """Those that can be made, of what is due: neither of a broken environment nor of a refused kernel."""
+    validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
+    for cell in context.plan.cells:
+        validation = load_record(context.run.validation_path(cell), ValidationRecord)
+        validations.setdefault((cell.environment, cell.kernel, cell.device), {})[cell.workload] = validation
+    return {
+        p: Launch(context, p, validations[p.environment, p.kernel, p.device])
+        for p in due
+        if context.environment_ok(p.environment) and p.kernel not in refused
     }
-    environment = next((id for id in (plan.baseline, *plan.measured) if id in waiting), None)
+
+
+def _waiting(
+    context: Context, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+) -> list[PlannedLaunch]:
+    """Those that are not recorded, or under another key: as of a kernel that can be called now on more workloads."""
+
+    def is_recorded(planned: PlannedLaunch) -> bool:
+        path = context.run.launch_path(planned.environment, planned.kernel, planned.device, planned.index)
+        if planned not in launches or not path.exists():
+            return path.exists()
+        return load_record(path, LaunchRecord).key == launches[planned].key
+
+    return [planned for planned in due if not is_recorded(planned)]
+
+
+def find_ceilings(
+    context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+) -> None:
+    """Of the device that CUDA launches use, by the baseline's PyTorch, else by the first that is usable. Those of
+    another run where all launches are another's."""
+    plan, run = context.plan, context.run
+    usable = {launch.environment for launch in launches if launch.device == "cuda"}
+    environment = next((id for id in (plan.baseline, *plan.measured) if id in usable), None)
     if environment is None:
         return
     path = run.ceiling_path(device_name(context, environment)[0])
     if path.exists():
         return
+    if not any(launch.device == "cuda" for launch in _waiting(context, due, launches)):
+        key = ceiling_key(context, environment)
+        for _, known in stored(context.root, path.relative_to(run.folder), CeilingRecord, key):
+            save_record(path, known)
+            return
     with device_held(context, "cuda"):
         record = save(context, path, measure_ceilings(context, environment))
         if record.status in ENDED_BADLY:
@@ -42,24 +77,19 @@ def find_ceilings(context: Context, display: Display, due: Sequence[PlannedLaunc
 
 
 def launch_all(
-    context: Context, display: Display, due: Sequence[PlannedLaunch], refused: Mapping[str, Refusal]
+    context: Context,
+    display: Display,
+    due: Sequence[PlannedLaunch],
+    launches: Mapping[PlannedLaunch, Launch],
+    refused: Mapping[str, Refusal],
 ) -> None:
     """One after another. Where it may, the next one gets ready meanwhile. Refused kernels are not launched."""
-    plan, run = context.plan, context.run
-    validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
-    for cell in plan.cells:
-        validation = load_record(run.validation_path(cell), ValidationRecord)
-        validations.setdefault((cell.environment, cell.kernel, cell.device), {})[cell.workload] = validation
-    waiting = [p for p in due if not run.launch_path(p.environment, p.kernel, p.device, p.index).exists()]
-    launches = {
-        p: Launch(context, p, validations[p.environment, p.kernel, p.device])
-        for p in waiting
-        if context.environment_ok(p.environment) and p.kernel not in refused
-    }
+    plan = context.plan
+    waiting = _waiting(context, due, launches)
     pool = ThreadPoolExecutor(2)  # the launch that measures, and the one that gets ready
     try:
         for planned, following in itertools.zip_longest(waiting, waiting[1:]):
-            if following in launches and goes_ahead(context.executor, following.device):
+            if following is not None and following in launches and goes_ahead(context.executor, following.device):
                 launches[following].prepare(pool)
             record = _measure(context, planned, launches.get(planned), refused.get(planned.kernel))
             display.step(

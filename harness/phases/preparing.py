@@ -17,8 +17,8 @@ from harness.records import EnvironmentRecord
 from harness.runs import stored
 from harness.side_by_side import side_by_side
 from harness.steps.building import build
-from harness.steps.context import Context
-from harness.steps.validating import store_problem
+from harness.steps.context import Context, Store
+from harness.steps.validating import store_folder, store_problem
 from harness.storage import save_record
 
 NO_BASELINE = "no stored validation of the baseline: start `nox -s matrix` first"
@@ -94,8 +94,12 @@ def store_problems(context: Context) -> None:
             for k in context.matrix.kernels
             if k.problem == workload.problem and workload.id in context.plan.kernel(k.name).workloads
         )
-        order = [context.plan.baseline, *context.plan.measured]
+        order = [e for e in (context.plan.baseline, *context.plan.measured) if context.environments[e].key]
+        there = [e for e in order if (store_folder(context, workload, e) / "complete.json").exists()]
         ready = [e for e in order if e in context.plan.measured and context.environment_ok(e)]
+        maker = next(iter(there + ready), None)
         context.stores[workload.id] = (
-            store_problem(context, kernel, workload, ready[0]) if ready else (None, "no environment is usable")
+            store_problem(context, kernel, workload, maker)
+            if maker is not None
+            else Store(None, "no environment is usable", protocol.CRASHED)
         )

@@ -6,13 +6,14 @@ import os
 import shutil
 from functools import partial
 
+from harness import keys
 from harness.crossing import cross
 from harness.experiments.admitting import Refusal, experiments, refusals
 from harness.inside import protocol
 from harness.phases.holding import device_held, save
 from harness.phases.preparing import NO_BASELINE
 from harness.progress import Display
-from harness.records import BuildRecord, Device, ValidationRecord
+from harness.records import BuildRecord, CrossingRecord, Device, ValidationRecord
 from harness.run_records import Cell
 from harness.runs import stored
 from harness.side_by_side import side_by_side
@@ -43,12 +44,11 @@ def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
 
 def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: bool) -> None:
     path = context.run.validation_path(cell)
-    if path.exists():
-        load_record(path, ValidationRecord)  # a damaged one is refused now, not when all is measured
-        display.step(f"validated before: {cell.id}")
-        return
     measured = cell.environment in context.plan.measured
     key = context.key("validation", **cell.model_dump())
+    if path.exists() and load_record(path, ValidationRecord).key == key:  # a damaged one is refused now
+        display.step(f"validated before: {cell.id}")
+        return
     if not fresh and _recall(context, cell, key):
         display.step(f"validation unchanged: {cell.id}")
         return
@@ -84,13 +84,14 @@ def cross_all(context: Context, display: Display) -> None:
     plan, run = context.plan, context.run
     for kernel, device, workload in dict.fromkeys((c.kernel, c.device, c.workload) for c in plan.cells):
         path = run.crossing_path(kernel, device, workload)
-        if path.exists():
-            continue
         cells = [c for c in plan.cells if (c.kernel, c.device, c.workload) == (kernel, device, workload)]
         validations = [load_record(run.validation_path(c), ValidationRecord) for c in cells]
+        key = keys.of("crossing", validations=[[each.environment, each.key, each.started_utc] for each in validations])
+        if path.exists() and load_record(path, CrossingRecord).key == key:
+            continue
         record = cross(kernel, plan.workload(workload), device, validations, run.folder)
         if record is not None:
-            save_record(path, record)
+            save_record(path, record.model_copy(update={"key": key}))
             display.note(f"crossed {len(record.pairs)} pairs of outputs: {kernel}/{workload}/{device}")
 
 

@@ -19,6 +19,10 @@ def device_name(context: Context, environment: str) -> tuple[str, str]:
     return (seen.uuid or "unknown", seen.name) if seen is not None else ("unknown", "unknown")
 
 
+def ceiling_key(context: Context, environment: str) -> str:
+    return context.key("ceiling", environment=environment, device="cuda")
+
+
 def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     """Measure with the PyTorch of `environment`. A failure is a row, as any other."""
     uuid, name = device_name(context, environment)
@@ -34,6 +38,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
         )
     )
     identity: dict[str, Any] = {
+        "key": ceiling_key(context, environment),
         "device_uuid": uuid,
         "device_name": name,
         "environment": environment,

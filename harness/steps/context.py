@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -19,6 +19,15 @@ from harness.storage import AnyRecord, Run, save_record, without_paths
 from harness.world import Place, World, key
 
 SHIPPED_MODULE = "attention"
+
+
+class Store(NamedTuple):
+    """A problem file's weights and inputs; no folder, and why not, where they could not be made."""
+
+    folder: Path | None
+    why: str = ""
+    status: Status = "ok"
+    content: str = ""  # digest of what is in it
 
 
 @dataclass
@@ -35,14 +44,21 @@ class Context:
     gpu: GpuFacts | None = None  # the one in use, where it can be asked: it is in this machine
     environments: dict[str, EnvironmentRecord] = field(default_factory=dict)
     builds: dict[tuple[str, str, str], BuildRecord] = field(default_factory=dict)
-    stores: dict[str, tuple[Path | None, str]] = field(default_factory=dict)
-    store_keys: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, Store] = field(default_factory=dict)
+    _world: World | None = None
 
     def key(self, kind: str, *, given: Mapping[str, Any] | None = None, **place: Any) -> str:
         """The key of a record (`harness.keys`) of this run; `place` is a `Place` but for its kind."""
-        made = {id: record.key for id, record in self.environments.items()}
-        world = World(plan=self.plan, matrix=self.matrix, environments=made, stores=self.store_keys)
-        return key(world, Place(kind=kind, **place), **(given or {}))
+        return key(self._now(), Place(kind=kind, **place), **(given or {}))
+
+    def _now(self) -> World:
+        """The world as far as it is known; kept while nothing is added to it, with the keys it was asked for."""
+        environments = {id: record.key for id, record in dict(self.environments).items()}  # a thread may add one
+        stores = {workload: store.content for workload, store in self.stores.items()}
+        world = self._world
+        if world is None or (world.environments, world.stores) != (environments, stores):
+            world = self._world = World(plan=self.plan, matrix=self.matrix, environments=environments, stores=stores)
+        return world
 
     def kernel(self, name: str) -> Kernel:
         return next(kernel for kernel in self.matrix.kernels if kernel.name == name)

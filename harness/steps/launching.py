@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from harness.executors import Answer, Executor, Task
@@ -76,18 +77,6 @@ def timing_request(plan: Plan, device: Device) -> dict[str, float]:
     return timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {})
 
 
-def launch_key(context: Context, planned: PlannedLaunch, called: list[str]) -> str:
-    """`called`: the workloads that its kernel is called on."""
-    return context.key(
-        "launch",
-        environment=planned.environment,
-        kernel=planned.kernel,
-        device=planned.device,
-        index=planned.index,
-        asked=called,
-    )
-
-
 AUDITED_TRIALS = 5
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
@@ -114,11 +103,23 @@ class Launch:
         self.workloads = [
             w
             for w in plan.workloads_of(planned.kernel, planned.device)
-            if not w.problem or context.stores[w.id][0] is not None
+            if not w.problem or context.stores[w.id].folder is not None
         ]
         self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
         self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
         self._early: tuple[Gate, Future[Answer]] | None = None
+
+    @cached_property
+    def key(self) -> str:
+        planned = self.planned
+        return self.context.key(
+            "launch",
+            environment=planned.environment,
+            kernel=planned.kernel,
+            device=planned.device,
+            index=planned.index,
+            asked=self.runs_kernel,
+        )
 
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
@@ -128,7 +129,6 @@ class Launch:
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
         context, planned = self.context, self.planned
-        key = launch_key(context, planned, self.runs_kernel)
         started = now_utc()
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         with Watch(uuid) as watch:
@@ -142,7 +142,7 @@ class Launch:
             "environment": planned.environment,
             "kernel": planned.kernel,
             "device": planned.device,
-            "key": key,
+            "key": self.key,
             "index": planned.index,
             "position": planned.position,
             "started_utc": started,

@@ -25,8 +25,8 @@ def kernel_request(context: Context, name: str, device: Device, build_record: Bu
 def workload_request(context: Context, workload: WorkloadInfo) -> dict[str, Any]:
     problem = None
     if workload.problem is not None:
-        store, _ = context.stores[workload.id]
-        problem = {"file": str(context.root / workload.problem), "store": str(store)}
+        store = context.stores[workload.id]
+        problem = {"file": str(context.root / workload.problem), "store": str(store.folder)}
     return {
         "id": workload.id,
         "dtype": workload.dtype,

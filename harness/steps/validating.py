@@ -12,7 +12,7 @@ from harness.matrix import Kernel
 from harness.records import Outcome, Status, ValidationRecord
 from harness.run_records import Cell, WorkloadInfo
 from harness.runs import now_utc
-from harness.steps.context import Context, checked, failure
+from harness.steps.context import Context, Store, checked, failure
 from harness.steps.probing import check_device
 from harness.steps.requests import (
     EXPECTED_RECIPE,
@@ -26,19 +26,21 @@ from harness.tools import cache_lock
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
 
 
-def store_problem(
-    context: Context, kernel: Kernel, workload: WorkloadInfo, environment: str
-) -> tuple[Path | None, str]:
+def store_folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
+    """Where a problem's inputs and weights are, if they were made in this environment."""
+    key = context.key("store", environment=environment, workload=workload.id)
+    return context.cache / "stores" / f"{workload.name}-{key[:12]}"
+
+
+def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, environment: str) -> Store:
     """Make a problem file's inputs and weights once, in one environment, for all of them and for every kernel that
-    solves it as this one does. (folder, '') or (None, why not)."""
+    solves it as this one does."""
     assert kernel.problem is not None
-    key = context.key("store", environment=environment, kernel=kernel.name, workload=workload.id)
-    context.store_keys[workload.id] = key
-    folder = context.cache / "stores" / f"{workload.name}-{key[:12]}"
+    folder = store_folder(context, workload, environment)
     out, done = folder / "out", folder / "complete.json"
     with cache_lock(context.cache, folder.name):
         if done.exists():
-            return out, ""
+            return Store(out, content=protocol.digest(protocol.read_json(str(done))))
         shutil.rmtree(folder, ignore_errors=True)
         out.mkdir(parents=True)
         answer = context.executor.run(
@@ -62,11 +64,13 @@ def store_problem(
             )
         )
         if answer.result is None:
-            return None, f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
+            why = f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
+            return Store(None, why, failure(answer, "it").status)
         if answer.result.get("status") != protocol.OK:
-            return None, str(answer.result.get("message", "it does not say how it ended"))
+            status: Status = protocol.KILLED if answer.result.get("status") == protocol.KILLED else protocol.CRASHED
+            return Store(None, str(answer.result.get("message", "it does not say how it ended")), status)
         protocol.write_json(str(done), answer.result)
-        return out, ""
+        return Store(out, content=protocol.digest(answer.result))
 
 
 def array_trials(workload: WorkloadInfo, targets: int) -> int:
@@ -120,8 +124,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     key = context.key("validation", **cell.model_dump())
     if environment.status != protocol.OK:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
-    if workload.problem and context.stores[workload.id][0] is None:
-        return not_validated(context, cell, key, context.stores[workload.id][1], protocol.CRASHED)
+    if workload.problem and context.stores[workload.id].folder is None:
+        return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
     identity = _identity(context, cell, key)
 
     place = f"{cell.kernel}-{cell.device}-{cell.workload}"

@@ -27,19 +27,23 @@ from harness.__main__ import main
 from harness.bisecting import command, environments, running
 from harness.bisecting.releases import Listed
 from harness.errors import InfrastructureError
-from harness.executors import venv
+from harness.executors import Answer, Task, venv
 from harness.inside import protocol
 from harness.interpreters import Interpreter
 from harness.interrupts import keep_interrupts
 from harness.phases import launching
 from harness.pins import load_pins, normalise
 from harness.plan import PlannedEnvironment
+from harness.run_records import GpuFacts
 from harness.storage import KINDS, Run, load_record
 
 ROOT = Path(__file__).parents[2]
 INTERPRETER = Path(__file__).with_name("interpreter.py")
 PYTHON = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
 STORY = "story.json"  # a file of the project: by version, the share of trials that `passes`, and by what it `times`
+TASKS = "tasks.txt"  # a file of the project: where it is, every verb that is run is written down there
+PROJECT = "SCRIPTED_PROJECT"  # a variable: the project's folder
+GPU = "gpu.json"  # a file of the project: the GPU that this machine is said to have
 BROKEN = "broken"  # a file of the project that names environments which cannot be made
 VERSIONS = ("2.1.0", "2.5.0")
 PACKAGES = {"numpy": "1.26.4", "ninja": "1.11.1.1", "setuptools": "69.5.1"}
@@ -127,6 +131,13 @@ class ScriptedExecutor(venv.VenvExecutor):
         settings = {"environment": environment.id, "observation": _observation(environment, pins), **told}
         (bin / "settings.json").write_text(json.dumps(settings))
 
+    def run(self, task: Task) -> Answer:
+        tasks = self.root / TASKS
+        if tasks.exists():
+            with tasks.open("a") as file:
+                file.write(f"{task.verb} {task.log.relative_to(task.log.parents[1]).with_suffix('')}\n")
+        return super().run(task)
+
     def stop(self) -> None:
         super().stop()
         time.sleep(0.3)  # time for threads to record what they must not
@@ -137,13 +148,18 @@ def patch() -> None:
     launching.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
     indexes.probe_index = lambda index: ""
     gathering.host_facts = lambda: {"cpu": "scripted", "compiler": "scripted 1.0"}
-    gathering.gpus = lambda: ()
+    gathering.gpus = _gpus
     gathering.physical_cores = lambda: 1
     gathering.find_interpreter = lambda version: PYTHON
     venv.need_interpreter = lambda version: PYTHON
     command.fetch_listing = listing
     running.probe_index = lambda index: ""
     environments.NEEDED_GIB = 0
+
+
+def _gpus() -> list[GpuFacts]:
+    path = Path(os.environ.get(PROJECT, "")) / GPU
+    return [GpuFacts.model_validate_json(path.read_text())] if path.exists() else []
 
 
 RELEASES = ("2.1.0", "2.1.1", "2.1.2", "2.2.0", "2.2.1", "2.2.2", "2.3.0", "2.3.1", "2.4.0", "2.4.1", "2.5.0")
@@ -223,7 +239,7 @@ class Scripted:
             target=_process,
             args=(
                 [verb, f"--matrix={self.root / 'matrix.yaml'}", "--executor=venv", *arguments],
-                {"KERNEL_MATRIX_CACHE": str(self.cache)},
+                {"KERNEL_MATRIX_CACHE": str(self.cache), PROJECT: str(self.root)},
                 str(printed or self.printed),
                 die,
             ),

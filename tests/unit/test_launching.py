@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from harness.gpu import Reading, Watch
 from harness.records import LaunchRecord, Timing
+from harness.steps.context import Store
 from harness.steps.launching import AUDITED_TRIALS, Launch, implausible, timing_request, watched_launch
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
@@ -103,7 +105,7 @@ def test_answers_of_problem_files_are_looked_at_in_every_block(problem: str | No
     plan = SimpleNamespace(
         workloads_of=lambda *_: [workload], kernel=lambda _: SimpleNamespace(references_on=lambda _: ["model"])
     )
-    context: Any = SimpleNamespace(plan=plan, stores={"w": ("folder", "")})
+    context: Any = SimpleNamespace(plan=plan, stores={"w": Store(Path("folder"))})
     planned: Any = SimpleNamespace(kernel="k", device="cpu", index=index)
     validations: Any = {"w": validation}
     assert Launch(context, planned, validations)._expected() == {"w": list("abcdefghij")[:count]}
