@@ -42,6 +42,7 @@ def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, o
         gpu=gpu,
         plan=SimpleNamespace(threads_in=lambda _: 2, limits={"launch_s": 60}),
         environments={"e": SimpleNamespace(observed=observed)},
+        key=lambda kind, **place: kind,
     )
 
 
