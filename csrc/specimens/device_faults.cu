@@ -3,8 +3,8 @@
 //
 // FAULT            true cause                                            what must be seen
 // NONE             none                                                  right, with cold and hot times
-// LEGACY_STREAM    launches on the legacy default stream, not on the     right, but no hot time: a CUDA graph
-//                  caller's                                              does not hold the launch
+// LEGACY_STREAM    launches on the legacy default stream, not on the     right numbers, wrong all the same: its calls
+//                  caller's                                              ran at once while they were captured
 // SKIPS_CAPTURE    launches nothing while its stream is captured         right, but no hot time
 // SYNCHRONISES     waits for the device in every call, and heeds no      right, but no hot time: the capture
 //                  error of that                                         fails, and the next one does not

@@ -117,15 +117,18 @@ def swap_of(case: Case) -> tuple[Cell, Swap] | None:
     """The first of the moved cells whose object code ran in both environments. What did not fail there as it did in
     validation tells nothing of why it failed."""
     found = [(cell, cell.swap) for cell in moved_cells(case) if cell.swap is not None]
-    told = [(cell, swap) for cell, swap in found if swap.follows is not None]
-    return next(((cell, swap if _met(cell, swap) else replace(swap, follows=NEITHER)) for cell, swap in told), None)
+    return next(((cell, _as_moved(cell, swap)) for cell, swap in found if swap.follows is not None), None)
+
+
+def _as_moved(cell: Cell, swap: Swap) -> Swap:
+    """What it tells of this cell. Of objects that are right, and not as exact, other bits are all that is asked."""
+    if cell.verdict in model.EXACTNESS:
+        return replace(swap, follows=swap.bits)
+    return swap if _met(cell, swap) else replace(swap, follows=NEITHER)
 
 
 def _met(cell: Cell, swap: Swap) -> bool:
-    """Whether each object at home is right more often where validation was. Of objects that are both right, and not as
-    exact, other bits are all that is asked."""
-    if cell.verdict in model.EXACTNESS:
-        return True
+    """Whether each object at home is right more often where validation was."""
     home, away = (swap.cells[name, name] for name in (cell.row.baseline, cell.row.environment))
     one, two = (-1.0 if died(each) else each.passed / max(1, each.runs) for each in (home, away))
     worse = cell.sides[1] if cell.verdict == model.REGRESSED or died(cell.sides[1]) else cell.sides[0]

@@ -13,7 +13,7 @@ from reports.causes.model import CORRECTNESS, FAULTS, LATENCY, Cause, Figure, Ru
 from reports.factors import SAME, Factor
 from reports.model import CorrectnessSide, Rate, Seen
 
-IMPROVED = (model.FIXED, model.NEWLY_SUPPORTED)
+IMPROVED = (model.FIXED, model.NEWLY_SUPPORTED, model.MORE_EXACT)
 ASSERTION = re.compile(r"\bassert(?:ion)?\b.*\bfailed\b", re.IGNORECASE)
 
 

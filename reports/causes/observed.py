@@ -227,6 +227,7 @@ def silent(found: Iterable[Checkers], kind: str) -> tuple[CheckerResult, str] | 
     return None
 
 
+Outcomes = str | float | tuple[str, ...] | None
 OBJECT, PLACE, NEITHER, MIXED = "object", "place", "neither", "mixed"
 
 
@@ -234,12 +235,13 @@ OBJECT, PLACE, NEITHER, MIXED = "object", "place", "neither", "mixed"
 class Swap:
     """Two environments' object code, each run in both. `follows`: what right and wrong go with, or that there are no
     outputs for the process died; where all four are right, or all wrong, the failure was not met and `follows` says
-    NEITHER. None: not all ran, or all died."""
+    NEITHER. None: not all ran, or all died. `bits`: the same of outputs, whether right or not."""
 
     record: SwapRecord
     path: str
     cells: dict[tuple[str, str], SwapResult]  # (code from, run in)
     follows: str | None
+    bits: str | None
 
 
 def swap_between(record: SwapRecord, path: str, base: str, this: str) -> Swap:
@@ -248,13 +250,14 @@ def swap_between(record: SwapRecord, path: str, base: str, this: str) -> Swap:
         for result in record.results
         if {result.code_from, result.run_in} <= {base, this} and (result.status in RAN or died(result))
     }
-    return Swap(record=record, path=path, cells=cells, follows=_follows(cells, base, this))
+    ran = [cells.get(key) for key in ((base, base), (base, this), (this, base), (this, this))]
+    follows, bits = (_follows([told(each) if each else None for each in ran]) for told in (_rightness, _outputs))
+    return Swap(record=record, path=path, cells=cells, follows=follows, bits=bits)
 
 
-def _follows(cells: dict[tuple[str, str], SwapResult], base: str, this: str) -> str | None:
-    wanted = [(base, base), (base, this), (this, base), (this, this)]
-    outcomes = [_outcome(cells[key]) if key in cells else None for key in wanted]
-    if None in outcomes or set(outcomes) == {protocol.CRASHED}:
+def _follows(outcomes: Sequence[Outcomes]) -> str | None:
+    """Of the baseline's code at home and away, then of the other's away and at home."""
+    if None in outcomes or all(outcome == protocol.CRASHED for outcome in outcomes):
         return None
     home, carried, returned, away = outcomes
     if home == carried == returned == away:
@@ -271,8 +274,12 @@ def died(result: Outcome | CorrectnessSide) -> bool:
     return result.status == protocol.CRASHED and DIED.search(result.message) is not None
 
 
-def _outcome(result: SwapResult) -> str | float | None:
+def _rightness(result: SwapResult) -> Outcomes:
     """That it died, or the share of runs that were right: other bits within the rule explain no failure."""
     if died(result):
         return protocol.CRASHED
     return result.passed / result.runs if result.runs else None
+
+
+def _outputs(result: SwapResult) -> Outcomes:
+    return protocol.CRASHED if died(result) else tuple(result.output_sha256) or None

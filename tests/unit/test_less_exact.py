@@ -44,7 +44,7 @@ def test_its_cause_is_looked_for_as_that_of_a_failure(tmp_path: Path) -> None:
 
 
 def test_swapped_object_code_decides(tmp_path: Path) -> None:
-    found = first(tmp_path, fast_math(), lambda run: swap(run, "AABB"))
+    found = first(tmp_path, fast_math(), lambda run: swap(run, "AABB", right="AB"))
     assert (found.cause, found.grade) == (BUILD_MOVED, "decisive")
 
 
