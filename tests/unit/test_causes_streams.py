@@ -61,7 +61,7 @@ def test_every_trial_passes_and_its_verdict_is_no_pass(where: tuple[str, ...], v
     assert row.correctness.verdict == verdict and row.correctness.this.status == "ok"
     assert ("on another stream" in row.correctness.why) is bool(where)
     here = next(cell for cell in evidence.run.cells if cell.environment == NEXT)
-    assert (judge(evidence, rows, here, "flash", model.COLD, 0.95).verdict == WRONG) is (NEXT in where)
+    assert (judge(evidence, rows, here, "flash", model.COLD).verdict == WRONG) is (NEXT in where)
 
 
 @pytest.mark.parametrize("case", [SKIPPED, Case(hot_message="capturing its calls raised RuntimeError: x"), Case()])
