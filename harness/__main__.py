@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 UNNAMED = Path("DIR")  # what a recorded command says instead of a bundle's folder
 
 
+def _more(plan: Plan) -> str:
+    if plan.most_launches == plan.launches_each:
+        return ""
+    return f", up to {plan.most_launches} instead of {plan.launches_each} of each kernel whose rows stay undecided"
+
+
 def _print_plan(plan: Plan) -> None:
     print(f"executor: {plan.facts.executor_reason}")
     print(
-        f"baseline {plan.baseline}; {len(plan.cells)} cells; {len(plan.launches)} launches; "
+        f"baseline {plan.baseline}; {len(plan.cells)} cells; {len(plan.launches)} launches{_more(plan)}; "
         f"{plan.threads} threads; plan {plan.digest[:12]}"
     )
     for fallback in plan.fallbacks:

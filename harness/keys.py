@@ -73,7 +73,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
     "run": (
         "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",
-        "records", "every_code",
+        "records", "most_launches", "every_code",
     ),
     "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
     "sweep": ("run", "search", "launches", "finalists", "limits"),

@@ -230,7 +230,13 @@ class Matrix(Model):
     thresholds: Thresholds = Thresholds()
     timing: Timing = Timing()
     limits: Limits = Limits()
-    launches: int = Field(default=10, ge=1, le=1000)
+    launches: int = Field(default=10, ge=1, le=1000, description="of each environment and kernel, in blocks")
+    most_launches: int | None = Field(
+        default=None,
+        ge=1,
+        le=4000,
+        description="while rows stay undecided that more launches could decide; default: 4 times `launches`",
+    )
     seed: int = Field(default=0, ge=0, lt=2**63)
     cpu_threads: int | None = Field(default=None, ge=1, description="default: the physical cores of this process")
 
@@ -247,6 +253,8 @@ class Matrix(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Matrix:
+        if self.most_launches is not None and self.most_launches < self.launches:
+            raise ValueError(f"most_launches: {self.most_launches} are fewer than launches, {self.launches}; raise it")
         _unique(
             "environments",
             [environment.id() for environment in self.environments],

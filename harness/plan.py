@@ -23,6 +23,7 @@ from harness.run_records import Cell, Fallback, KernelBench, KernelInfo, Workloa
 from harness.world import Place, World, key
 
 QUICK_LAUNCHES = 5
+MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4  # one that is timed, and three that are new to the kernel: `inside.audit`
@@ -104,7 +105,9 @@ class Plan:
     cells: tuple[Cell, ...]
     builds: tuple[PlannedBuild, ...]
     launches: tuple[PlannedLaunch, ...]
+    more_launches: tuple[PlannedLaunch, ...]  # while rows stay undecided: `harness.extending`
     launches_each: int
+    most_launches: int
     order_seed: int
     seed: int
     threads: int
@@ -308,12 +311,17 @@ def plan_run(
     if not cells:
         raise InputError("nothing to measure: no cell is left", "see the matrix with --list, and select less narrowly")
 
+    comparable = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
     launches_each = selection.launches or (min(matrix.launches, QUICK_LAUNCHES) if selection.quick else matrix.launches)
     runnable_keys = [
         (b.environment, b.kernel, b.device)
         for b in builds
         if b.runnable and any((c.environment, c.kernel, c.device) == (b.environment, b.kernel, b.device) for c in cells)
     ]
+    most_launches = launches_each
+    if comparable and not selection.quick and selection.launches is None:
+        most_launches = matrix.most_launches or MOST_LAUNCHES * launches_each
+    launches = interleave(runnable_keys, most_launches, matrix.seed)
     timing = matrix.timing.model_dump() | (QUICK_TIMING if selection.quick else {})
     plan = Plan(
         mode=selection.mode,
@@ -325,8 +333,10 @@ def plan_run(
         workloads=tuple(workloads),
         cells=tuple(cells),
         builds=tuple(builds),
-        launches=interleave(runnable_keys, launches_each, matrix.seed),
+        launches=tuple(launch for launch in launches if launch.index < launches_each),
+        more_launches=tuple(launch for launch in launches if launch.index >= launches_each),
         launches_each=launches_each,
+        most_launches=most_launches,
         order_seed=matrix.seed,
         seed=matrix.seed,
         threads=matrix.cpu_threads or facts.threads,

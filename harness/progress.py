@@ -51,6 +51,13 @@ class Display:
         with self._lock:
             self.console.print(printable(text), markup=False)
 
+    def more(self, count: int) -> None:
+        """So many steps were added."""
+        with self._lock:
+            self._total += count
+            if self._bar:
+                self._bar.update(self._task, total=self._total)
+
     def step(self, text: str, count: int = 1) -> None:
         """`count` steps are done; `text` says which."""
         text = printable(text)

@@ -14,6 +14,7 @@ from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.executors.choosing import make_executor
 from harness.experiments.planning import Focus
 from harness.experiments.running import count, explain, uncounted, unexplained
+from harness.extending import further
 from harness.gathering import Options, Prepared, make_plan
 from harness.gpu import use
 from harness.inside import protocol
@@ -66,6 +67,7 @@ def run_record(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | N
         limits=dict(plan.limits),
         tolerances={k: v for k, v in plan.tolerances.items() if k != "decides"},
         launches=plan.launches_each,
+        most_launches=plan.most_launches if plan.most_launches > plan.launches_each else None,
         order_seed=plan.order_seed,
         matrix_text=prepared.text,
         sources_sha256=dict(plan.facts.sources_sha256),
@@ -88,6 +90,8 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
             save_record(run.run_path(), run_record(options, prepared, run, gpu))
         raised = renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")
+        if plan.most_launches > plan.launches_each:
+            print(f"launches: {plan.launches_each}, while rows stay undecided {_up_to(plan)}")
         if gpu is not None:
             others = "; CUDA_VISIBLE_DEVICES chooses another" if plan.facts.gpus > 1 else ""
             print(f"GPU: {gpu.name} ({gpu.uuid}), driver {gpu.driver}{others}")
@@ -103,6 +107,10 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     if options.derived is None:
         point_latest(root, run)
     return run, codes
+
+
+def _up_to(plan: Plan) -> str:
+    return f"up to {plan.most_launches} of each environment and kernel"
 
 
 def _run_lock(root: Path, plan: Plan) -> Path:
@@ -122,9 +130,11 @@ def _finish(
         for launch in due
         if not run.launch_path(launch.environment, launch.kernel, launch.device, launch.index).exists()
     ]
+    goes_on = options.blocks is None and options.derived is None
     if (
         not raised
         and not wanted_launches
+        and not (goes_on and further(plan, run.launches()))
         and all(run.validation_path(cell).exists() for cell in plan.cells)
         and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
         and not (options.explain and unexplained(run))
@@ -141,11 +151,19 @@ def _finish(
         cross_all(context, display)
         refused = admit(context, display) if options.admit else {}
         launches = launches_of(context, due, refused)
-        if is_new and not options.fresh and options.derived is None:  # what is derived measures what it asks for
+        recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
+        if recalls:
             recall_blocks(context, display, due, launches)
         if not options.admit:  # settings are compared with each other, not with what the device can do
             find_ceilings(context, display, due, launches)
         launch_all(context, display, due, launches, refused)
+        while goes_on and (due := further(plan, run.launches())):
+            display.more(len(due))
+            display.note(f"some rows are undecided: {len(due)} launches more, {_up_to(plan)}")
+            launches = launches_of(context, due, refused)
+            if recalls:
+                recall_blocks(context, display, due, launches)
+            launch_all(context, display, due, launches, refused)
         if options.explain:
             _explain(context, display, Focus())
         if options.profile:

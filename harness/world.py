@@ -177,7 +177,8 @@ def _block(world: World, place: Place) -> list[str]:
     return [
         key(world, Place(kind="in_block", environment=each.environment, kernel=each.kernel, device=each.device,
                          index=each.index, asked=each.position))
-        for each in world.plan.launches if (each.index, each.device) == (place.index, place.device)
+        for each in (*world.plan.launches, *world.plan.more_launches)
+        if (each.index, each.device) == (place.index, place.device)
     ]  # fmt: skip
 
 
@@ -280,5 +281,6 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "workloads": lambda world, _: [workload.model_dump() for workload in world.plan.workloads],
     "fallbacks": lambda world, _: [fallback.model_dump() for fallback in world.plan.fallbacks],
     "kernelbench": lambda world, _: world.plan.kernelbench.model_dump() if world.plan.kernelbench else {},
+    "most_launches": lambda world, _: world.plan.most_launches,
     "records": _records,
 }  # fmt: skip

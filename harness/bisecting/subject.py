@@ -111,6 +111,7 @@ def derived_matrix(matrix: Matrix, subject: Subject, versions: list[str], look: 
             "references": _references(matrix, subject),
             "references_cuda": None,
             "launches": launches,
+            "most_launches": launches,
         }
     )
 

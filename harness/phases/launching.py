@@ -92,8 +92,9 @@ def launch_all(
             if following is not None and following in launches and goes_ahead(context.executor, following.device):
                 launches[following].prepare(pool)
             record = _measure(context, planned, launches.get(planned), refused.get(planned.kernel))
+            most = plan.launches_each if planned.index < plan.launches_each else plan.most_launches
             display.step(
-                f"launch {planned.index + 1}/{plan.launches_each} {planned.environment} {planned.kernel} "
+                f"launch {planned.index + 1}/{most} {planned.environment} {planned.kernel} "
                 f"({planned.device}): {record.status.replace('_', ' ')}"
                 + (f": {record.message}" if record.message else "")
             )

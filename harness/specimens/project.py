@@ -63,6 +63,7 @@ def matrix_text(specimen: Specimen, shipped: Matrix) -> str:
         "timing": specimen.timing.model_dump(mode="json"),
         "limits": specimen.limits.model_dump(mode="json"),
         "launches": specimen.launches,
+        "most_launches": specimen.launches,
         "cpu_threads": specimen.cpu_threads,
     }
     text = yaml.safe_dump(value, sort_keys=False, width=120)

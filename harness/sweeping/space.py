@@ -115,6 +115,7 @@ def derived_matrix(matrix: Matrix, subject: Subject, settings: Sequence[Setting]
             "references": [],
             "references_cuda": None,
             "launches": launches_of(matrix, phase),
+            "most_launches": launches_of(matrix, phase),
             "seed": (matrix.seed + (phase == "confirm")) % 2**63,
         }
     )

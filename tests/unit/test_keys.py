@@ -328,6 +328,7 @@ OF_MATRIX: dict[str, list[tuple[Edit, set[Where]]]] = {
         for name in ("build_s", "validation_s", "launch_s", "memory_gib", "processes")
     },
     "limits.output_gib": [(put("limits.output_gib", 77), places(["store"]) - {RUN})],  # what is in it may be the same
+    "most_launches": [(put("most_launches", 6), ONLY_RUN)],
     "launches": [(put("launches", 3), ONLY_RUN), (put("launches", 1), places(["launch"]))],
     "seed": [(put("seed", 1), on_kernels("store", "profile_of_reference"))],
     "cpu_threads": [(put("cpu_threads", 2), RUNS | places(["store"]))],

@@ -120,6 +120,38 @@ def test_a_workload_is_picked_by_name_or_by_id(shipped: Matrix) -> None:
     assert {c.workload for c in by_id.cells} == {"seed-fp16", "long-fp32"}
 
 
+def test_more_launches_than_planned_are_made_only_where_environments_are_compared_and_none_were_asked_for() -> None:
+    matrix = parse_matrix(SMALL)
+    counts = {
+        name: (plan.launches_each, plan.most_launches, max(x.index for x in (*plan.launches, *plan.more_launches)) + 1)
+        for name, plan in {
+            "default": plan_run(matrix, Selection(), FACTS),
+            "said": plan_run(matrix.model_copy(update={"launches": 3, "most_launches": 7}), Selection(), FACTS),
+            "quick": plan_run(matrix, Selection(quick=True), FACTS),
+            "asked": plan_run(matrix, Selection(launches=6), FACTS),
+            "alone": plan_run(matrix, Selection(mode="eval", torch="2.5.0"), FACTS),
+        }.items()
+    }
+    assert counts == {
+        "default": (10, 40, 40), "said": (3, 7, 7), "quick": (5, 5, 5), "asked": (6, 6, 6), "alone": (10, 10, 10),
+    }  # fmt: skip
+
+
+def test_what_is_planned_does_not_depend_on_how_many_launches_there_may_be() -> None:
+    few, many = (
+        plan_run(parse_matrix(SMALL).model_copy(update={"most_launches": most}), Selection(), FACTS)
+        for most in (10, 40)
+    )
+    assert few.launches == many.launches and not few.more_launches
+    assert [launch.position for launch in (*many.launches, *many.more_launches)] == list(range(4 * len(few.launches)))
+    assert few.digest != many.digest
+
+
+def test_fewer_launches_at_most_than_planned_are_refused() -> None:
+    with pytest.raises(InputError, match="most_launches: 5 are fewer than launches, 10"):
+        parse_matrix(SMALL + "most_launches: 5\n")
+
+
 def test_quick_takes_fewer_trials_and_launches_of_every_cell(shipped: Matrix) -> None:
     full, quick = plan_run(shipped, Selection(), FACTS), plan_run(shipped, Selection(quick=True), FACTS)
     assert full.cells == quick.cells
