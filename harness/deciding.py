@@ -8,8 +8,8 @@ rate (Benjamini and Yekutieli 2001). Where nothing moved, the rate is the chance
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from scipy import stats
@@ -74,26 +74,50 @@ def _quantile(level: float, freedom: float) -> float:
     return float(stats.t.ppf(level, freedom))
 
 
+def with_blocks(estimate: Estimate, blocks: int, confidence: float) -> Estimate:
+    """As it would be after so many blocks, if its ratio and how its launches spread stayed what they are."""
+    if estimate.error is None or estimate.freedom is None or estimate.low is None or estimate.high is None:
+        return estimate
+    freedom = max(1.0, estimate.freedom + (blocks - estimate.blocks) * (1 - 2 * TRIMMED))
+    shrink = math.sqrt(estimate.blocks / blocks)
+    level = 0.5 + confidence / 2
+    half = _half(estimate) * shrink * _quantile(level, freedom) / _quantile(level, estimate.freedom)
+    return replace(
+        estimate,
+        blocks=blocks,
+        low=estimate.ratio * math.exp(-half),
+        high=estimate.ratio * math.exp(half),
+        error=estimate.error * shrink,
+        freedom=freedom,
+    )
+
+
 def _half(estimate: Estimate) -> float:
     assert estimate.low is not None and estimate.high is not None
     return math.log(estimate.high / estimate.low) / 2
 
 
-def smallest_effect(estimate: Estimate, rule: Rule, min_effect: float, blocks: int | None = None) -> float | None:
-    """The smallest slow-down (a share) called with 80% power, were it the only one on the page, with as many blocks as
-    the estimate has or with `blocks`: it must survive the correction, and its interval must clear the minimum effect.
-    None where one block says nothing of the scatter."""
+def smallest_effect(estimate: Estimate, rule: Rule, min_effect: float) -> float | None:
+    """The smallest slow-down (a share) called with 80% power, were it the only one on the page: it must survive the
+    correction, and its interval must clear the minimum effect. None where one block says nothing of the scatter."""
     if estimate.error is None or estimate.freedom is None:
         return None
-    freedom, shrink = estimate.freedom, 1.0
-    if blocks is not None:
-        freedom = max(1.0, freedom + (blocks - estimate.blocks) * (1 - 2 * TRIMMED))
-        shrink = math.sqrt(estimate.blocks / blocks)
-    narrow = _quantile(0.5 + rule.confidence / 2, freedom) / _quantile(0.5 + rule.confidence / 2, estimate.freedom)
-    chance = _quantile(POWER, freedom) * estimate.error * shrink
-    called = rule.reach(freedom) * estimate.error * shrink
-    cleared = math.log1p(min_effect) + _half(estimate) * shrink * narrow
-    return math.expm1(min(max(called, cleared) + chance, 50.0))
+    called = rule.reach(estimate.freedom) * estimate.error
+    cleared = math.log1p(min_effect) + _half(estimate)
+    return math.expm1(min(max(called, cleared) + _quantile(POWER, estimate.freedom) * estimate.error, 50.0))
+
+
+def _fewest(few: int, enough: Callable[[int], bool]) -> int | None:
+    """The smallest number of blocks above `few` that is enough, where more are, too."""
+    many = few + 1
+    while not enough(many):
+        if many > MOST_ADVISED:
+            return None
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if enough(middle) else (middle, many)
+    return many
 
 
 def launches_to_see(estimate: Estimate, rule: Rule, min_effect: float, effect: float) -> int | None:
@@ -101,30 +125,32 @@ def launches_to_see(estimate: Estimate, rule: Rule, min_effect: float, effect: f
     they spread, or no number would do."""
     if estimate.error is None or effect <= min_effect:
         return None
-    few, many = 1, 2
-    while (smallest := smallest_effect(estimate, rule, min_effect, many)) is None or smallest > effect:
-        if many > MOST_ADVISED:
-            return None
-        few, many = many, 2 * many
-    while many - few > 1:
-        middle = (few + many) // 2
-        smallest = smallest_effect(estimate, rule, min_effect, middle)
-        few, many = (middle, many) if smallest is None or smallest > effect else (few, middle)
-    return many
+
+    def enough(blocks: int) -> bool:
+        smallest = smallest_effect(with_blocks(estimate, blocks, rule.confidence), rule, min_effect)
+        return smallest is not None and smallest <= effect
+
+    return _fewest(1, enough)
+
+
+def _moved(estimate: Estimate, rule: Rule) -> bool:
+    """Whether so large a ratio is called."""
+    assert estimate.error is not None and estimate.freedom is not None
+    return rule.reach(estimate.freedom) * estimate.error < abs(math.log(estimate.ratio))
 
 
 def launches_to_decide(estimate: Estimate, rule: Rule, min_effect: float) -> int | None:
     """Launches of each environment, more than it had, after which an undecided row would be decided if its ratio stayed
-    where it is; None where one block says nothing of the scatter."""
-    if estimate.error is None or estimate.freedom is None:
+    where it is; None where one block says nothing of the scatter, or no number would do."""
+    if estimate.error is None:
         return None
-    off, wide = abs(math.log(estimate.ratio)), math.log1p(min_effect)
-    shares = []  # of its interval, and of its reach, that would be narrow enough
-    if off < wide:
-        shares.append((wide - off) / max(_half(estimate), 1e-12))
-    if off > 0:
-        shares.append(off / (rule.reach(estimate.freedom) * estimate.error))
-    return max(estimate.blocks + 1, min(math.ceil(estimate.blocks / min(share, 1) ** 2) for share in shares))
+    room = math.log1p(min_effect) - abs(math.log(estimate.ratio))
+
+    def enough(blocks: int) -> bool:
+        then = with_blocks(estimate, blocks, rule.confidence)
+        return _half(then) <= room or _moved(then, rule)
+
+    return _fewest(estimate.blocks, enough)
 
 
 def goes_on(estimate: Estimate, verdict: str, rule: Rule, min_effect: float, most: int) -> bool:
@@ -132,8 +158,7 @@ def goes_on(estimate: Estimate, verdict: str, rule: Rule, min_effect: float, mos
     were its ratio 1, or its ratio, as it stands, a change."""
     if verdict != UNDECIDED or estimate.blocks >= most:
         return False
-    if estimate.error is None or estimate.freedom is None:
+    if estimate.error is None:
         return True
-    narrower = math.sqrt(estimate.blocks / most)
-    same = _half(estimate) * narrower < math.log1p(min_effect)
-    return same or rule.reach(estimate.freedom) * estimate.error * narrower < abs(math.log(estimate.ratio))
+    then = with_blocks(estimate, most, rule.confidence)
+    return _half(then) < math.log1p(min_effect) or _moved(then, rule)

@@ -28,6 +28,7 @@ environments:
 packages: [numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]
 timing: {{warmup_s: 0.02, target_s: 0.03, min_samples: 3}}
 launches: 2
+most_launches: 2
 """
 SHIPPED = """\
 kernels:
@@ -127,6 +128,23 @@ def test_an_unchanged_run_does_nothing_and_says_so(project: Path, finished: tupl
     code, printed, run = start(project, "matrix")
     assert code == 0 and "nothing changed" in printed
     assert run.folder == finished[2].folder and files(run) == before
+
+
+def test_a_run_goes_on_in_whole_blocks_up_to_its_limit_and_then_stays_ended(tmp_path: Path) -> None:
+    """How far depends on how this machine's launches spread."""
+    text = (head("2.1.0", "2.5.0") + SHIPPED).replace("most_launches: 2", "most_launches: 5")
+    project = make_project(tmp_path, text)
+    code, printed, run = start(project, "matrix")
+    assert code == 0 and "launches: 2, while rows stay undecided up to 5 of each" in printed, printed
+    first, second = (
+        sorted(x.index for x in run.launches() if x.environment == name) for name in run.load().environments
+    )
+    assert first == second == list(range(len(first))) and len(first) in (2, 4, 5), printed
+    assert ("launches more, up to 5" in printed) == (len(first) > 2)
+    assert (run.load().launches, run.load().most_launches) == (2, 5)
+    before = files(run)
+    code, printed, again = start(project, "matrix")
+    assert "nothing changed" in printed and again.folder == run.folder and files(again) == before
 
 
 def test_eval_measures_one_version_against_the_stored_baseline(project: Path, finished: tuple[int, str, Run]) -> None:

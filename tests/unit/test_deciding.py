@@ -92,8 +92,9 @@ def test_the_launches_that_would_see_an_effect_see_it_and_fewer_do_not() -> None
     assert (deciding.smallest_effect(estimate, rule(), 0.01) or 0) > 0.05
     count = deciding.launches_to_see(estimate, rule(), 0.01, 0.05)
     assert count is not None and count > 5
-    assert (deciding.smallest_effect(estimate, rule(), 0.01, count) or 1) <= 0.05
-    assert (deciding.smallest_effect(estimate, rule(), 0.01, count - 1) or 0) > 0.05
+    just, fewer = (deciding.with_blocks(estimate, blocks, 0.95) for blocks in (count, count - 1))
+    assert (deciding.smallest_effect(just, rule(), 0.01) or 1) <= 0.05
+    assert (deciding.smallest_effect(fewer, rule(), 0.01) or 0) > 0.05
     assert deciding.launches_to_see(estimate, rule(), 0.01, 0.01) is None, "what does not count is never called"
 
 
