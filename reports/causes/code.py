@@ -94,6 +94,7 @@ def build_failed(case: Case) -> Cause | None:
             Ruled(rival="the kernel's results", how="there are none to compare", record=pointer),
             Ruled(rival="compiler and flags", how="the same in both builds", record=pointer) if alike else None,
         ],
+        measured=True,
     )
 
 

@@ -145,6 +145,18 @@ def _code(question: Question) -> Rival | None:
     )
 
 
+def _pytorch(question: Question) -> Rival | None:
+    """Of a build that failed where something else goes into it too: its sources may ask for what that PyTorch lacks."""
+    failed = any("build_failed" in (side.status for side in cell.sides) for cell in question.cells)
+    if question.cause.cause != BUILD_MOVED or not failed or question.case.one_torch:
+        return None
+    return Rival(
+        cause=UNSUPPORTED_COMBINATION,
+        said="PyTorch's own headers and libraries are others too",
+        parted_by="the same flags and compiler in both environments (`flags:` in matrix.yaml)",
+    )
+
+
 def _by_its_own_code(cell: Cell) -> bool:
     """Whether the kernel's own outputs moved, and are not PyTorch's own, bit for bit."""
     return cell.verdict_moved and cell.bits.state != SAME and not (cell.twins(0) and cell.twins(1))
@@ -254,6 +266,7 @@ def _wavering(question: Question, cell: Cell) -> list[tuple[str, model.Correctne
 
 FACTORS: tuple[Callable[[Question], Rival | None], ...] = (
     _code,
+    _pytorch,
     _variables,
     _threads,
     _surroundings,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.records import Outcome
 from reports.causes.model import (
     BUILD_MOVED,
     CODE,
@@ -163,6 +164,16 @@ def test_a_kernel_that_is_refused_beside_another_build(tmp_path: Path) -> None:
     refused = (NEXT, "kernel", Case(status="unsupported", message="head_dim 64 is not supported"))
     found = first(tmp_path, spec(refused, machine_code=OTHER_CODE, flags=FLAGS))
     assert found.grade == SUGGESTIVE and names_both(found, UNSUPPORTED_COMBINATION, BUILD_MOVED)
+
+
+def test_a_build_that_failed_with_other_flags_under_another_pytorch(tmp_path: Path) -> None:
+    failed = {
+        "builds": {NEXT: Outcome(status="build_failed", message="error: no member named 'item' in namespace 'at'")}
+    }
+    found = first(tmp_path / "both", spec(**failed, flags=FLAGS))
+    assert found.grade == STRONG and names_both(found, BUILD_MOVED, UNSUPPORTED_COMBINATION)
+    found = first(tmp_path / "alone", spec(**failed))
+    assert (found.causes, found.grade) == ((UNSUPPORTED_COMBINATION,), DECISIVE)
 
 
 def test_code_that_a_swap_shows_has_no_rival_in_what_the_swap_held(tmp_path: Path) -> None:

@@ -92,13 +92,13 @@ MOVERS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
         spec(builds={NEXT: Outcome(status="build_failed", message="error: x")}, flags={NEXT: ("cxx: -Werror",)}),
         (),
         BUILD_MOVED,
-        DECISIVE,
+        STRONG,
     ),
     "its build ended without an error of the compiler's": (
         spec(builds={NEXT: Outcome(status="build_failed", message="ninja was killed")}),
         (),
         BUILD_MOVED,
-        DECISIVE,
+        STRONG,
     ),
     "the same flags compile to other code": (
         spec(FELL, machine_code=CODE),
