@@ -323,8 +323,11 @@ class Timing(Outcome):
     throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
     sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")
     correct: bool | None = Field(
-        default=None, description="whether this launch's own output matched the validated one; None where unchecked"
+        default=None,
+        description="whether this launch's own outputs have the validated bits, or, where they have others, pass the "
+        "deciding rule; None where unchecked",
     )
+    other_bits: int = Field(default=0, description="outputs that were checked and had other bits than in validation")
 
 
 class Load(Record):

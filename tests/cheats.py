@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.records import Timing
+from harness.steps.appraising import appraised
 from tests.conftest import ROOT
 
 SIZE = 192
@@ -172,6 +173,23 @@ CHEATS: dict[str, Cheat] = {
         before=SAMPLED,
         timed="its output",
     ),
+    # -- what wavers, to be judged by a rule instead of by its bits ----------------------------------------
+    "wavers": cheat("", "return self.right(x) * (1 + 1e-7 * (calls % 3))"),
+    "wavers_and_keeps": cheat(
+        "other bits, and results by address",
+        """
+        key = x.data_ptr() if TIMING else object()
+        if key not in kept: kept[key] = self.right(x)
+        return kept[key] * (1 + 1e-7 * (calls % 3))
+        """,
+        timed="does not follow its inputs",
+    ),
+    "wavers_and_skips": cheat(
+        "other bits, and a path for the clock",
+        "return (x if TIMING and sampled() else self.right(x)) * (1 + 1e-7 * (calls % 3))",
+        before=SAMPLED,
+        timed="its output",
+    ),
     # -- who is next to it -------------------------------------------------------------------------------
     "hooks_the_reference": cheat("a shared namespace", "return self.right(x)", before=HOOK),
     "other_names": cheat(
@@ -270,7 +288,7 @@ import json, os, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
-from inside import candidate, judge, store, timing
+from inside import appraise, candidate, judge, store, timing
 
 stored = os.path.join(folder, "store")
 problem = {"file": os.path.join(folder, "problem.py"), "store": stored}
@@ -293,12 +311,18 @@ for number, name in enumerate(names):
     digests = judged["recipes"][0]["targets"][-1]["output_sha256"]
     if judged["status"] == "ok":
         sys.argv = ["inside", "time", os.devnull]
+        left = os.path.join(folder, "left-" + name)
+        os.makedirs(left)
         launch = timing.timing({
             "kernel": kernel, "kernel_workloads": ["w"], "workloads": [workload], "targets": ["kernel", "model"],
             "seed": 0, "device": device, "threads": 1, "order_seed": number, "expected_sha256": {"w": digests},
-            "held_back": False, "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5,
+            "held_back": False, "out": left, "most_bytes": 1 << 30, "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5,
                                            "max_samples": 50, "relative_error": 0.005}})
-        found[name]["timings"] = launch["timings"]
+        found[name]["timings"], found[name]["kept"] = launch["timings"], launch["kept"]
+        found[name]["rows"] = appraise.appraise({
+            "workloads": [workload], "kept": launch["kept"], "candidate_out": left, "decides": "rounding", "seed": 0,
+            "truth_dir": {"w": os.path.join(folder, "truth")}, "device": device, "threads": 1,
+            "limits": {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}})["rows"]
         torch.set_num_threads(1)
         if device == "cuda":
             torch.cuda.set_stream(torch.cuda.default_stream())
@@ -328,7 +352,8 @@ def check_cheat(case: Cheat, seen: dict[str, Any]) -> None:
     assert case.said in seen["message"]
     if case.said:
         return
-    rows = {row["target"]: Timing(**row) for row in seen["timings"]}
+    timings = appraised([Timing(**row) for row in seen["timings"]], seen["kept"], seen["rows"])
+    rows = {row.target: row for row in timings}
     kernel, model = rows["kernel"], rows["model"]
     assert model.status == "ok" and model.order < kernel.order, "nobody was there to slow it down"
     if case.timed:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 SCHEMA_VERSION = 1
 
-VERBS = ("observe", "build", "candidate", "judge", "time", "store", "ceilings", "probe", "prove")
+VERBS = ("observe", "build", "candidate", "judge", "time", "appraise", "store", "ceilings", "probe", "prove")
 VERBS += ("library", "conditions", "weigh", "link", "check", "profile", "counters")  # of experiments
 
 # Statuses of anything that was attempted; every failure is one of these, with a message.

@@ -7,6 +7,7 @@ anything: there `Model` is measured before `ModelNew` is loaded, and an `audit` 
 
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import random
 import statistics
@@ -14,12 +15,13 @@ import sys
 
 import torch
 
-from . import audit, events, graphs, integrity, kernels, protocol, sampling, tensors
+from . import audit, events, graphs, integrity, kept, kernels, protocol, sampling, tensors
 from . import workload as workloads
 from .load import LoadMeter
 from .references import Unsupported
 
 RECIPE = "independent"
+BEFORE, AFTER, EXCHANGED, REPLAYED = "before", "after", "exchanged", "replayed"  # where an output was given
 _get_num_threads = torch.get_num_threads
 
 
@@ -44,7 +46,7 @@ def timing(request):
             value.make(pool.map)
     if request["held_back"]:
         sys.stdin.buffer.read()  # ends when it may begin
-    rows = []
+    rows, left = [], kept.Kept(request)
     replaced = integrity.Snapshot().replaced
     touched = False
     gc.collect()
@@ -61,7 +63,7 @@ def timing(request):
         touched = touched or target == protocol.KERNEL
         try:
             measure = _measure_kernel if target == protocol.KERNEL else _measure_reference
-            measure(request, inputs[workload_id], target, row)
+            measure(request, inputs[workload_id], kept.Outputs(left, workload_id, target), row)
         except kernels.KernelFailure as error:
             row.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
         except Unsupported as error:
@@ -83,6 +85,7 @@ def timing(request):
         "idle_processors": sampling.idle_processors() if _device(request) == "cpu" else None,
         "sampling_s": sum(row.pop("sampling_s", 0.0) for row in rows),
         "timings": rows,
+        "kept": left.rows,
     }
 
 
@@ -142,8 +145,8 @@ class Inputs:
             tensor.data.copy_(new)
 
 
-def _measure_reference(request, inputs, target, row):
-    arguments = inputs.get()
+def _measure_reference(request, inputs, outputs, row):
+    arguments, target = inputs.get(), outputs.target
     with torch.no_grad(), contextlib.ExitStack() as stack:
         try:
             reference = inputs.workload.references([target], inputs.device)[0]
@@ -153,15 +156,15 @@ def _measure_reference(request, inputs, target, row):
             inputs.drawn = inputs.workload.draws(call)
             _sample(call, request, row)
             if inputs.device == "cuda":
-                _replay(call, call(), request, row)
+                _replay(call, call(), request, row, outputs)
         except Unsupported:
             raise
         except Exception as error:
             raise kernels.failure(error, target) from None
 
 
-def _measure_kernel(request, inputs, target, row):
-    workload, device = inputs.workload, inputs.device
+def _measure_kernel(request, inputs, outputs, row):
+    workload, device, target = inputs.workload, inputs.device, outputs.target
     arguments = inputs.get()
     expected = request["expected_sha256"].get(workload.id)
     try:
@@ -169,48 +172,55 @@ def _measure_kernel(request, inputs, target, row):
             kernel = kernels.load(request["kernel"], workload)
             call = kernel.bind(arguments)
 
-            def judged(trial):
-                """Whether an output is the validated one of that trial, whose elements the inputs hold."""
+            def judged(trial, where):
+                """Whether an output is the validated one of that trial, whose elements the inputs hold, or may be."""
                 workload.reseed()
                 with kernels.blamed(target):
                     output = call()
                 output = kernels.checked(output, workload, device)
                 with kernels.blamed(target):
-                    return answers.holds(trial, output) if answers else False
+                    return answers.holds(trial, output, where, must=True) if answers else False
 
-            answers = audit.Answers(expected, device) if expected else None
-            first = judged(0)
+            answers = audit.Answers(expected, device, outputs.keep) if expected else None
+            first = judged(0, BEFORE)
             watching = inputs.audit(answers) if first else None
             with kernels.blamed(target):
                 _sample(call, request, row, watching)
                 if device == "cuda":
                     anew = kernel.bind(arguments, anew=True)
                     expected_output = kernels.checked(call(), workload, device).clone()
-                    _replay(lambda: kernels.checked(anew(), workload, device), expected_output, request, row)
+                    fresh = functools.partial(_checked, anew, workload, device)
+                    _replay(fresh, expected_output, request, row, outputs)
             if expected and row["status"] == protocol.OK:
                 fault = watching.verdict() if watching else ""
-                row["message"] = fault or _fault(first, judged, inputs, followed=watching is not None)
-                row["correct"] = not row["message"]
+                follows = inputs.two and watching is None
+                fault = fault or _fault(first, judged, inputs, lambda: follows or outputs.other_bits)
+                row.update(correct=not fault, message=fault, other_bits=outputs.other_bits)
     finally:
         inputs.discard()
 
 
-def _fault(first, judged, inputs, followed):
-    """'' where the outputs are the validated ones, else why they are not.
+def _checked(call, workload, device):
+    return kernels.checked(call(), workload, device)
+
+
+def _fault(first, judged, inputs, follows):
+    """'' where the outputs are the validated ones, or may be; else why they are not.
 
     Before the timed calls, and after them: a kernel that is right once and wrong in a loop is wrong. Where the request
     has the digest of a second trial's output, at last on its inputs in the same memory, past PyTorch's version counter:
-    what was kept, or found in memory that held the right answer, is an old answer then. `followed`: an audit asked it.
+    what was kept, or found in memory that held the right answer, is an old answer then. `follows`: whether that is asked,
+    as of every output that had other bits than the validated one, and not where an audit asked it.
     """
     if not first:
         return "its output is not the validated one"
-    if not judged(0):
+    if not judged(0, AFTER):
         return "its output after the timed calls is not the one before them"
-    if followed or not inputs.two:
+    if not follows():
         return ""
     with kernels.blamed("exchanging its inputs"):
         inputs.exchange()
-    if not judged(1):
+    if not judged(1, EXCHANGED):
         return "its output does not follow its inputs: it is not computed from them at each call"
     return ""
 
@@ -220,11 +230,12 @@ def _sample(call, request, row, watching=None):
     _undisturbed(row, lambda: sample(call, request["timing"], watching))
 
 
-def _replay(call, expected, request, row):
-    """On a GPU the same, hot. `call` gives a new tensor each time, with the bits of `expected`."""
+def _replay(call, expected, request, row, outputs):
+    """On a GPU the same, hot. `call` gives a new tensor each time, with the bits of `expected`, or right ones."""
     if row["status"] == protocol.OK:
         call_us = statistics.median(row["samples_us"])
-        _undisturbed(row, lambda: graphs.sample(call, expected, call_us, request["timing"]))
+        keep = functools.partial(outputs.keep, trial=0, where=REPLAYED)
+        _undisturbed(row, lambda: graphs.sample(call, expected, call_us, request["timing"], keep))
 
 
 def _undisturbed(row, sample):

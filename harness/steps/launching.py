@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from harness.plan import Plan, PlannedLaunch
 from harness.process import Gate
 from harness.records import Device, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.runs import now_utc
+from harness.steps.appraising import appraise, appraised, emptied, out_folder
 from harness.steps.context import Context, checked
 from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 from harness.throttling import judged, relative, watched, window
@@ -93,8 +95,9 @@ class Launch:
     """One fresh process that times every workload and target. `validations` are the kernel's, by workload.
 
     A kernel that crashed or hung in validation is not called again: it would take the other workloads with it. In the
-    first block its output must also follow a second trial's inputs; that costs too much to ask of every launch. A
-    problem file's must follow several trials' in each (`inside.audit`), or a kernel could ask which block it is in.
+    first block its output must also follow a second trial's inputs; that costs too much to ask of every launch, unless
+    the kernel gives other bits than in validation. A problem file's must follow several trials' in each
+    (`inside.audit`), or a kernel could ask which block it is in.
     """
 
     def __init__(self, context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> None:
@@ -149,13 +152,18 @@ class Launch:
             "duration_s": round(answer.ended.duration_s, 3),
             "overhead_s": round(answer.ended.overhead_s, 3),
         }
-        record = checked(lambda: LaunchRecord(**identity, **(answer.result or {})), answer, "the launch")
+        result = dict(answer.result or {})
+        kept = result.pop("kept", [])
+        record = checked(lambda: LaunchRecord(**identity, **result), answer, "the launch")
         if isinstance(record, LaunchRecord) and record.status == protocol.OK:
             lie = implausible(record, self._asked())
             if lie:
                 record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
-            elif planned.device == "cuda":
-                record = watched_launch(record, watch, uuid)
+            else:
+                record = self._appraised(record, kept)
+                if planned.device == "cuda":
+                    record = watched_launch(record, watch, uuid)
+        shutil.rmtree(out_folder(context, planned), ignore_errors=True)
         if not isinstance(record, LaunchRecord):
             return LaunchRecord(
                 **identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt
@@ -169,6 +177,7 @@ class Launch:
         place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
         requests = [workload_request(context, w) for w in self.workloads]
         kernel = kernel_request(context, planned.kernel, planned.device, built) if self.runs_kernel else None
+        out = emptied(out_folder(context, planned))
         return Task(
             environment=planned.environment,
             verb="time",
@@ -184,14 +193,25 @@ class Launch:
                 "timing": timing_request(plan, planned.device),
                 "expected_sha256": self._expected(),
                 "held_back": gate is not None,
+                "out": "" if plan.kernel(planned.kernel).deterministic else str(out),
+                "most_bytes": int(plan.limits["output_gib"] * 2**29),
             },
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
             timeout_s=plan.limits["launch_s"],
             reads=files_of(kernel, *requests),
+            writes=(out,),
             compiles=context.kernel(planned.kernel).model_new is not None,
             gate=gate,
         )
+
+    def _appraised(self, record: LaunchRecord, kept: object) -> LaunchRecord:
+        """With what is found of outputs that had other bits than the validated ones."""
+        if not isinstance(kept, list) or not kept:
+            return record
+        answer = appraise(self.context, self.planned, self.workloads, kept)
+        rows = answer.result.get("rows") if answer.result is not None else None
+        return record.model_copy(update={"timings": appraised(record.timings, kept, rows)})
 
     def _asked(self) -> set[tuple[str, str]]:
         return {

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from harness.records import BuildRecord, Load, Observation, Timing
-from tests.environments.verbs import REFERENCES, Environment, workload
+from harness.steps.appraising import appraised
+from tests.environments.verbs import LIMITS, REFERENCES, Environment, workload
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -55,6 +56,12 @@ void forward(at::Tensor q, at::Tensor k, at::Tensor v, at::Tensor out, bool, dou
     if (wants("small")) result.view(-1)[7] += 1e-3;
     if (wants("race")) result.view(-1)[7] += 1e-9 * (++calls % 2) + result.view(-1)[7] * 1e-6 * (calls % 2);
     if (wants("second")) result.view(-1)[7] += 1e-3 * (calls++ % 2);
+    if (wants("late")) result.view(-1)[7] += ++calls > 6 ? 1e-3 : 0;
+    if (wants("jitter") || wants("kept")) {
+        static const at::Tensor first = result.clone();
+        if (wants("kept")) result = first.clone();
+        result.view(-1)[7] *= 1 + 1.2e-7 * (1 + ++calls % 2);
+    }
     if (wants("mutate")) q.view(-1)[3] += 1;
     if (wants("unwritten")) { out.narrow(2, 1, out.size(2) - 1).copy_(result.narrow(2, 1, out.size(2) - 1)); return; }
     out.copy_(result);
@@ -158,6 +165,59 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
         request["expected_sha256"] = {case["id"]: ["0" * 64]}
         rows = [Timing(**row) for row in environment.result("time", request)["timings"]]
         assert next(row for row in rows if row.target == "kernel").correct is False
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked", "correct", "wrong"),
+    [
+        ("jitter", False, True, set()),
+        ("jitter", True, False, set()),  # determinism was asked for
+        ("late", False, True, {"after", "exchanged"}),  # right once, and wrong in a loop
+        ("kept", False, True, {"exchanged"}),  # the first answer again, with other bits
+    ],
+)
+def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
+    built: list[Environment], fault: str, asked: bool, correct: bool, wrong: set[str]
+) -> None:
+    environment, case = built[0], workload()
+    candidate, _ = environment.candidate(case)
+    kernel = environment.judge(case, candidate)["recipes"][0].targets[-1]
+    out = environment.folder / f"launch-{fault}"
+    out.mkdir(exist_ok=True)
+    request = {
+        "kernel": {"name": "toy", "device": "cpu", "artifact": environment.artifact, "model_new": None},
+        "kernel_workloads": [case["id"]],
+        "workloads": [case],
+        "targets": ["kernel"],
+        "seed": 0,
+        "threads": 1,
+        "order_seed": 3,
+        "timing": TIMING,
+        "expected_sha256": {case["id"]: kernel.output_sha256[:1]},
+        "held_back": False,
+        "out": "" if asked else str(out),
+        "most_bytes": 1 << 20,
+    }
+    timed = environment.result("time", request, fault)
+    (row,) = (Timing(**row) for row in timed["timings"])
+    assert row.correct is correct and row.other_bits > 0
+    told = {
+        "workloads": [case],
+        "kept": timed["kept"],
+        "candidate_out": str(out),
+        "truth_dir": {case["id"]: str(environment.folder / "truth")},
+        "limits": {case["id"]: LIMITS},
+        "decides": "rounding",
+        "device": "cpu",
+        "seed": 0,
+        "threads": 2,
+    }
+    rows = environment.result("appraise", told)["rows"]
+    assert {kept["where"] for kept, row in zip(timed["kept"], rows, strict=True) if not row["passed"]} == wrong
+    assert asked or {kept["where"] for kept in timed["kept"]} >= {"exchanged"}
+    (judged,) = appraised([row], timed["kept"], rows)
+    assert judged.correct is (correct and not wrong)
+    assert not wrong or "right" in judged.message or "follow its inputs" in judged.message
 
 
 @pytest.mark.parametrize(
