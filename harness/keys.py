@@ -27,6 +27,7 @@ from harness.inside import protocol
 
 RUNS = ("machine", "gpu", "executor", "inherited")  # what every process of a cell depends on, whatever it runs
 CASE = ("build", "workload", "problem", "seed", "threads", *RUNS, "code")  # a kernel on a workload
+RULE = ("deterministic", "precision", "tolerances")  # by which its outputs are judged
 
 DETERMINES: Mapping[str, tuple[str, ...]] = {
     # Environments, by who makes them. What they hold is observed again each time, and no part of their key.
@@ -54,12 +55,13 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
     # What does not fit into `output_gib` is not stored. What they are used for depends on what is in them.
     "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "output_gib", "code"),
-    "validation": (*CASE, "references", "deterministic", "precision", "tolerances"),
+    "validation": (*CASE, "references", *RULE),
     "crossing": ("validations",),
     # A launch is compared with the others of its block: what determines one of them determines all of a block.
     # `called` are the workloads that its kernel is called on, which validation decides.
     "launch": ("environment", "kernel", "device", "index", "block", "called"),
-    "in_block": (*CASE, "references", "timing", "order_seed", "index", "position"),
+    # Outputs of a launch that have other bits than were validated are judged by the rule.
+    "in_block": (*CASE, "references", *RULE, "timing", "order_seed", "index", "position"),
     "ceiling": ("environment", "variables", "threads", *RUNS, "code"),
     # Experiments. `asked` is what each was asked beside: conditions, trials, the driver's digest.
     "conditions": (*CASE, "precision", "tolerances", "asked"),
@@ -92,7 +94,9 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "probe": (("library",), ("experiments/probes.py",)),
     "store": (("store",), ("steps/validating.py",)),
     "validation": (("candidate", "judge"), ("steps/validating.py", *ASKS)),
-    "in_block": (("time",), ("steps/launching.py", "throttling.py", "gpu.py", *ASKS)),
+    "in_block": (
+        ("time", "appraise"), ("steps/launching.py", "steps/appraising.py", "throttling.py", "gpu.py", *ASKS),
+    ),
     "ceiling": (("ceilings",), ("steps/ceilings.py", *PROCESSES)),
     "conditions": (
         ("conditions", "weigh", "library"),

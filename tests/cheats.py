@@ -316,8 +316,9 @@ for number, name in enumerate(names):
         launch = timing.timing({
             "kernel": kernel, "kernel_workloads": ["w"], "workloads": [workload], "targets": ["kernel", "model"],
             "seed": 0, "device": device, "threads": 1, "order_seed": number, "expected_sha256": {"w": digests},
-            "held_back": False, "out": left, "most_bytes": 1 << 30, "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5,
-                                           "max_samples": 50, "relative_error": 0.005}})
+            "held_back": False, "out": left, "most_bytes": 1 << 30,
+            "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5, "max_samples": 50,
+                       "relative_error": 0.005}})
         found[name]["timings"], found[name]["kept"] = launch["timings"], launch["kept"]
         found[name]["rows"] = appraise.appraise({
             "workloads": [workload], "kept": launch["kept"], "candidate_out": left, "decides": "rounding", "seed": 0,

@@ -209,8 +209,8 @@ def _fault(first, judged, inputs, follows):
 
     Before the timed calls, and after them: a kernel that is right once and wrong in a loop is wrong. Where the request
     has the digest of a second trial's output, at last on its inputs in the same memory, past PyTorch's version counter:
-    what was kept, or found in memory that held the right answer, is an old answer then. `follows`: whether that is asked,
-    as of every output that had other bits than the validated one, and not where an audit asked it.
+    what was kept, or found in memory that held the right answer, is an old answer then. `follows`: whether that is
+    asked, as of every output that had other bits than the validated one, and not where an audit asked it.
     """
     if not first:
         return "its output is not the validated one"

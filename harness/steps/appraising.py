@@ -54,6 +54,7 @@ def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadI
                 "truth_dir": {id: str(folder) for id, folder in truths.items()},
                 "limits": {workload.id: limits_of(plan, workload) for workload in workloads},
                 "decides": str(plan.tolerances["decides"]),
+                "precision": context.plan.kernel(planned.kernel).precision,
                 "device": planned.device,
                 "seed": plan.seed,
                 "threads": plan.threads_in(planned.environment),

@@ -224,8 +224,9 @@ def drop(path: str) -> Edit:
 SECOND, PLAIN, OWN = {"environments": [B]}, {"kernels": ["plain"]}, {"kernels": ["own"]}
 ANOTHER = environment("planned", **SECOND)  # another environment stands in its place
 ONLY_RUN = {RUN}
-JUDGED = places(["validation", "conditions", "swap"])
+JUDGED = places(["validation", "conditions", "swap", "launch"])
 STORED = on_kernels("store", "profile_of_reference", **PYTHON)
+DECLARED = places(["validation", "conditions", "swap"], **PLAIN) | places(["launch"])
 NOT_PYTHON = on_kernels("profile_of_reference", **COMPILED)
 
 OF_MATRIX: dict[str, list[tuple[Edit, set[Where]]]] = {
@@ -273,13 +274,11 @@ OF_MATRIX: dict[str, list[tuple[Edit, set[Where]]]] = {
     "kernels.dtype": [(put("kernels.2.dtype", "bfloat16"), STORED)],
     "kernels.trials": [(put("kernels.2.trials", 7), STORED)],
     "kernels.workloads": [(put("kernels.0.workloads", ["first"]), NOTHING)],
-    "kernels.deterministic": [(put("kernels.0.deterministic", True), places(["validation"], **PLAIN))],
-    "kernels.precision.products": [
-        (put("kernels.0.precision", {"products": "tf32"}), places(["validation", "conditions", "swap"], **PLAIN)),
+    "kernels.deterministic": [
+        (put("kernels.0.deterministic", True), places(["validation"], **PLAIN) | places(["launch"])),
     ],
-    "kernels.precision.sums": [
-        (put("kernels.0.precision", {"sums": "float16"}), places(["validation", "conditions", "swap"], **PLAIN)),
-    ],
+    "kernels.precision.products": [(put("kernels.0.precision", {"products": "tf32"}), DECLARED)],
+    "kernels.precision.sums": [(put("kernels.0.precision", {"sums": "float16"}), DECLARED)],
     "kernels.control_of": [(put("kernels.1.control_of", "plain"), ONLY_RUN)],
     "workloads.name": [(put("workloads.0.name", "other"), NOT_PYTHON)],
     **{

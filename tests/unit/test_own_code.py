@@ -45,7 +45,7 @@ def test_an_edit_of_what_runs_inside(sources: Path) -> None:
     """A module is an input of those records whose verbs import it, and `protocol` of all."""
     assert edited(sources, "inside/protocol.py") == set(keys.CODE)
     assert edited(sources, "inside/profile.py") == {"profile", "profile_of_reference"}
-    assert edited(sources, "inside/agreement.py") == {"validation", "conditions", "swap"}
+    assert edited(sources, "inside/agreement.py") == {"validation", "conditions", "swap", "in_block"}
     assert edited(sources, "inside/timing.py") == {"in_block"}
     assert edited(sources, "inside/store.py") == {"store"}
     assert edited(sources, "inside/observe.py") == set(), "what an environment says of itself is asked each time"
