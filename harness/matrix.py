@@ -210,7 +210,9 @@ class Limits(Model):
     launch_s: float = Field(default=600, gt=0)
     memory_gib: float | None = Field(default=None, gt=0, description="default: 45% of the engine's machine")
     processes: int = Field(default=1024, ge=32, description="and threads")
-    output_gib: float = Field(default=2.0, gt=0, description="what it may leave in its folder, which is in memory")
+    output_gib: float | None = Field(
+        default=None, gt=0, description="what it may leave in its folder, which is in memory; default: what it may use"
+    )
 
 
 class Matrix(Model):

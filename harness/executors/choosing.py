@@ -142,7 +142,7 @@ def cell_limits(limits: Limits, engine: EngineFacts) -> CellLimits:
     return CellLimits(
         memory_bytes=memory_bytes,
         processes=limits.processes,
-        output_bytes=min(int(limits.output_gib * GIB), memory_bytes),
+        output_bytes=min(int(limits.output_gib * GIB), memory_bytes) if limits.output_gib else memory_bytes,
         output_files=MOST_FILES,
     )
 

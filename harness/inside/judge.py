@@ -8,6 +8,7 @@ import collections
 import concurrent.futures
 import hashlib
 import io
+import math
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from .verdict import describe_target, describe_validation, spelled
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
 # alone takes half of a validation's time on the CPU.
 REPEATED_TRIALS = 10
+MANY_BYTES = 1 << 30  # of a trial's tensors: the next one's are made when these are judged
 
 
 class Output:
@@ -64,7 +66,7 @@ class Candidate:
             row = self.result["recipes"][recipe][trial]
             claimed = list(row["shape"]), row["dtype"]
             shape, dtype = expected or claimed  # a problem whose model cannot run says nothing of its output
-            mutated, unwritten = bool(row["mutated"]), bool(row["unwritten"])
+            mutated, unwritten, repeats = (bool(row[key]) for key in ("mutated", "unwritten", "repeats"))
             if not all(isinstance(size, int) and 0 <= size < 1 << 40 for size in shape) or dtype not in dtypes.STORAGE:
                 raise TypeError
         except (KeyError, IndexError, TypeError):
@@ -74,12 +76,13 @@ class Candidate:
                 protocol.WRONG,
                 f"returned {tuple(claimed[0])} {claimed[1]}; expected {tuple(shape)} {dtype}",
             )
-        first, second = (self._read(recipe, trial, suffix, shape, dtype) for suffix in ("", ".repeat"))
-        array, again = (dtypes.from_bytes(data, dtype, shape) for data in (first, second))
-        return Output(array, dtype, None if first == second else again, mutated, unwritten)
+        array = self._read(recipe, trial, "", shape, dtype)
+        again = None if repeats else self._read(recipe, trial, ".repeat", shape, dtype)
+        return Output(array, dtype, again, mutated, unwritten)
 
     def _read(self, recipe, trial, suffix, shape, dtype):
-        return read_output(self.folder, f"{recipe}/{trial}{suffix}.bin", dtypes.size_bytes(dtype, shape))
+        data = read_output(self.folder, f"{recipe}/{trial}{suffix}.bin", dtypes.size_bytes(dtype, shape))
+        return dtypes.from_bytes(data, dtype, shape)
 
 
 class Reference:
@@ -112,7 +115,7 @@ class Reference:
             self.failed = Failed(protocol.CRASHED, str(error).strip().splitlines()[0])
             raise self.failed from None
         first, second = outputs[0], outputs[-1]
-        return Output(first, dtype, None if first.tobytes() == second.tobytes() else second)
+        return Output(first, dtype, None if tensors.same_arrays(first, second) else second)
 
 
 def judge(request):
@@ -165,12 +168,17 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
             else:
                 if expected is None:  # a problem's shape is known once its model has run
                     expected = outputs[target.name].array.shape, outputs[target.name].dtype
-        keep = kept if trial < request["array_trials"] and request["arrays"] else None
+        size_bytes = sum(array.nbytes for array in [*arrays, *(output.array for output in outputs.values())])
+        keep = kept if request["arrays"] and _is_kept(request, trial, outputs) else None
         while len(pending) > request["threads"]:
             rows.append(pending.popleft().result())
         pending.append(
             pool.submit(_judge_trial, workload, arrays, outputs, cache, within, request, recipe, trial, keep)
         )
+        del arrays, arguments, outputs
+        if size_bytes > MANY_BYTES:
+            rows.extend(job.result() for job in pending)
+            pending.clear()
     rows.extend(job.result() for job in pending)
     proven = []
     if request.get("power"):
@@ -187,6 +195,13 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
         "power": proven,
         "targets": [_target_result(target, failures.get(target.name), rows, trials, request) for target in targets],
     }
+
+
+def _is_kept(request, trial, outputs):
+    """Whether a trial's outputs, and its truth, are kept to be crossed: of the first trials, while there is room."""
+    size_bytes = sum(output.array.nbytes + 8 * output.array.size / len(outputs) for output in outputs.values())
+    room = request.get("array_bytes") or math.inf
+    return trial < request["array_trials"] and size_bytes * (trial + 1) <= room
 
 
 def _judge_trial(workload, arrays, outputs, cache, within, request, recipe, trial, keep):

@@ -7,6 +7,7 @@ import torch
 
 # Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
 POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
+PART_BYTES = 1 << 24  # of arrays that are compared
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of so many bytes an element
 # The code under test may put others in their place, on a tensor of its own too.
 _detach, _view, _equal = torch.Tensor.detach, torch.Tensor.view, torch.equal
@@ -33,6 +34,18 @@ def to_array(tensor):
 
 def to_bytes(tensor):
     return to_array(tensor).tobytes()
+
+
+def holds(tensor, array):
+    """Whether a tensor has an array's bits, of its dtype's storage."""
+    return list(tensor.shape) == list(array.shape) and same_arrays(to_array(tensor), array)
+
+
+def same_arrays(one, other):
+    """Whether two arrays of one shape and dtype have the same bits; by parts, so that none needs much room."""
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
+    parts = (slice(start, start + PART_BYTES) for start in range(0, len(one), PART_BYTES))
+    return len(one) == len(other) and all(np.array_equal(one[part], other[part]) for part in parts)
 
 
 def sha256(tensor):

@@ -23,6 +23,7 @@ from harness.steps.requests import (
 )
 from harness.tools import cache_lock
 
+STORED_GIB = 2  # of a problem file's tensors, where `limits:` say nothing
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
 
 
@@ -53,7 +54,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
                     "seed": context.plan.seed,
                     "trials": workload.trials[EXPECTED_RECIPE],
                     "dtype": workload.dtype,
-                    "most_bytes": int(context.plan.limits["output_gib"] * 2**30),
+                    "most_bytes": int((context.plan.limits["output_gib"] or STORED_GIB) * 2**30),
                     "threads": context.plan.threads_in(environment),
                 },
                 scratch=context.run.folder / "scratch" / f"store-{workload.id}",
@@ -183,6 +184,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
                 "truth_dir": str(truth),
                 "arrays": str(run.folder / arrays),
                 "array_trials": array_trials(workload, 1 + len(references)),
+                "array_bytes": ARRAY_BYTES if workload.problem else None,
                 "decides": identity["decides"],
                 "deterministic": identity["deterministic"],
                 "limits": identity["limits"],

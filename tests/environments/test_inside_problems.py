@@ -52,6 +52,8 @@ def test_a_problem_file_is_replayed(environments: list[Environment]) -> None:
     digests = set()
     for environment in environments:
         candidate, _ = environment.candidate(case, model=str(path))
+        left = sorted(path.name for path in (environment.folder / "out" / "independent").iterdir())
+        assert left == ["0.bin", "1.bin"], "a second output of the same bits is not kept"
         result = environment.judge(case, candidate, [protocol.MODEL])
         assert result["status"] == "ok", result["message"]
         digests.add(tuple(result["recipes"][0].input_sha256))
