@@ -8,7 +8,6 @@ import collections
 import concurrent.futures
 import hashlib
 import io
-import math
 
 import numpy as np
 import torch
@@ -200,8 +199,8 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
 def _is_kept(request, trial, outputs):
     """Whether a trial's outputs, and its truth, are kept to be crossed: of the first trials, while there is room."""
     size_bytes = sum(output.array.nbytes + 8 * output.array.size / len(outputs) for output in outputs.values())
-    room = request.get("array_bytes") or math.inf
-    return trial < request["array_trials"] and size_bytes * (trial + 1) <= room
+    room = request.get("array_bytes")
+    return trial < request["array_trials"] and (room is None or size_bytes * (trial + 1) <= room)
 
 
 def _judge_trial(workload, arrays, outputs, cache, within, request, recipe, trial, keep):

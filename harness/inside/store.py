@@ -27,13 +27,14 @@ def store(request):
         torch.manual_seed(request["seed"])
         model = problem.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
-        sets, note = _inputs(module, request, writer)
+        sets, note, inputs = _inputs(module, request, writer)
         index = {
             "seed": request["seed"],
             "init": [writer.encode(item, "init") for item in initial],
             "state": state,
             "inputs": sets,
             "note": note,
+            "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *_outputs(model, inputs)]))),
         }
     except Exception as error:
         excerpt = problem.excerpt()
@@ -47,18 +48,32 @@ def store(request):
 
 
 def _inputs(module, request, writer):
-    """(the sets that are stored, a note): none where every environment makes the same ones anew."""
+    """(the sets that are stored, a note, a trial's inputs): none where every environment makes the same ones anew."""
     sets = []
     for trial in range(request["trials"]):
         values, foreign = problem.made(module, request["seed"], trial, request["dtype"])
         if not foreign:
-            return [], ""
+            return [], "", values
         note = "get_inputs() needs {}".format(", ".join(foreign))
-        size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(values))
-        if size_bytes * (request["trials"] - trial) > writer.left_bytes:
-            return [], f"{note}, and what it gives does not fit into limits.output_gib: each environment makes its own"
+        if sum(map(_size_bytes, tensors.flat(values))) * (request["trials"] - trial) > writer.left_bytes:
+            note += ", and what it gives does not fit into limits.output_gib: each environment makes its own"
+            return [], note, values
         sets.append([writer.encode(item, "input") for item in values])
-    return sets, f"{note}: what it gives is stored"
+    return sets, f"{note}: what it gives is stored", values
+
+
+def _outputs(model, inputs):
+    """What the model gives, without its elements; nothing where it does not run without them."""
+    try:
+        with torch.no_grad():
+            given = [problem.each_tensor(value, lambda tensor: tensor.to("meta")) for value in inputs]
+            return [model.to("meta")(*given)]
+    except Exception:
+        return []
+
+
+def _size_bytes(tensor):
+    return tensor.numel() * tensor.element_size()
 
 
 class TooLarge(Exception):
@@ -78,7 +93,7 @@ class Writer:
         if isinstance(value, torch.Tensor):
             name = f"{kind}-{len(self.files)}.bin"
             path = os.path.join(self.folder, name)
-            self.left_bytes -= value.numel() * value.element_size()
+            self.left_bytes -= _size_bytes(value)
             if self.left_bytes < 0:
                 raise TooLarge("its weights do not fit into limits.output_gib: give it more")
             protocol.write_atomically(path, tensors.to_array(value).data)

@@ -21,11 +21,15 @@ from harness.steps.context import Context
 from harness.steps.validating import not_validated, validate
 from harness.storage import load_record, save_record
 
+LARGE_BYTES = 1 << 30  # of a trial's tensors
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 
-def validations_at_once(device: Device) -> int:
-    """One waits for imports, files and the GPU as long as it computes."""
+def validations_at_once(context: Context, device: Device) -> int:
+    """One waits for imports, files and the GPU as long as it computes. Two that are large do not fit side by side."""
+    stores = [store.folder for store in context.stores.values() if store.folder is not None]
+    if any(protocol.read_json(str(folder / "index.json"))["trial_bytes"] > LARGE_BYTES for folder in stores):
+        return 1
     return 2 if device == "cpu" else min(4, max(1, (os.cpu_count() or 1) // 4))
 
 
@@ -38,7 +42,7 @@ def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
             if some:
                 calls = [partial(_validate_cell, context, display, cell, fresh=fresh) for cell in some]
                 with device_held(context, device):
-                    side_by_side(calls, workers=validations_at_once(device), stop=context.executor.stop)
+                    side_by_side(calls, workers=validations_at_once(context, device), stop=context.executor.stop)
     shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
 
 
@@ -101,7 +105,7 @@ def admit(context: Context, display: Display) -> dict[str, Refusal]:
         calls = experiments(context, display, device, partial(save, context))
         if calls:
             with device_held(context, device):
-                side_by_side(calls, workers=validations_at_once(device), stop=context.executor.stop)
+                side_by_side(calls, workers=validations_at_once(context, device), stop=context.executor.stop)
     refused = refusals(context.run, context.plan.cells)
     for kernel, why in refused.items():
         display.note(f"not timed: {kernel}: {why.stage} in {why.environment}: {why.outcome.message}")
