@@ -27,10 +27,11 @@ from harness.phases.validating import admit, cross_all, validate_all
 from harness.plan import Plan, Selection
 from harness.process import kill_leftovers
 from harness.progress import Display
-from harness.run_records import GpuFacts, RunRecord
-from harness.runs import find_run, held, new_run, now_utc, point_latest
+from harness.records import ValidationRecord
+from harness.run_records import Cell, GpuFacts, RunRecord
+from harness.runs import all_runs, find_run, held, new_run, now_utc, point_latest
 from harness.steps.context import Context
-from harness.storage import Run, save_record
+from harness.storage import Run, load_record, save_record
 from harness.tools import cache_folder
 
 
@@ -135,7 +136,7 @@ def _finish(
         not raised
         and not wanted_launches
         and not (goes_on and further(plan, run.launches()))
-        and all(run.validation_path(cell).exists() for cell in plan.cells)
+        and all(_is_validated(options.root, plan, run, cell) for cell in plan.cells)
         and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
         and not (options.explain and unexplained(run))
         and not (options.profile and uncounted(run))
@@ -169,6 +170,17 @@ def _finish(
         if options.profile:
             _count(context, display)
     return _codes(run)
+
+
+def _is_validated(root: Path, plan: Plan, run: Run, cell: Cell) -> bool:
+    """Of an `eval`'s baseline, which it does not run: or no run holds its validation by now."""
+    path = run.validation_path(cell)
+    if cell.environment in plan.measured or not path.exists():
+        return path.exists()
+    if load_record(path, ValidationRecord).status != protocol.NOT_RUN:
+        return True
+    place = path.relative_to(run.folder)
+    return not any((other.folder / place).is_file() for other in all_runs(root) if other.folder != run.folder)
 
 
 def _context(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> Context:

@@ -50,7 +50,8 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     path = context.run.validation_path(cell)
     measured = cell.environment in context.plan.measured
     key = context.key("validation", **cell.model_dump())
-    if path.exists() and load_record(path, ValidationRecord).key == key:  # a damaged one is refused now
+    known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
+    if known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN):
         display.step(f"validated before: {cell.id}")
         return
     if not fresh and _recall(context, cell, key):

@@ -7,6 +7,8 @@ every kernel's extension.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +25,7 @@ from harness.steps.context import SHIPPED_MODULE, Context, checked
 from harness.tools import cache_lock
 
 HEADER_SUFFIXES = {".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"}
+QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
 SHIPPED_BINDING = "csrc/attention_binding.cpp"
 BINDING_FILES = (SHIPPED_BINDING, "csrc/attention.h")  # all of ours that it is compiled from
 BINDING_FLAGS: dict[Device, list[str]] = {"cpu": [], "cuda": ["-DATTENTION_CUDA=1"]}
@@ -30,7 +33,8 @@ LINK_FLAGS: dict[Device, list[str]] = {"cpu": ["-pthread"], "cuda": []}
 
 
 def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], device: Device) -> list[str]:
-    """Every file that a build depends on: sources, binding, and the headers beside them."""
+    """Every file that a build depends on: sources, binding, the headers beside them, and what of any name they include
+    in quotes, such as another source."""
     files = list(sources[device])
     if kernel.problem is None and kernel.binding == "shipped":
         files.extend(BINDING_FILES)
@@ -41,7 +45,23 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
         for path in folder.rglob("*")
         if path.suffix in HEADER_SUFFIXES and path.is_file()
     )
-    return list(dict.fromkeys(files + headers))
+    found = dict.fromkeys(files + headers)
+    left = list(found)
+    while left:
+        new = [name for name in _included(root, left.pop(), files) if name not in found]
+        found.update(dict.fromkeys(new))
+        left += new
+    return list(found)
+
+
+def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
+    """The project's files that a file includes in quotes: beside itself, beside a source, or below csrc."""
+    if not (root / name).is_file():  # `missing_source` is said later
+        return []
+    places = dict.fromkeys([(root / name).parent, *((root / each).parent for each in sources), root / "csrc"])
+    text = (root / name).read_text(encoding="utf-8", errors="replace")
+    paths = [Path(os.path.normpath(place / word)) for word in QUOTED.findall(text) for place in places]
+    return [str(path.relative_to(root)) for path in paths if path.is_file() and path.is_relative_to(root)]
 
 
 def missing_source(name: str) -> InputError:

@@ -97,7 +97,7 @@ def run_sweep(
     subject, options = asked.subject, asked.options
     derived = space.derived_matrix(matrix, subject, [], "search")
     prepared = make_plan(
-        replace(options, derived=derived, explain=False), space.selection_of(subject), write_pins=False
+        replace(options, derived=derived, explain=False), space.selection_of(subject), write_pins=not list_only
     )
     plan, kernel = prepared.plan, subject.kernel
     if not all(build.runnable for build in plan.builds):

@@ -175,3 +175,14 @@ def test_eval_takes_the_baseline_that_the_matrix_validated(project: Counted) -> 
     assert project.again("--torch=2.5.0", verb="eval")[0] == {"observe": 1, "time": LAUNCHES}
     validations = Run(project.latest.folder).validations()
     assert len(validations) == WORKLOADS * VERSIONS and {each.status for each in validations} == {"ok"}
+
+
+def test_a_baseline_that_was_validated_since_is_taken(project: Counted) -> None:
+    counts, _ = project.again("--torch=2.5.0", verb="eval")
+    assert counts["time"] == LAUNCHES
+    statuses = [each.status for each in project.latest.validations()]
+    assert statuses.count("not_run") == WORKLOADS
+    assert project.again("--torch=2.5.0", verb="eval")[0] == {}, "there is none yet"
+    project.again()
+    counts, _ = project.again("--torch=2.5.0", verb="eval")
+    assert counts == {"observe": 1} and {each.status for each in project.latest.validations()} == {"ok"}

@@ -19,7 +19,7 @@ from harness.matrix import Flags, Kernel
 from harness.plan import Facts, PlannedBuild
 from harness.process import Ended
 from harness.records import BINDING_OBJECT, BuildRecord, Device
-from harness.steps.building import BINDING_FILES, build
+from harness.steps.building import BINDING_FILES, build, kernel_files
 from harness.steps.context import Context
 from harness.storage import Run
 from reports.reproduce import COMPILED
@@ -192,6 +192,18 @@ def test_a_build_for_the_processor_that_is_here_is_made_again_on_another(project
     assert all(a != b for a, b in zip(keys(project, **one), keys(project, **other), strict=True)), "-march=native"
     plain = kernel(flags={"cxx": ["-O3"]})
     assert keys(project, of=plain, **one) == keys(project, of=plain, **other)
+
+
+def test_what_a_source_includes_is_one_of_its_files_whatever_its_name(project: Path) -> None:
+    (project / "csrc" / "k.cpp").write_text('#include "parts/body.cpp"\n#include <vector>\n#include "nowhere.h"\n')
+    (project / "csrc" / "parts").mkdir()
+    (project / "csrc" / "parts" / "body.cpp").write_text('  # include "table.txt"\n#include "../k.cpp"\n')
+    (project / "csrc" / "parts" / "table.txt").write_text('#include "../../../outside.h"')
+    (project.parent / "outside.h").write_text("")
+    found = kernel_files(project, kernel(binding="own"), {"cpu": ["csrc/k.cpp"]}, "cpu")
+    assert sorted(found) == [
+        "csrc/attention.h", "csrc/k.cpp", "csrc/k.h", "csrc/parts/body.cpp", "csrc/parts/table.txt",
+    ]  # fmt: skip
 
 
 def test_the_binding_includes_no_other_file_of_ours() -> None:
