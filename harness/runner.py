@@ -131,7 +131,9 @@ def _finish(
         for launch in due
         if not run.launch_path(launch.environment, launch.kernel, launch.device, launch.index).exists()
     ]
-    goes_on = options.blocks is None and options.derived is None
+    # A finished run has ended, by the thresholds of then: other ones only judge it.
+    ended = run.load().finished_utc != "" and not raised
+    goes_on = options.blocks is None and options.derived is None and not ended
     if (
         not raised
         and not wanted_launches

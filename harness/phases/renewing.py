@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.keys import ENDED_AT
 from harness.plan import Plan
+from harness.runs import now_utc
 from harness.storage import KINDS, Run, kind_of, load_record, save_record
 
 FOLDERS = ("builds", "validations", "launches", "ceilings", "experiments")
@@ -33,9 +34,11 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
 
 
 def settle(run: Run, plan: Plan) -> None:
-    known, limits = run.load(), dict(plan.limits)
-    if known.limits != limits:
-        save_record(run.run_path(), known.model_copy(update={"limits": limits}))
+    """Record that the run is finished, and under which limits."""
+    known = run.load()
+    now = {"limits": dict(plan.limits), "finished_utc": known.finished_utc or now_utc()}
+    if known.model_dump(include=set(now)) != now:
+        save_record(run.run_path(), known.model_copy(update=now))
 
 
 def is_raised(before: float | None, now: float | None) -> bool:
