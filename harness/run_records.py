@@ -114,7 +114,9 @@ class RunRecord(Record):
         description="min_effect_cpu, min_effect_cuda (shares), false_discovery_rate, confidence"
     )
     limits: dict[str, float | None] = Field(default={}, description="under which it was last finished, or begun")
-    finished_utc: str = Field(default="", description="when it was finished first; empty: it was not, or nobody wrote it")
+    finished_utc: str = Field(
+        default="", description="when it was finished first; empty: it was not, or nobody wrote it"
+    )
     tolerances: dict[str, float]
     launches: int = Field(description="of each environment and kernel, at least")
     most_launches: int | None = Field(

@@ -67,7 +67,9 @@ references: [math]
 launches: 3
 """
 # What a disturbed run may have otherwise than an undisturbed one.
-OWN = frozenset({"run_id", "created_utc", "finished_utc", "started_utc", "duration_s", "prepared_s", "reused", "command"})
+OWN = frozenset(
+    {"run_id", "created_utc", "finished_utc", "started_utc", "duration_s", "prepared_s", "reused", "command"}
+)
 
 
 def make_project(folder: Path, versions: Sequence[str] = VERSIONS) -> Path:

@@ -44,6 +44,8 @@ class Counted(Scripted):
 
 # Without the workload on which the kernel crashes: a failure is tried again in every new run.
 HEALTHY = MATRIX[: MATRIX.index("  - {name: crashes")] + MATRIX[MATRIX.index("references:") :]
+PLANNED = "\nlaunches: 3\n"
+HEALTHY = HEALTHY.replace(PLANNED, PLANNED + "most_launches: 3\n")
 
 
 @pytest.fixture
@@ -56,7 +58,8 @@ def project(tmp_path: Path) -> Counted:
 def begun(project: Counted) -> dict[str, Any]:
     counts, _ = project.again()
     cells = WORKLOADS * VERSIONS
-    assert counts == {**SETUP, "build": VERSIONS, "candidate": cells, "judge": cells, "time": VERSIONS * LAUNCHES}
+    times = counts.pop("time")
+    assert counts == {**SETUP, "build": VERSIONS, "candidate": cells, "judge": cells} and times >= VERSIONS * LAUNCHES
     return contents(project.latest)
 
 
@@ -66,18 +69,19 @@ def launches(run: Run) -> dict[str, Any]:
 
 
 def test_edited_thresholds_run_nothing_and_make_another_page(project: Counted) -> None:
+    project.edit("most_launches: 3", "most_launches: 6")
     before = begun(project)
     first = project.latest
-    project.edit("references: [math]", "references: [math]\nthresholds: {min_effect_cpu: 0.4}")
+    project.edit("references: [math]", "references: [math]\nthresholds: {min_effect_cpu: 0.0001}")
     counts, printed = project.again()
     assert counts == {} and "nothing changed" in printed and project.latest.folder == first.folder
-    assert load_evidence(project.latest.folder).min_effect("cpu") == 0.4
+    assert load_evidence(project.latest.folder).min_effect("cpu") == 0.0001
     after = contents(project.latest)
     assert [path for path in after if before[path] != after[path]] == ["run.json"]
 
 
 def test_a_raised_limit_makes_again_what_ended_there_and_nothing_else(project: Counted) -> None:
-    project.edit("launches: 3", "launches: 3\nlimits: {launch_s: 6}")
+    project.edit(PLANNED, PLANNED + "limits: {launch_s: 6}\n")
     (project.root / STORY).write_text(json.dumps({"2.5.0": {"launch_s": {str(seed): 12 for seed in (2, 3)}}}))
     begun(project)
     before = launches(project.latest)
@@ -95,7 +99,7 @@ def test_a_raised_limit_makes_again_what_ended_there_and_nothing_else(project: C
 
 
 def test_an_interrupted_renewal_goes_on(project: Counted) -> None:
-    project.edit("launches: 3", "launches: 3\nlimits: {launch_s: 6}")
+    project.edit(PLANNED, PLANNED + "limits: {launch_s: 6}\n")
     (project.root / STORY).write_text(json.dumps({"2.5.0": {"launch_s": {str(seed): 12 for seed in (2, 3)}}}))
     begun(project)
     project.edit("launch_s: 6", "launch_s: 100")
@@ -119,7 +123,7 @@ def test_another_baseline_takes_everything_again(project: Counted) -> None:
 def test_more_launches_are_added_to_those_that_are_there(project: Counted) -> None:
     begun(project)
     before = launches(project.latest)
-    project.edit("launches: 3", "launches: 4")
+    project.edit(PLANNED + "most_launches: 3", "\nlaunches: 4\nmost_launches: 4")
     assert project.again()[0] == {**SETUP, "time": VERSIONS}
     assert before.items() <= launches(project.latest).items()
     assert project.again("--fresh")[0]["time"] == VERSIONS * 4, "unless it is asked to measure anew"
