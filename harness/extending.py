@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from harness import deciding, effects
 from harness.inside import protocol
+from harness.medians import COLD, HOT, time_us
 from harness.plan import Plan, PlannedLaunch
-from harness.records import Device, LaunchRecord, Timing
+from harness.records import Device, LaunchRecord
 
 Times = dict[int, float]  # launch medians in microseconds, by block
 Place = tuple[str, str, str, str, str, str]  # environment, kernel, device, workload, target, mode
-COLD, HOT = "cold", "hot"  # calls as they come, and replays of a CUDA graph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +37,15 @@ class Row:
         return [self.base[block] for block in blocks], [self.this[block] for block in blocks]
 
 
-def cold_us(timing: Timing) -> float | None:
-    """A time that is not positive is none."""
-    good = timing.status == protocol.OK and bool(timing.samples_us) and min(timing.samples_us) > 0
-    return median(timing.samples_us) if good else None
-
-
-def hot_us(timing: Timing) -> float | None:
-    good = cold_us(timing) is not None and bool(timing.hot_us) and min(timing.hot_us) > 0
-    return median(timing.hot_us) if good else None
-
-
 def times_of(launches: Iterable[LaunchRecord]) -> dict[Place, Times]:
     found: dict[Place, Times] = {}
     for launch in launches:
         for timing in launch.timings:
-            for mode, time_us in ((COLD, cold_us(timing)), (HOT, hot_us(timing))):
-                if time_us is not None:
+            for mode in (COLD, HOT):
+                time = time_us(timing, mode)
+                if time is not None:
                     place = (launch.environment, launch.kernel, launch.device, timing.workload, timing.target, mode)
-                    found.setdefault(place, {})[launch.index] = time_us
+                    found.setdefault(place, {})[launch.index] = time
     return found
 
 

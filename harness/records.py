@@ -320,6 +320,10 @@ class Timing(Outcome):
         "were captured, on another stream than the one they were given",
     )
     enqueue_us: list[float] = Field(default=[], description="on a GPU: the host's time to enqueue one call")
+    capped: list[int] = Field(
+        default=[], description="on a GPU: which of samples_us were taken under the power cap, at a lower clock"
+    )
+    hot_capped: list[int] = Field(default=[], description="the same of hot_us")
     throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
     sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")
     correct: bool | None = Field(

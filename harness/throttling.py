@@ -7,8 +7,8 @@ and counted. Which reasons count is a choice, by what they say of the sample:
   same kernel meets them or not. These samples are left out.
 * The power cap is the GPU's own limit under the very load that is measured, and it lags: the same large product runs
   at the full clock for some tens of milliseconds, and below it from then on (seen on an H200: 1635 MHz instead of 1980,
-  and 10% slower). Samples under the cap at a lower clock are left out where others of the row are left. Where none
-  are, the cap is how this kernel runs here: they stay, and the row's clock tells.
+  and 10% slower). Samples under the cap at a lower clock stay, and are marked: which of them make the row's time, all
+  launches of the row together say (`harness.medians`).
 * Idle, a clock that its owner set, and sync boost hold for whole runs. They stay.
 
 The last reading before a sample, and the first after it, say how the GPU was meanwhile.
@@ -40,7 +40,6 @@ REASONS = {
 HELD_BACK = 0x8 | 0x20 | 0x40 | 0x80
 POWER_CAP = 0x4
 LOWER = 0.98  # of the launch's highest clock: under the cap, and told by the time
-LEFT = 5  # samples that a row keeps at least when those under the power cap are left out
 IDLE = 0x1
 NEAR_S = 0.05  # a reading this far from a window of samples still tells its clock
 
@@ -73,18 +72,22 @@ def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list
 
 
 def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
-    """The row without the samples that were throttled, and its clock; no number where none is left."""
+    """The row without the samples that were throttled, those under the power cap marked, and its clock; no number where
+    no sample is left."""
     slow, capped = spans(readings, is_held_back), spans(readings, power_capped(readings))
-    cold = _kept(timing.samples_us, timing.sampled_s, timing.calls_per_sample, slow, capped)
-    hot = _kept(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample, slow, capped)
-    left_out = len(timing.samples_us) - len(cold) + len(timing.hot_us) - len(hot)
+    cold_s = _spans_of(timing.samples_us, timing.sampled_s, timing.calls_per_sample)
+    hot_s = _spans_of(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample)
+    cold = [index for index, span in enumerate(cold_s) if not _meets(span, slow)]
+    hot = [index for index, span in enumerate(hot_s) if not _meets(span, slow)]
     changes = {
         "samples_us": [timing.samples_us[i] for i in cold],
         "sampled_s": [timing.sampled_s[i] for i in cold],
         "enqueue_us": [timing.enqueue_us[i] for i in cold],
+        "capped": [place for place, i in enumerate(cold) if _meets(cold_s[i], capped)],
         "hot_us": [timing.hot_us[i] for i in hot],
         "hot_sampled_s": [timing.hot_sampled_s[i] for i in hot],
-        "throttled_samples": left_out,
+        "hot_capped": [place for place, i in enumerate(hot) if _meets(hot_s[i], capped)],
+        "throttled_samples": len(cold_s) - len(cold) + len(hot_s) - len(hot),
         "sm_mhz": _clock(timing, readings),
     }
     if timing.hot_us and not hot:
@@ -95,19 +98,13 @@ def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
     return timing.model_copy(update=changes)
 
 
-def _kept(
-    samples_us: Sequence[float], ended_s: Sequence[float], calls: int, slow: Sequence[Window], capped: Sequence[Window]
-) -> list[int]:
-    """Indices of the samples that stay."""
+def _spans_of(samples_us: Sequence[float], ended_s: Sequence[float], calls: int) -> list[Window]:
+    """From when to when each sample was taken."""
+    return [(end - sample * calls / 1e6, end) for sample, end in zip(samples_us, ended_s, strict=True)]
 
-    def is_outside(index: int, windows: Sequence[Window]) -> bool:
-        last_s = ended_s[index]
-        first_s = last_s - samples_us[index] * calls / 1e6
-        return not any(start <= last_s and first_s <= end for start, end in windows)
 
-    kept = [index for index in range(len(samples_us)) if is_outside(index, slow)]
-    free = [index for index in kept if is_outside(index, capped)]
-    return free if len(free) >= LEFT else kept
+def _meets(span: Window, windows: Sequence[Window]) -> bool:
+    return any(start <= span[1] and span[0] <= end for start, end in windows)
 
 
 def window(timing: Timing) -> Window | None:

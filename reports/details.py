@@ -88,6 +88,10 @@ ON_GPU: Sided = [
         "Samples left out for held-back clocks",
         lambda s: f"{s.gpu.throttled_samples} in {s.gpu.throttled_launches} launches" if s.gpu else durations.ABSENT,
     ),
+    (
+        "Samples under the power cap",
+        lambda s: f"{s.gpu.capped_samples} in {s.gpu.capped_launches} launches" if s.gpu else durations.ABSENT,
+    ),
 ]
 
 

@@ -23,6 +23,7 @@ from harness.experiments.records import (
     ProfileRecord,
     SwapRecord,
 )
+from harness.medians import COLD, HOT, time_us
 from harness.records import (
     BuildRecord,
     CeilingRecord,
@@ -56,6 +57,7 @@ LAUNCH_COLUMNS = [
     "enqueue_us",
     "sm_mhz",
     "throttled",
+    "capped",
 ]
 
 
@@ -167,9 +169,11 @@ def launch_table(records: list[LaunchRecord]) -> pd.DataFrame:
                     status,
                     message,
                     timing.log_excerpt,
-                    statistics.median(timing.samples_us) if status == "ok" else NAN,
+                    _known(time_us(timing, COLD)),
                     len(timing.samples_us),
                     timing.correct,
+                    _known(time_us(timing, HOT)),
+                    len(timing.hot_us),
                     *_on_a_gpu(timing, status),
                 )
             )
@@ -177,20 +181,21 @@ def launch_table(records: list[LaunchRecord]) -> pd.DataFrame:
     return table
 
 
-def _on_a_gpu(timing: Timing, status: str) -> tuple[float, int, str, float, float, int]:
-    """Median and number of replays and why there are none, the host's time to enqueue, SM clock, samples left out."""
-    good = status == "ok"
-    hot = bool(timing.hot_us) and min(timing.hot_us) > 0
+def _known(value: float | None) -> float:
+    return NAN if value is None else value
+
+
+def _on_a_gpu(timing: Timing, status: str) -> tuple[str, float, float, int, int]:
+    """Why there are no replays, the host's time to enqueue, SM clock, samples left out and under the power cap."""
     message = timing.hot_message
-    if timing.hot_us and not hot:
+    if timing.hot_us and min(timing.hot_us) <= 0:
         message = "the record holds replays of no positive time"
     return (
-        statistics.median(timing.hot_us) if good and hot else NAN,
-        len(timing.hot_us),
         message,
-        statistics.median(timing.enqueue_us) if good and timing.enqueue_us else NAN,
-        NAN if timing.sm_mhz is None else timing.sm_mhz,
+        statistics.median(timing.enqueue_us) if status == "ok" and timing.enqueue_us else NAN,
+        _known(timing.sm_mhz),
         timing.throttled_samples,
+        len(timing.capped) + len(timing.hot_capped),
     )
 
 

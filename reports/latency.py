@@ -41,6 +41,7 @@ class Launch(NamedTuple):
     enqueue_us: float
     sm_mhz: float
     throttled: int
+    capped: int = 0
 
     def time_us(self, mode: str) -> float | None:
         """None where this launch has no time of that kind."""
@@ -150,6 +151,8 @@ def _on_gpu(found: list[Launch]) -> OnGpu:
         sm_mhz=median(clocks) if clocks else None,
         throttled_samples=sum(row.throttled for row in found),
         throttled_launches=sum(row.throttled > 0 for row in found),
+        capped_samples=sum(row.capped for row in found),
+        capped_launches=sum(row.capped > 0 for row in found),
     )
 
 

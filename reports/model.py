@@ -162,6 +162,8 @@ class OnGpu:
     sm_mhz: float | None
     throttled_samples: int
     throttled_launches: int
+    capped_samples: int = 0  # taken under the power cap, and kept: `harness.medians`
+    capped_launches: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

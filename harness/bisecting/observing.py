@@ -9,6 +9,7 @@ from harness.bisecting.oracle import LEVEL, ratio_of
 from harness.bisecting.records import Aspect, CellSeen, Rate
 from harness.bisecting.subject import Place, cell_names
 from harness.inside import protocol
+from harness.medians import COLD, time_us
 from harness.plan import Plan
 from harness.records import Agreement, LaunchRecord, RecipeResult, TargetResult, ValidationRecord
 from harness.storage import Run
@@ -76,8 +77,9 @@ def medians(launches: Iterable[LaunchRecord], environment: str, place: Place, ta
             why = launch.message or launch.status
         for timing in launch.timings:
             if (timing.workload, timing.target) == (workload, target):
-                if timing.status == protocol.OK and timing.samples_us:
-                    found.append(median(timing.samples_us))
+                time = time_us(timing, COLD)
+                if time is not None:
+                    found.append(time)
                 else:
                     why = timing.message or timing.status
     return found, "" if found else why

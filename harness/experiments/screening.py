@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.inside import protocol
+from harness.medians import COLD, time_us
 from harness.records import Device, LaunchRecord
 from harness.run_records import Cell, RunRecord
 
@@ -47,9 +48,10 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
     times: dict[str, dict[Place, list[float]]] = defaultdict(lambda: defaultdict(list))
     for launch in launches:
         for timing in launch.timings:
-            if timing.status == protocol.OK and timing.samples_us:
+            time = time_us(timing, COLD)
+            if time is not None:
                 place = launch.kernel, timing.target, timing.workload, launch.device
-                times[launch.environment][place].append(statistics.median(timing.samples_us))
+                times[launch.environment][place].append(time)
     found: dict[tuple[str, str, str, Device], Profiled] = {}
     for environment in run.environments:
         if environment == run.baseline:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 
 from harness.bisecting.oracle import ratio_of
 from harness.experiments.admitting import Refusal
 from harness.inside import protocol
 from harness.matrix import Setting
+from harness.medians import time_us
 from harness.records import LaunchRecord, Outcome, Status, Timing
 from harness.sweeping.records import Compared, Mode, Trial
 
@@ -30,11 +31,11 @@ def times_of(launches: Iterable[LaunchRecord], kernel: str) -> Times:
     for launch in launches:
         for timing in _own(launch, kernel):
             if timing.status == protocol.OK and timing.correct is not False:
-                medians: list[tuple[Mode, list[float]]] = [("cold", timing.samples_us), ("hot", timing.hot_us)]
-                for mode, samples in medians:
-                    if samples:
-                        place = launch.environment, timing.workload, mode
-                        found.setdefault(place, {})[launch.index] = median(samples)
+                modes: tuple[Mode, ...] = ("cold", "hot")
+                for mode in modes:
+                    time = time_us(timing, mode)
+                    if time is not None:
+                        found.setdefault((launch.environment, timing.workload, mode), {})[launch.index] = time
     return found
 
 

@@ -64,12 +64,14 @@ def test_what_holds_for_whole_runs_leaves_nothing_out(reason: int) -> None:
     assert judged(timing(), readings(*[reason] * 12)).throttled_samples == 0
 
 
-def test_under_the_power_cap_samples_at_a_lower_clock_go_where_others_are_left() -> None:
+def test_under_the_power_cap_samples_at_a_lower_clock_stay_and_are_marked() -> None:
     low = {i: 1635.0 for i in range(8, 12)}
     row = judged(timing(cold=12), readings(*[0] * 8, *[CAP] * 4, clocks=low))
-    assert row.samples_us == [10.0 + i for i in range(7)] and row.throttled_samples == 5
+    assert len(row.samples_us) == 12 and row.capped == [7, 8, 9, 10, 11] and row.throttled_samples == 0
     always = judged(timing(cold=12), readings(*[CAP] * 12, clocks={i: 1635.0 for i in range(1, 12)}))
-    assert len(always.samples_us) == 12 and always.sm_mhz == 1635
+    assert len(always.samples_us) == len(always.capped) == 12 and always.sm_mhz == 1635
+    both = judged(timing(cold=12), readings(*[0] * 4, THERMAL, *[0] * 3, *[CAP] * 4, clocks=low))
+    assert [both.samples_us[index] for index in both.capped] == [17.0, 18.0, 19.0, 20.0, 21.0]
 
 
 @pytest.mark.parametrize("without", [[], [Reading(at_s=100.0)]])
