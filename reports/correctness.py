@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from harness.comparing import Errors, errors_moved, rates_differ
 from harness.inside import protocol
 from harness.records import Agreement, RecipeResult, TargetResult, ValidationRecord
-from reports import model, statistics
+from reports import model, seen, statistics
 from reports.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
 from reports.streams import SENTENCE, escaping
@@ -108,6 +108,9 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
         off_stream=is_kernel and bool(escaping(evidence, environment, kernel, workload, device)),
         operators=sorted({operator for _, result in results for operator in result.operators}),
+        unseen=seen.unseen_text(record),
+        smallest=", ".join(seen.smallest(record)),
+        precision=seen.precision_text(record.precision if is_kernel else record.reference_precision),
         choice=record.choice if is_kernel else "",
         nearer_to={
             name: sum(result.nearer_to.get(name, 0) for _, result in results)

@@ -14,8 +14,8 @@ from reports.report import Report
 NO_SANDBOX = ". A virtual environment is no sandbox: kernels ran with this user's rights"
 GIB = 1 << 30
 RULES = {
-    "rounding": "largest error against the float64 truth, in units of what correct rounding to the dtype costs on "
-    "that workload; the same yardstick in every environment",
+    "rounding": "error against the float64 truth, in units of what straightforward arithmetic in the dtype errs there: "
+    "largest, of a row, a row's and a common factor, and the mean; the same yardstick in every environment",
     "kernelbench": "elementwise closeness at KernelBench's tolerance for the dtype",
     "strict": "elementwise closeness at the strict tolerance",
 }

@@ -103,6 +103,9 @@ class CorrectnessSide:
     unwritten_trials: int = 0
     off_stream: bool = False  # a launch saw that what it does is not on the stream that it is given: see `streams`
     operators: list[str] = field(default_factory=list)
+    unseen: str = ""  # known wrong answers that this validation would have let pass
+    smallest: str = ""  # of each kind that comes in sizes the smallest that it would have seen
+    precision: str = ""  # what the target was judged as
     choice: str = ""  # a kernel's own word on which of several ways it took
     nearer_to: dict[str, int] = field(default_factory=dict)
     recipes: list[RecipeSide] = field(default_factory=list)

@@ -27,6 +27,7 @@ from reports.moved import has_moved, never_right, significance
 from reports.outcomes import CellState, Failure, Version, cell_states, failures, version_of
 from reports.repeats import unrepeatable
 from reports.reproduce import with_scripts
+from reports.seen import blind_spots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Report:
     moved: list[Comparison]
     never_right: list[Comparison]
     unrepeatable: list[str]
+    blind_spots: list[str]
     versions: list[Version]
     confounders: list[Confounder]
     cells: list[CellState]
@@ -110,6 +112,7 @@ def build_report(evidence: Evidence, calibration: Calibration | None = None, *, 
         moved=moved,
         never_right=never_right(rows),
         unrepeatable=unrepeatable(rows),
+        blind_spots=blind_spots(evidence),
         versions=versions,
         confounders=confounders(evidence),
         cells=cells,

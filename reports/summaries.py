@@ -68,6 +68,7 @@ def summary(report: Report) -> dict[str, Any]:
         ],
         "never_right": [row.id for row in report.never_right],
         "not_bit_repeatable": report.unrepeatable,
+        "blind_spots": report.blind_spots,
         "moved": [row.id for row in report.moved],
         "cells": report.cells,
         "comparisons": report.rows,

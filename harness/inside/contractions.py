@@ -15,7 +15,7 @@ def special(call):
     if not call.unit and not call.mode.short and (call.draws is None or call.name not in STORED):
         return None
     known = PRODUCTS.get(call.name) or SUMS.get(call.name)
-    return known(call) if known else _unknown(call)
+    return known(call) if known else None
 
 
 def _product(left, right):
@@ -193,16 +193,14 @@ def _by_channel(args):
     return [None if value is None else value.view(shape) for value in args[1:3]]
 
 
-def _unknown(call):
-    """Whatever gives much less than it takes adds up what it takes: it errs as a sum of one sign does."""
-    if not call.unit or call.exact:
-        return None
-    found = call.function(*call.args, **call.kwargs)
+def summed(call, result):
+    """What is much smaller than what it was made of adds that up, whatever it is: with the error of a sum of one sign.
+    None where it is not."""
     taken = max((value.numel() for value in call.args if isinstance(value, torch.Tensor)), default=0)
-    if not isinstance(found, torch.Tensor) or not found.is_floating_point() or not 0 < 2 * found.numel() <= taken:
-        return found
-    errors = call.draws.deviates(found).mul_(call.unit / THIRD * (taken / found.numel() / 3) ** 0.5)
-    return found + errors if call.name == "logsumexp" else found * (1 + errors)
+    if not 0 < 2 * result.numel() <= taken:
+        return None
+    errors = call.draws.deviates(result).mul_(call.unit / THIRD * (taken / result.numel() / 3) ** 0.5)
+    return result + errors if call.name == "logsumexp" else result * (1 + errors)
 
 
 STORED = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")

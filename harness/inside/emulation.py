@@ -4,9 +4,9 @@ PyTorch's own dispatch hands every operator over (`TorchDispatchMode`), so a mod
 is a floating-point number becomes float64. Emulated: each operator is given its operands in a wider type, and what it
 gives is rounded once to the dtype that it would have had. Beyond that, in float32,
 
-* its operands are moved by up to one rounding, at random: Monte Carlo arithmetic (Parker, Pierce and Eggert, Monte
-  Carlo arithmetic: how to gamble with floating point and win, Computing in Science and Engineering 2(4), 2000). It
-  stands for the last bits of elementary functions, and for other ways to write the same formula;
+* where its result is not exact, its operands are moved by up to one rounding, at random: Monte Carlo arithmetic
+  (Parker, Pierce and Eggert, Monte Carlo arithmetic: how to gamble with floating point and win, Computing in Science
+  and Engineering 2(4), 2000). It stands for the last bits of elementary functions, and for other ways to write them;
 * a sum gets the error of adding its terms one by one, at random too (`rounding.sum_error`): products of matrices,
   convolutions, means, norms, the sums inside of softmax and of normalisations. Adding in any other order errs less.
 
@@ -26,6 +26,7 @@ from . import contractions, dtypes, inputs, rounding
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
 SEED = 20240517  # of the draws
+LARGE = 1 << 25  # elements: of more the result is moved, not each operand: their copies would need too much memory
 FEW = 1024  # sums: of so few none is drawn small by luck
 # Operators that only move, choose or compare numbers: exact.
 EXACT = """
@@ -35,6 +36,7 @@ EXACT = """
     max_pool1d max_pool2d max_pool3d embedding constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
     replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle flip roll repeat tril triu neg
     abs sign floor ceil round trunc fill zero zeros_like ones_like full_like empty_like new_zeros new_ones new_full
+    _unique unique_dim unique_consecutive _unique2
     new_empty upsample_nearest1d upsample_nearest2d upsample_nearest3d im2col masked_select diag diag_embed
     native_dropout cummax cummin channel_shuffle empty empty_strided new_empty_strided set_
 """
@@ -112,14 +114,35 @@ class Call:
         if self.cut and value.dtype == torch.float32:
             truncated = rounding.tf32(value.contiguous().numpy(), self.draws.odd)
             return torch.from_numpy(truncated).to(self.work)
-        moved = value.to(self.work)
-        if self.noisy and not self.exact and value.dtype == torch.float32:
-            moved = self.draws.moved(moved, self.unit)
-        return moved
+        return value.to(self.work)
 
     def run(self):
         special = contractions.special(self)
-        return self.function(*self.args, **self.kwargs) if special is None else special
+        if special is not None:
+            return special
+        if not self.noisy or self.exact:
+            return self.function(*self.args, **self.kwargs)
+        small = all(value.numel() <= LARGE for value in _tensors((self.args, self.kwargs)))
+        erring = None
+        if small:  # before the operator writes into what it is given
+            args, kwargs = _mapped((self.args, self.kwargs), self._moved)
+            erring = self.function(*args, **kwargs)
+        result = self.function(*self.args, **self.kwargs)
+        if not isinstance(result, torch.Tensor) or result.dtype != self.work:
+            return result  # numbers that were compared, or counted
+        summed = contractions.summed(self, result)
+        if summed is not None or erring is None:
+            erring = self.draws.moved(result.clone(), self.unit) if summed is None else summed
+        return result.copy_(self.inexact(result, erring))
+
+    def _moved(self, value):
+        if not isinstance(value, torch.Tensor) or value.dtype != self.work:
+            return value
+        return self.draws.moved(value.clone(), self.unit)
+
+    def inexact(self, exact, erring):
+        """The one where float32 holds it, else the other: nothing is lost that any arithmetic would keep."""
+        return torch.where(exact.float().to(exact.dtype) == exact, exact, erring)
 
     def dithered(self, value):
         """Moved by up to one rounding, so that another realisation is rounded another way."""
@@ -138,7 +161,7 @@ class Call:
         if not self.unit or terms < 2:
             return total
         deviation = rounding.sum_error(squares().to(total.dtype), total, terms, self.unit)
-        return total + deviation.mul_(self.draws.deviates(total))
+        return self.inexact(total, total + deviation.mul_(self.draws.deviates(total)))
 
 
 class Realisation:
@@ -183,18 +206,19 @@ class Attention(TorchFunctionMode):
 
 
 def written_out(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """Logits and weights in float32, and the weights rounded to the dtype before they meet V, as in `rounding`."""
+    """Logits and weights are tensors of the dtype, as in PyTorch's own `math` backend before 2.5, which runs where no
+    other takes the arguments."""
     if dropout_p:
         raise ValueError("its attention drops weights at random")
     if enable_gqa:
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    logits = query.float() @ key.float().transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    logits = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
         logits = logits.masked_fill(hidden, float("-inf"))
     if attn_mask is not None:
         logits = logits.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else logits + attn_mask
-    return torch.softmax(logits, -1).to(query.dtype) @ value
+    return torch.softmax(logits, -1) @ value
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from . import workload as workloads
 from .measured import Measured, judged_as
 from .outputs import STATUSES, Failed, read_output
 from .references import Unsupported
-from .verdict import describe_target, describe_validation, spelled
+from .verdict import describe_target, describe_validation, nearer, spelled
 
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
 # alone takes half of a validation's time on the CPU.
@@ -150,7 +150,7 @@ def judge(request):
 
 
 def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, kept):
-    failures, rows, pending = {}, [], collections.deque()
+    failures, rows, pending, models = {}, [], collections.deque(), None
     for trial in range(trials):
         arrays = workload.arrays(recipe, trial, request["seed"], within.map)
         arguments = workload.arguments(arrays, request["device"])
@@ -165,6 +165,11 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
             except Failed as error:
                 failures[target.name] = error
             else:
+                if target.name == protocol.MODEL and trial == 0:
+                    models = (
+                        dtypes.decode(outputs[target.name].array, outputs[target.name].dtype),
+                        outputs[target.name].dtype,
+                    )
                 if expected is None:  # a problem's shape is known once its model has run
                     expected = outputs[target.name].array.shape, outputs[target.name].dtype
         size_bytes = sum(array.nbytes for array in [*arrays, *(output.array for output in outputs.values())])
@@ -183,7 +188,7 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
     if request.get("power"):
         precision = judged_as(request, workload, protocol.KERNEL)
         rule = power.Rule(request["limits"], request["decides"], precision)
-        proven = power.prove(workload, recipe, trials, request["seed"], cache, rule)
+        proven = power.prove(workload, recipe, trials, request["seed"], cache, rule, models)
     return {
         "recipe": recipe,
         "trials": trials,
@@ -278,7 +283,7 @@ def _target_result(target, failed, rows, trials, request):
         if len(found) == trials:
             result["against"].append(agreement.combine(other, found))
     if name == protocol.KERNEL:
-        result["nearer_to"] = _nearer(rows, [item["against"] for item in result["against"][1:]])
+        result["nearer_to"] = nearer(rows, [item["against"] for item in result["against"][1:]])
     deterministic = name == protocol.KERNEL and request.get("deterministic", False)
     result["status"], result["message"] = describe_target(
         result, trials, request["decides"], request["limits"], deterministic
@@ -287,14 +292,3 @@ def _target_result(target, failed, rows, trials, request):
     if would:
         result["message"] += f"; it would pass as declared {spelled(would[0])}"
     return result
-
-
-def _nearer(rows, references):
-    """Trials by the reference with the smallest mean difference; of equals the first in the request's order."""
-    counts = collections.Counter()
-    for row in rows:
-        pairs = [(row["pairs"][protocol.KERNEL, name], name) for name in references]
-        sums = [(pair["sum"], index) for index, (pair, _) in enumerate(pairs) if not pair["nonfinite"]]
-        if sums:
-            counts[references[min(sums)[1]]] += 1
-    return dict(counts)

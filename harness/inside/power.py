@@ -9,7 +9,7 @@ import collections
 
 import numpy as np
 
-from . import agreement, dtypes, inputs, protocol, rounding
+from . import agreement, dtypes, inputs, protocol, rounding, truth
 
 VERSION = 1
 TILE = 16
@@ -29,13 +29,14 @@ class Wrong:
 Rule = collections.namedtuple("Rule", ["limits", "decides", "precision"])
 
 
-def prove(workload, recipe, trials, seed, cache, rule):
-    """For each known wrong answer whether the rule sees it: the fields of `KnownWrong`. Empty without a truth."""
+def prove(workload, recipe, trials, seed, cache, rule, instead=None):
+    """For each known wrong answer whether the rule sees it: the fields of `KnownWrong`. Where there is no truth they
+    are made of `instead`, (the first trial's output that all are held against, its dtype); else there are none."""
     arrays = workload.arrays(recipe, 0, seed, cache.each)
     sha256 = inputs.digest(arrays)
     exact = workload.truth(arrays, sha256, cache, rule.precision)
     if exact is None:
-        return []
+        return [] if instead is None else _without_truth(instead, workload.alike(arrays), rule)
 
     def other():
         """Another answer, which a kernel could have left in memory."""
@@ -50,6 +51,15 @@ def prove(workload, recipe, trials, seed, cache, rule):
 
     key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
     return cache.note(f"{key[:2]}/{key}.power", ask)
+
+
+def _without_truth(instead, alike, rule):
+    values, dtype = instead
+    values = values.astype(np.float64)
+    ruler = rounding.Ruler(values, dtype)
+    exact = truth.Exact(values, "", rounding.Yardstick(*rounding.measure([values], ruler), ruler))
+    asked = Asked(exact, values, rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides))
+    return [asked.about(wrong) for wrong in general(asked, alike, None)]
 
 
 class Asked:

@@ -57,7 +57,7 @@ class ProblemWorkload:
         self.recipes = {"independent": value["recipes"]["independent"]}
         self.index = protocol.read_json(os.path.join(self.folder, "index.json"))
         self.shape = self.out_dtype = None  # known once the reference has run
-        self.no_truth = ""
+        self.no_truth, self.pristine = "", None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
     # -- tensors -----------------------------------------------------------------------------------------

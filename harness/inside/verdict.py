@@ -1,5 +1,7 @@
 """Status and one sentence from what was counted; pure."""
 
+import collections
+
 from . import power, protocol, rounding
 
 
@@ -94,10 +96,23 @@ def describe_validation(recipes, decides, no_truth=""):
 def _decided(recipes, decides, no_truth, said):
     """Of what passes: `said` with it, unless nothing is decided by that."""
     for recipe in recipes:
-        if decides == "rounding" and not recipe["costs"]:
-            why = no_truth or "nobody computed it"
-            return protocol.UNDECIDABLE, "{}: there is no truth to judge by: {}".format(recipe["recipe"], why)
         why = power.undecidable(recipe["power"])
+        if decides == "rounding" and not recipe["costs"]:
+            lacks = "there is no truth ({})".format(no_truth or "nobody computed it")
+            if not recipe["power"]:
+                return protocol.UNDECIDABLE, "{}: {}".format(recipe["recipe"], lacks)
+            said = "; ".join(filter(None, [said, lacks + ": held against Model, by KernelBench's tolerance"]))
         if why:
             return protocol.UNDECIDABLE, "{}: {}".format(recipe["recipe"], why)
     return protocol.OK, said
+
+
+def nearer(rows, references):
+    """Trials by the reference with the smallest mean difference; of equals the first in the request's order."""
+    counts = collections.Counter()
+    for row in rows:
+        pairs = [(row["pairs"][protocol.KERNEL, name], name) for name in references]
+        sums = [(pair["sum"], index) for index, (pair, _) in enumerate(pairs) if not pair["nonfinite"]]
+        if sums:
+            counts[references[min(sums)[1]]] += 1
+    return dict(counts)

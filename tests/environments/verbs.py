@@ -75,7 +75,9 @@ class Environment:
         request = {"kernel": kernel, "workload": workload, "seed": 0, "threads": 1, "out": str(out)}
         return self.run("candidate", request, fault)[:2]
 
-    def judge(self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None) -> dict[str, Any]:
+    def judge(
+        self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None, **asked: Any
+    ) -> dict[str, Any]:
         request = {
             "workload": workload,
             "device": "cpu",
@@ -90,6 +92,7 @@ class Environment:
             "decides": "rounding",
             "limits": LIMITS,
             "power": True,
+            **asked,
         }
         result = self.result("judge", request)
         result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]

@@ -1,0 +1,131 @@
+"""The rule on problem files: what used to pass and is wrong, what used to fail and is right, what decides nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.inside import protocol
+from tests.environments.verbs import Environment
+
+pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
+
+FILE = """import torch
+F = torch.nn.functional
+
+class {name}(torch.nn.Module):
+    def forward(self, {names}):
+        return {computed}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+"""
+ROWS = "torch.randn(64, 1024)"
+HEADS = ", ".join(["torch.randn(1, 2, 128, 64)"] * 3)
+PRODUCT = "torch.randn(64, 4096), torch.randn(4096, 64)"
+SOFTMAX, NORM = "F.softmax(x, -1)", "F.layer_norm(x, (1024,))"
+ATTENTION = "F.scaled_dot_product_attention(x, y, z)"
+TRUNCATED = "(lambda f: f(x) @ f(y))(lambda t: (t.view(torch.int32) & -8192).view(torch.float32))"
+ONE_BY_ONE = "__import__('functools').reduce(lambda s, k: s + x[:, k, None] * y[k], range(4096), torch.zeros(64, 64))"
+SPLIT = "sum((x[:, i::8] @ y[i::8] for i in reversed(range(8))), torch.zeros(64, 64))"
+
+
+def judged(
+    environment: Environment, dtype: str, model: str, inputs: str, solution: str, folder: Path, **asked: Any
+) -> dict[str, Any]:
+    names = ", ".join("xyz"[: inputs.count("torch.rand")])
+    problem, new, store = folder / "problem.py", folder / "solution.py", folder / "store"
+    problem.write_text(FILE.format(name="Model", names=names, computed=model, inputs=inputs))
+    new.write_text(FILE.format(name="ModelNew", names=names, computed=solution, inputs=inputs))
+    request = {"problem": str(problem), "out": str(store), "seed": 1, "trials": 2, "most_bytes": 1 << 30}
+    stored = environment.result("store", {**request, "dtype": dtype})
+    assert stored["status"] == "ok", stored["message"]
+    case = {
+        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
+        "id": "problem",
+        "dtype": dtype,
+        "recipes": {"independent": 2},
+        "problem": {"file": str(problem), "store": str(store)},
+    }
+    candidate, _ = environment.candidate(case, model=str(new))
+    return environment.judge(case, candidate, [protocol.MODEL], **asked)
+
+
+def agreements(result: dict[str, Any]) -> dict[str, Any]:
+    return {target.target: target.against[0] for target in result["recipes"][0].targets}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "model", "inputs", "solution"),
+    [
+        ("bfloat16", SOFTMAX, ROWS, "torch.zeros_like(x)"),
+        ("bfloat16", ATTENTION, HEADS, "torch.zeros_like(x)"),
+        ("bfloat16", NORM, ROWS, "x"),
+        ("bfloat16", "x @ y", PRODUCT, "x[:, :-512] @ y[:-512]"),
+        ("bfloat16", SOFTMAX, ROWS, "(F.softmax(x.float(), -1) * 1.003).to(x.dtype)"),
+        ("float16", "F.gelu(x)", ROWS, "F.relu(x)"),
+        ("float16", NORM, ROWS, "x"),
+    ],
+    ids=["softmax zeros", "attention zeros", "norm input", "an eighth of K", "scaled 0.3%", "gelu relu", "norm fp16"],
+)
+def test_what_is_wrong_fails_and_the_model_itself_passes(
+    environments: list[Environment], tmp_path: Path, dtype: str, model: str, inputs: str, solution: str
+) -> None:
+    result = judged(environments[-1], dtype, model, inputs, solution, tmp_path)
+    found = agreements(result)
+    assert result["status"] == "wrong", result["message"]
+    assert found["kernel"].passed["rounding"] == 0 and found["kernel"].max_units > 8
+    assert found["model"].passed["rounding"] == 2 and found["model"].max_units < 2
+    power = {wrong.name: wrong for wrong in result["recipes"][0].power}
+    assert power["zeros"].seen and len(power) >= 12
+
+
+@pytest.mark.parametrize("solution", [ONE_BY_ONE, SPLIT, "x @ y"], ids=["one by one", "split", "as PyTorch does"])
+def test_the_order_of_additions_is_no_fault(environments: list[Environment], tmp_path: Path, solution: str) -> None:
+    for index, environment in enumerate(environments):
+        (folder := tmp_path / str(index)).mkdir()
+        result = judged(environment, "float32", "x @ y", PRODUCT, solution, folder)
+        assert result["status"] == "ok", result["message"]
+        assert agreements(result)["kernel"].max_units < 2.5
+        assert "sums without one term" not in [w.name for w in result["recipes"][0].power if not w.seen]
+
+
+def test_tf32_is_right_where_it_is_declared(environments: list[Environment], tmp_path: Path) -> None:
+    for name, declared, status in (("plain", None, "wrong"), ("declared", ["tf32_matmul", "tf32_convolution"], "ok")):
+        (tmp_path / name).mkdir()
+        result = judged(environments[0], "float32", "x @ y", PRODUCT, TRUNCATED, tmp_path / name, precision=declared)
+        assert result["status"] == status, result["message"]
+        assert result["precision"] == ([] if declared is None else ["tf32_convolution", "tf32_matmul"])
+        said = "it would pass as declared `precision: {products: tf32}`" in result["message"]
+        assert said is (declared is None)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "solution", "status"),
+    [
+        ("1 / torch.relu(x)", ROWS, "1 / torch.relu(x)", "ok"),
+        ("1 / torch.relu(x)", ROWS, "(1 / torch.relu(x)).clamp(max=1e30)", "wrong"),
+        ("torch.log(x)", ROWS, "torch.log(x)", "ok"),
+        ("torch.log(x)", ROWS, "torch.log(x.abs())", "wrong"),
+        ("torch.relu(x)", "torch.rand(64, 256)", "torch.relu(x)", "undecidable"),
+        ("torch.relu(x - 9)", ROWS, "torch.relu(x - 9)", "undecidable"),
+        ("x.argmax(-1)", ROWS, "x.argmax(-1)", "ok"),
+        ("x.argmax(-1)", ROWS, "x.argmin(-1)", "wrong"),
+        ("x > 1", ROWS, "x > 1", "ok"),
+        ("x[:0]", ROWS, "x[:0]", "undecidable"),
+        ("F.dropout(x)", ROWS, "F.dropout(x)", "ok"),
+        ("F.dropout(x) * 1e-6", ROWS, "F.dropout(x) * 1e-6", "undecidable"),
+        ("torch.unique(x.round()) * 2.0", ROWS, "torch.unique(x.round()) * 2", "ok"),
+    ],
+)
+def test_outputs_of_all_kinds_have_an_honest_status(
+    environments: list[Environment], tmp_path: Path, model: str, inputs: str, solution: str, status: str
+) -> None:
+    """Infinities, NaN, zeros, indices, masks, nothing at all, what has no truth, and what stays exact."""
+    result = judged(environments[0], "float32", model, inputs, solution, tmp_path)
+    assert result["status"] == status, result["message"]

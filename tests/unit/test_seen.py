@@ -1,0 +1,59 @@
+"""What validation would not have seen: from records to sentences, and verdicts of what decides nothing."""
+
+from __future__ import annotations
+
+from harness.records import KnownWrong, RecipeResult, ValidationRecord
+from reports import correctness, model, seen
+from reports.model import Bits, CorrectnessSide
+
+
+def wrong(name: str, seen_: bool, kind: str = "short", size: float | None = None) -> KnownWrong:
+    return KnownWrong(kind=kind, name=name, size=size, seen=seen_)
+
+
+def record(*recipes: list[KnownWrong]) -> ValidationRecord:
+    results = [
+        RecipeResult(
+            recipe=f"r{number}", trials=1, input_sha256=[], truth_sha256=[], rounding_cost=[], targets=[], power=power
+        )
+        for number, power in enumerate(recipes)
+    ]
+    return ValidationRecord(
+        environment="e", kernel="k", workload="w", device="cpu", key="x", decides="rounding", limits={}, status="ok",
+        recipes=results, started_utc="2026-01-01T00:00:00+00:00", duration_s=0,
+    )  # fmt: skip
+
+
+def test_a_fault_is_seen_where_one_recipe_sees_it() -> None:
+    sizes = [wrong(f"a scale {s}", s > 0.001, "scaled", s) for s in (0.001, 0.003, 0.01)]
+    found = record(
+        [wrong("a key", False), wrong("zeros", True), *sizes], [wrong("a key", False), wrong("zeros", False)]
+    )
+    assert seen.unseen(found) == ["a key", "a scale 0.001"]
+    assert seen.smallest(found) == ["a scale 0.003"]
+    assert seen.unseen_text(found) == "a key, a scale 0.001"
+    assert seen.unseen_text(record([wrong("zeros", True)])) == "nothing that was tried"
+    assert seen.unseen_text(record([])) == "\N{EM DASH}", "an older record says nothing of it"
+
+
+def test_what_it_was_judged_as_is_said() -> None:
+    assert seen.precision_text([]) == "plain arithmetic in the dtype"
+    assert seen.precision_text(["tf32_convolution", "float16_sums"]) == "TF32 in convolutions and float16 accumulators"
+
+
+def verdict(before: str, now: str) -> tuple[str, str]:
+    sides = [
+        CorrectnessSide(environment=name, status=status, message=f"{status} it is")
+        for name, status in (("base", before), ("this", now))
+    ]
+    judged = correctness.verdict(
+        sides[0], sides[1], Bits(compared=0, identical=0, inputs_differ=0), None, None, None, 0.05
+    )
+    return judged.verdict, judged.why
+
+
+def test_what_decides_nothing_is_undecided_and_what_is_wrong_is_wrong() -> None:
+    assert verdict("undecidable", "undecidable") == (model.UNDECIDED, "it passes: undecidable it is")
+    assert verdict("undecidable", "ok")[0] == verdict("wrong", "undecidable")[0] == model.UNDECIDED
+    assert verdict("undecidable", "wrong")[0] == model.REGRESSED
+    assert verdict("undecidable", "unsupported")[0] == model.NO_LONGER_SUPPORTED
