@@ -17,7 +17,7 @@ from harness.records import Device, LaunchRecord, Outcome, Timing, ValidationRec
 from harness.runs import now_utc
 from harness.steps.appraising import appraise, appraised, emptied, out_folder
 from harness.steps.context import Context, checked
-from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
+from harness.steps.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
 from harness.throttling import judged, relative, watched, window
 
 SHORTEST_US = 1e-3  # of a call: no clock here tells less
@@ -194,7 +194,7 @@ class Launch:
                 "expected_sha256": self._expected(),
                 "held_back": gate is not None,
                 "out": "" if plan.kernel(planned.kernel).deterministic else str(out),
-                "most_bytes": int(plan.limits["output_gib"] * 2**29),
+                "most_bytes": room_bytes(plan) // 2,
             },
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"launch-{place}.log",

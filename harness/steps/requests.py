@@ -11,6 +11,7 @@ from harness.run_records import WorkloadInfo
 from harness.steps.context import Context
 
 EXPECTED_RECIPE = "independent"
+ROOM_GIB = 2
 
 
 def kernel_request(context: Context, name: str, device: Device, build_record: BuildRecord) -> dict[str, Any]:
@@ -39,6 +40,11 @@ def workload_request(context: Context, workload: WorkloadInfo) -> dict[str, Any]
         "recipes": workload.trials,
         "problem": problem,
     }
+
+
+def room_bytes(plan: Plan) -> int:
+    """Of the files that a verb may choose to leave: `limits.output_gib`, where that is given."""
+    return int((plan.limits["output_gib"] or ROOM_GIB) * 2**30)
 
 
 def files_of(kernel: dict[str, Any] | None, *workloads: dict[str, Any]) -> tuple[Path, ...]:

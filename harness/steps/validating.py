@@ -19,11 +19,11 @@ from harness.steps.requests import (
     files_of,
     kernel_request,
     limits_of,
+    room_bytes,
     workload_request,
 )
 from harness.tools import cache_lock
 
-STORED_GIB = 2  # of a problem file's tensors, where `limits:` say nothing
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
 
 
@@ -54,7 +54,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
                     "seed": context.plan.seed,
                     "trials": workload.trials[EXPECTED_RECIPE],
                     "dtype": workload.dtype,
-                    "most_bytes": int((context.plan.limits["output_gib"] or STORED_GIB) * 2**30),
+                    "most_bytes": room_bytes(context.plan),
                     "threads": context.plan.threads_in(environment),
                 },
                 scratch=context.run.folder / "scratch" / f"store-{workload.id}",

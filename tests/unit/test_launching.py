@@ -10,6 +10,7 @@ from harness.gpu import Reading, Watch
 from harness.records import LaunchRecord, Timing
 from harness.steps.context import Store
 from harness.steps.launching import AUDITED_TRIALS, Launch, implausible, timing_request, watched_launch
+from harness.steps.requests import room_bytes
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
 
@@ -109,3 +110,8 @@ def test_answers_of_problem_files_are_looked_at_in_every_block(problem: str | No
     planned: Any = SimpleNamespace(kernel="k", device="cpu", index=index)
     validations: Any = {"w": validation}
     assert Launch(context, planned, validations)._expected() == {"w": list("abcdefghij")[:count]}
+
+
+def test_a_verb_has_room_for_files_where_the_limits_say_nothing() -> None:
+    plans: list[Any] = [SimpleNamespace(limits={"output_gib": gib}) for gib in (None, 0.5)]
+    assert [room_bytes(plan) for plan in plans] == [2 << 30, 1 << 29]
