@@ -91,9 +91,8 @@ def simulate(setting: Setting, pages: int, seed: int = 0) -> Count:
             wrong=any(verdict not in (deciding.SAME, deciding.UNDECIDED) for _, verdict in still),
             found=verdicts[0] == deciding.SLOWER,
             rows=len(still),
-            held=sum(
-                each.low is not None and each.high is not None and each.low <= 1 <= each.high for each, _ in still
-            ),
+            held=(held := sum(_holds(each) for each, _ in still)),
+            held_of_page=[held / len(still)],
             undecided=sum(verdict == deciding.UNDECIDED for _, verdict in still),
             launches=[blocks],
         )
@@ -139,7 +138,7 @@ def share(count: int, of: int) -> str:
 def _worst(done: Done, rate: Callable[[Count], float]) -> str:
     setting, count = max(done.items(), key=lambda item: rate(item[1]))
     launches = "default" if setting.launches is None else f"{setting.launches} launches"
-    rows = count.rows // count.pages
+    rows = setting.rows or count.rows // count.pages
     return f"{rate(count):.1%} ({rows} rows, {launches}{', shared luck' if setting.shared else ''})"
 
 
@@ -182,7 +181,11 @@ def lines(done: Done, command: str) -> Iterator[str]:
         "| intervals that hold the truth (aim: 93%) | the worst setting | |"
     )
     yield "|---|---|---|---|---|---|---|"
-    for noise in (*SYNTHETIC, *RECORDED):
+    yield from alarm_lines(done, (*SYNTHETIC, *RECORDED))
+
+
+def alarm_lines(done: Done, noises: Sequence[str]) -> Iterator[str]:
+    for noise in noises:
         mine = {s: c for s, c in done.items() if s.noise == noise and not s.effect}
         total = sum(mine.values(), Count())
         # Of many settings the worst is beyond its aim by chance: it counts where its whole interval is.
