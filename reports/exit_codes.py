@@ -53,15 +53,15 @@ def unseen_text(report: Report, detect: float = DETECT) -> str:
         return ""
     times = sum(len(_timed(row)) for row in report.rows if not row.alone)
     known = [each.launches for each in found if each.launches is not None]
-    first = found[0]
-    can = first.timed.smallest_effect
-    why = f"it could show {percent(can)} at least" if can is not None else short(first.timed.why)
+    hardest = max(found, key=lambda each: (each.launches is None, each.launches or 0))
+    can = hardest.timed.smallest_effect
+    why = f"it could show {percent(can)} at least" if can is not None else short(hardest.timed.why)
     todo = f"about {max(known)} launches of each environment would" if len(known) == len(found) else ""
     if known and not todo:
         todo = f"in {len(known)} of them about {max(known)} launches of each environment would"
     return (
         f"the gate on latency passes nothing: a slow-down of {percent(detect)} could not have been seen in "
-        f"{len(found)} of {times} times, such as {first.row.id}: {why}"
+        f"{len(found)} of {times} times; of these the hardest is {hardest.row.id}: {why}"
         + (f"; {todo} (--launches), or ask for less (--detect)" if todo else "")
     )
 
