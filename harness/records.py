@@ -120,6 +120,7 @@ class DeviceFunction(Record):
     spill_bytes: int = Field(description="bytes of local memory that hold spilled registers and stack")
     shared_bytes: int
     disassembly_sha256: str = Field(description="of the disassembly with names normalised")
+    atomics: int = Field(default=0, description="atomic instructions in it: RED, ATOM, ATOMG, ATOMS")
 
 
 class BuildRecord(Outcome):

@@ -307,6 +307,8 @@ def _both_wrong(
         return model.FAILING, f"wrong in both: {this.message or base.message or 'no pass rate recorded'}"
     if base.rate is None or this.rate is None:
         return model.UNDECIDED, f"wrong in both; {change}"
+    if base.rate.share == this.rate.share == 1:
+        return model.FAILING, f"wrong in both, though every trial passes: {this.message or base.message}"
     if base.rate.passed == this.rate.passed and base.rate.trials == this.rate.trials:
         return model.FAILING, f"wrong in both: {passes(this.rate)} in each"
     if q is not None and q <= level:

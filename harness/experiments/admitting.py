@@ -43,11 +43,13 @@ def refusal(
         if build.status != protocol.OK:
             return Refusal(stage="build", environment=build.environment, outcome=_outcome(build, "it does not compile"))
     for validation in validations:
-        if validation.status != protocol.OK:
-            stage: Stage = "repeat" if _only_other_bits(validation) else "correctness"
-            return Refusal(
-                stage=stage, environment=validation.environment, outcome=_outcome(validation, "its output is wrong")
-            )
+        wavers = _gives_other_bits(validation)
+        if validation.status != protocol.OK or wavers:
+            stage: Stage = "repeat" if wavers else "correctness"
+            outcome = _outcome(validation, "its output is wrong")
+            if wavers:
+                outcome = outcome.model_copy(update={"status": protocol.WRONG})
+            return Refusal(stage=stage, environment=validation.environment, outcome=outcome)
     for record in sorted(conditions, key=lambda record: EXPERIMENTS.index(record.experiment)):
         fault = _repeat_fault(record) if record.experiment == "repeat" else _poison_fault(record)
         if fault is not None:
@@ -71,17 +73,13 @@ def _outcome(record: Outcome, otherwise: str) -> Outcome:
     return Outcome(status=record.status, message=record.message or otherwise, log_excerpt=record.log_excerpt)
 
 
-def _only_other_bits(record: ValidationRecord) -> bool:
-    """Whether all that validation found is that the same call gave other bits."""
+def _gives_other_bits(record: ValidationRecord) -> bool:
+    """Whether the same call gave other bits, and all are right. Elsewhere that is a property; a search refuses it,
+    for among so many settings a race that leaves the rule now and then cannot be told from another order of sums."""
     results = [(recipe, target) for recipe in record.recipes if (target := kernel_result(recipe)) is not None]
-    faulty = [(recipe, target) for recipe, target in results if target.status != protocol.OK]
-    return bool(faulty) and all(
-        target.status == protocol.WRONG
-        and target.repeats_differ
-        and not (target.inputs_mutated or target.unwritten_trials)
-        and all(agreement.passed.get(record.decides) == recipe.trials for agreement in target.against[:1])
-        for recipe, target in faulty
-    )
+    whole = all(a.passed.get(record.decides) == r.trials for r, target in results for a in target.against[:1])
+    faults = any(target.inputs_mutated or target.unwritten_trials for _, target in results)
+    return whole and not faults and any(target.repeats_differ for _, target in results)
 
 
 def _failed(record: ConditionsRecord) -> Outcome | None:

@@ -106,6 +106,7 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
     failed = next((r for r in results if r.status not in (protocol.OK, protocol.WRONG)), None)
     worst = failed or next((r for r in results if r.status == protocol.WRONG), results[0])
     units = [r.max_units for r in results if r.max_units is not None]
+    apart = [r.apart_units for r in results if r.apart_units is not None]
     message = worst.message
     if worst.status == protocol.WRONG and len(results) > 1:
         message = f"{sum(r.passed for r in results)} of {sum(r.runs for r in results)} runs pass"
@@ -118,6 +119,7 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         passed=sum(r.passed for r in results),
         nonfinite=sum(r.nonfinite for r in results),
         max_units=max(units) if units else None,
+        apart_units=max(apart) if apart else None,
         output_sha256=[digests for r in results for digests in r.output_sha256],
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],

@@ -80,6 +80,11 @@ class ConditionResult(Outcome):
     output_sha256: list[list[str]] = Field(default=[], description="per trial, of each of its repeats")
     input_sha256: list[str] = Field(default=[], description="per trial, over all input tensors")
     within: list[list[bool]] = Field(default=[], description="per trial, of each repeat: within the deciding rule")
+    apart_units: float | None = Field(
+        default=None,
+        description="largest difference between a trial's first run and another with other bits, in the same units; "
+        "None where there was no such run, or it was not looked at",
+    )
     scales: bool | None = Field(
         default=None,
         description="of smaller inputs: whether the truth is that on the full ones times a power of two",

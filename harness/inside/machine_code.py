@@ -6,6 +6,9 @@ import re
 import shutil
 import subprocess
 
+# An instruction, perhaps behind a predicate: `@P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;`
+ATOMIC = re.compile(r"^(@!?U?P\w+\s+)?(RED|ATOM|ATOMG|ATOMS)\b")
+
 
 def hash_objects(folder, sources, tools=""):
     """Object file name to `hash_object`. `tools`: folder of the CUDA toolkit's programs."""
@@ -26,7 +29,7 @@ def hash_object(path, tools=""):
     if path.endswith(".cuda.o"):  # objdump sees GPU code as data, and shows none of it
         code = run([cuobjdump(tools), "-sass", path]) if cuobjdump(tools) else None
         hashes = parse_sass(code or "")
-        device = "\n".join(f"{' '.join(key)} {value}" for key, value in sorted(hashes.items()))
+        device = "\n".join(f"{' '.join(key)} {value}" for key, (value, _) in sorted(hashes.items()))
         text = text if hashes else None
     if text is None:
         with open(path, "rb") as file:
@@ -69,10 +72,10 @@ def device_functions(artifact, tools):
     if usage is None or code is None:
         return [], "cuobjdump failed: registers and disassembly are not recorded"
     hashes = parse_sass(code)
-    functions = [
-        dict(entry, disassembly_sha256=hashes.get((entry["architecture"], entry["name"]), ""))
-        for entry in parse_usage(usage)
-    ]
+    functions = []
+    for entry in parse_usage(usage):
+        sha256, atomics = hashes.get((entry["architecture"], entry["name"]), ("", 0))
+        functions.append(dict(entry, disassembly_sha256=sha256, atomics=atomics))
     for entry in functions:
         entry["name"] = normalise_names(entry["name"])
     return sorted(functions, key=lambda entry: (entry["architecture"], entry["name"])), ""
@@ -115,12 +118,13 @@ def parse_usage(text):
 
 
 def parse_sass(text):
-    """(architecture, function) to the hash of its normalised instructions, from ``cuobjdump -sass``."""
+    """(architecture, function) to (hash of its normalised instructions, atomic ones), from ``cuobjdump -sass``."""
     hashes, architecture, name, lines = {}, "", None, []
 
     def close():
         if name is not None:
-            hashes[architecture, name] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+            atomics = sum(ATOMIC.search(line) is not None for line in lines)
+            hashes[architecture, name] = hashlib.sha256("\n".join(lines).encode()).hexdigest(), atomics
 
     for line in text.splitlines():
         line = line.strip()

@@ -76,7 +76,7 @@ class Weighed:
         self.decides = "rounding" if self.recipe in protocol.SCALED_RECIPES else request["decides"]
         self.failed = self.scales = None
         self.passed = self.nonfinite = self.judged = 0
-        self.max_units = None
+        self.max_units = self.apart_units = None
         self.output_sha256, self.input_sha256, self.within = {}, {}, collections.defaultdict(list)
         done = job["done"] if isinstance(job["done"], dict) else {}
         status = done.get("status")
@@ -100,7 +100,7 @@ class Weighed:
 
     def add(self, trial, input_sha256, exact, known):
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""
-        digests = []
+        digests, self.first = [], None
         try:
             for repeat in range(self.ran[trial]):
                 size_bytes = dtypes.size_bytes(self.dtype, self.shape)
@@ -125,6 +125,18 @@ class Weighed:
         self.nonfinite += verdict["nonfinite"]
         if verdict["units"] is not None:
             self.max_units = max(verdict["units"], self.max_units or 0.0)
+        self._compare_runs(data, sha256, exact)
+
+    def _compare_runs(self, data, sha256, exact):
+        """With the same trial's first run: how far they lie apart, and not only whether they do."""
+        if self.first is None:
+            self.first = sha256, data
+        elif sha256 != self.first[0]:
+            sides = (dtypes.from_bytes(each, self.dtype, self.shape) for each in (self.first[1], data))
+            one, two = (dtypes.decode(each, self.dtype) for each in sides)
+            _, units = agreement.apart(one, two, exact.values, exact.yardstick)
+            if units is not None:
+                self.apart_units = max(units, self.apart_units or 0.0)
 
     def result(self):
         result = {"number": self.number, "status": protocol.OK, "message": "", "log_excerpt": "", "runs": 0}
@@ -143,6 +155,7 @@ class Weighed:
             scales=self.scales,
             within=[self.within[trial] for trial in self.ran],
             max_units=self.max_units,
+            apart_units=self.apart_units,
             output_sha256=[self.output_sha256[trial] for trial in self.ran],
             input_sha256=[self.input_sha256[trial] for trial in self.ran],
         )

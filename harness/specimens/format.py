@@ -34,6 +34,7 @@ Cause = Literal[
     "predecessor_sensitivity",
     "masked_by_inputs",
     "range_overflow",
+    "not_repeatable",
     "tolerance_too_tight",
     "tolerance_too_loose",
     "unsupported_combination",

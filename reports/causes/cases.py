@@ -115,6 +115,20 @@ class Case:
         return found
 
     @cached_property
+    def order_of_sums(self) -> Seen | None:
+        """That runs lie so near each other that another order of the same additions explains it: no further apart than
+        an output may be from the truth. None: they repeat, they lie further apart, or nobody looked."""
+        cells = [cell for cell in self.cells if cell.wavers]
+        found = [(cell.apart_units, cell.limit("rounding"), cell) for cell in cells]
+        if not found or any(units is None or limit is None or not units <= limit for units, limit, _ in found):
+            return None
+        units, limit, cell = max(found, key=lambda each: each[0] or 0.0)
+        atomics = max((function.atomics for build in self.builds if build for function in build.functions), default=0)
+        code = f"; its machine code holds {atomics} atomic instructions" if atomics else ""
+        text = f"{cell.workload}: runs of the same call lie at most {units:.3g} units apart (the rule allows {limit:g})"
+        return Seen(text=f"{text}, as sums do that are added in another order{code}", record=cell.record)
+
+    @cached_property
     def steady(self) -> list[Seen]:
         """Observations of the same bits, again and again; validation's own second run included."""
         if self.unsteady:
@@ -145,19 +159,21 @@ class Case:
     @cached_property
     def memory_clean(self) -> Seen | None:
         """Poison everywhere it matters, and outputs that did not notice. None: not tried, or it did matter."""
-        if any(spread.follows or spread.moves is not False for _, spread in self.poison):
+        if any(spread.follows or not spread.clean for _, spread in self.poison):
             return None
         tried = {spread.site for _, spread in self.poison}
         if not self.sites <= tried:
             return None
         names = ", ".join(sorted(tried))
-        return Seen(text=f"filling {names} with other patterns changes nothing", record=self.poison[0][1].path)
+        said = "leaves every output within the rule" if self.unsteady else "changes nothing"
+        return Seen(text=f"filling {names} with other patterns {said}", record=self.poison[0][1].path)
 
     @cached_property
     def predecessor_clean(self) -> Seen | None:
-        if not self.predecessors or any(spread.moves is not False for _, spread in self.predecessors):
+        if not self.predecessors or any(not spread.clean for _, spread in self.predecessors):
             return None
-        return Seen(text="what ran just before changes nothing", record=self.predecessors[0][1].path)
+        said = "leaves every output within the rule" if self.unsteady else "changes nothing"
+        return Seen(text=f"what ran just before {said}", record=self.predecessors[0][1].path)
 
     @cached_property
     def failing(self) -> list[Cell]:

@@ -119,8 +119,10 @@ class Cell:
 
     @property
     def wrong(self) -> tuple[bool, bool]:
-        base, this = self.sides
-        return base.status == "wrong", this.status == "wrong"
+        """Of the baseline, and here: outputs that fail the rule, or that nobody may have. Not being bit-repeatable is
+        told apart (`refuses_bits_alone`)."""
+        base, this = (side.status == "wrong" and not self.refuses_bits_alone(n) for n, side in enumerate(self.sides))
+        return base, this
 
     @cached_property
     def units(self) -> tuple[float | None, float | None]:
@@ -215,12 +217,37 @@ class Cell:
         return self._of(self.row.kind, "repeat")
 
     @cached_property
+    def wavers(self) -> bool:
+        """Whether the same call on the same inputs was seen to give other bits."""
+        loose = any(observed.settled([result]) is False for each in self.repeats for result in each.ran)
+        return loose or any(side.repeats_differ > side.inputs_mutated for side in self.sides)
+
+    @cached_property
+    def apart_units(self) -> float | None:
+        """How far runs of the same call lie apart at most; None where that was not recorded of all that differ."""
+        sides = [side.repeats_max_units for side in self.sides if side.repeats_differ]
+        loose = [each for seen in self.repeats for each in seen.ran if observed.settled([each]) is False]
+        known = [*sides, *(each.apart_units for each in loose)]
+        told = [units for units in known if units is not None]
+        return max(told) if told and len(told) == len(known) else None
+
+    def refuses_bits_alone(self, number: int) -> bool:
+        """Whether all that is wrong in the baseline (0) or here (1) is that runs give other bits: each is right. In
+        records of before both runs were judged, that was a failure, and the second one may be wrong."""
+        side, record = self.sides[number], self.validations[number]
+        if record is None or not record.deterministic:
+            return False
+        whole = side.rate is not None and side.rate.passed == side.rate.trials
+        other = side.inputs_mutated or side.unwritten_trials
+        return side.status == "wrong" and whole and side.repeats_differ > 0 and not other
+
+    @cached_property
     def poison(self) -> list[observed.Spread]:
-        return observed.poison(self._of(self.row.kind, "poison"))
+        return observed.poison(self._of(self.row.kind, "poison"), self.wavers)
 
     @cached_property
     def predecessors(self) -> list[observed.Spread]:
-        return observed.predecessors(self._of(self.row.kind, "predecessor"))
+        return observed.predecessors(self._of(self.row.kind, "predecessor"), self.wavers)
 
     @cached_property
     def histories(self) -> list[History]:

@@ -21,6 +21,7 @@ WRONG_STREAM = "wrong_stream"
 PREDECESSOR_SENSITIVITY = "predecessor_sensitivity"
 MASKED_BY_INPUTS = "masked_by_inputs"
 RANGE_OVERFLOW = "range_overflow"
+NOT_REPEATABLE = "not_repeatable"
 TOLERANCE_TOO_TIGHT = "tolerance_too_tight"
 TOLERANCE_TOO_LOOSE = "tolerance_too_loose"
 UNSUPPORTED_COMBINATION = "unsupported_combination"
@@ -51,6 +52,7 @@ NAMES = {
     UNSUPPORTED_COMBINATION: "not supported",
     MASKED_BY_INPUTS: "masked by the inputs",
     RANGE_OVERFLOW: "range or overflow",
+    NOT_REPEATABLE: "not bit-repeatable",
     TOLERANCE_TOO_TIGHT: "the tolerance is too tight",
     TOLERANCE_TOO_LOOSE: "the tolerance is too loose",
     WRONG_EVERYWHERE: "wrong in every version",
@@ -65,7 +67,15 @@ UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
 CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
 MEMORY = (OUT_OF_BOUNDS, UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST, RACE)
 # A kernel's own, whichever version runs it.
-FAULTS = (WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW, WRONG_EVERYWHERE)
+FAULTS = (
+    WRONG_STREAM,
+    *MEMORY,
+    PREDECESSOR_SENSITIVITY,
+    MASKED_BY_INPUTS,
+    RANGE_OVERFLOW,
+    NOT_REPEATABLE,
+    WRONG_EVERYWHERE,
+)
 MOVERS = (
     BUILD_MOVED,
     KERNEL_CODE_MOVED,

@@ -59,6 +59,7 @@ class Spread:
 
     `settled`: all repeats under the same condition gave the same bits. `moves`: two conditions, each settled, gave
     other bits on the same inputs; `systematic`: so in most trials. `marked`: NaN came out exactly where NaN was put in.
+    `wavers`: the kernel is not bit-repeatable anyway: other bits say nothing, and results outside of the rule do.
     """
 
     site: str
@@ -69,11 +70,18 @@ class Spread:
     moves: bool | None
     systematic: bool = True
     marked: bool = False
+    wavers: bool = False
 
     @property
     def follows(self) -> bool:
         """Whether outputs follow what was varied, and nothing else explains that."""
-        return bool(self.moves and self.systematic and self.settled is not False) or self.marked
+        told = self.fails or not self.wavers
+        return bool(self.moves and self.systematic and self.settled is not False and told) or self.marked
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing came of what was varied."""
+        return not self.marked and (self.moves is False or (self.wavers and not self.fails))
 
     @property
     def fails(self) -> bool:
@@ -94,7 +102,10 @@ def settled(results: Iterable[ConditionResult]) -> bool | None:
 
 def settles(results: Iterable[ConditionResult]) -> bool:
     """Whether, in each trial that was run three times or more, all runs but the first give the same bits, and the first
-    gives others in some: what an earlier call left decides, and not chance."""
+    gives others in some: what an earlier call left decides, and not chance. Other bits within the rule do not count."""
+    results = list(results)
+    if not any(result.passed < result.runs for result in results):
+        return False
     trials = [trial for result in results for trial in result.output_sha256 if len(trial) >= FEWEST_REPEATS]
     later = all(len(set(trial[1:])) == 1 for trial in trials)
     return bool(trials) and later and any(trial[0] != trial[1] for trial in trials)
@@ -121,7 +132,7 @@ def _marked(results: Sequence[ConditionResult]) -> bool:
     return bool(under and without and under.runs and under.nonfinite == under.runs and not without.nonfinite)
 
 
-def poison(found: Iterable[Conditions]) -> list[Spread]:
+def poison(found: Iterable[Conditions], wavers: bool = False) -> list[Spread]:
     """Of each environment and site that was filled with at least two patterns."""
     spreads = []
     for conditions in found:
@@ -139,12 +150,13 @@ def poison(found: Iterable[Conditions]) -> list[Spread]:
                     moves=moves(results),
                     systematic=bool(moves(results, SYSTEMATIC)),
                     marked=_marked(results),
+                    wavers=wavers,
                 )
             )
     return spreads
 
 
-def predecessors(found: Iterable[Conditions]) -> list[Spread]:
+def predecessors(found: Iterable[Conditions], wavers: bool = False) -> list[Spread]:
     """Of each environment: the kernel after each of at least two predecessors."""
     spreads = []
     for conditions in found:
@@ -159,6 +171,7 @@ def predecessors(found: Iterable[Conditions]) -> list[Spread]:
                     results=tuple(results),
                     settled=settled(results),
                     moves=moves(results),
+                    wavers=wavers,
                 )
             )
     return spreads

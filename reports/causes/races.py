@@ -1,4 +1,6 @@
-"""The rule for races: other bits from call to call that no filling of memory and nothing kept explains. Pure."""
+"""The rules for bits that differ from call to call: a race, where no filling of memory and nothing kept explains them,
+and another order of the same additions does not; and who asked for the same bits. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from reports.causes import figures
 from reports.causes.cases import Case
 from reports.causes.checked import PLACES, finding_seen, findings_of, hidden, silence_on
 from reports.causes.making import excluded, make
-from reports.causes.model import DECISIVE, RACE, STRONG, SUGGESTIVE, Cause, Figure, Ruled
+from reports.causes.model import DECISIVE, NOT_REPEATABLE, RACE, STRONG, SUGGESTIVE, Cause, Figure, Ruled
 from reports.causes.state import keeps_state
 from reports.model import Seen
 
@@ -18,6 +20,8 @@ def race(case: Case) -> Cause | None:
     proven = any(finding.proven for _, finding in checked)
     if not checked and not case.unsteady:
         return None
+    if case.order_of_sums is not None and not proven:
+        return None  # a race leaves the rule at times, or a checker that was seen to work finds it
     explained = any(spread.follows for _, spread in case.poison)
     if (explained or keeps_state(case) is not None) and not proven:
         return None
@@ -74,4 +78,26 @@ def _repeat_figure(case: Case) -> Figure | None:
     return None
 
 
-RULES: tuple[Callable[[Case], Cause | None], ...] = (race,)
+def not_repeatable(case: Case) -> Cause | None:
+    """Every run is right, and they differ: a fault only of who was asked for the same bits."""
+    cells = [cell for cell in case.cells if any(map(cell.refuses_bits_alone, (0, 1)))]
+    if not case.is_kernel or not cells:
+        return None
+    sized = [seen for seen in (case.order_of_sums, silence_on(case, "race")) if seen is not None]
+    return make(
+        case,
+        NOT_REPEATABLE,
+        DECISIVE,
+        f"{case.kernel} is right in every run, and gives other bits from run to run, which is refused: "
+        "`deterministic: true` asks for the same ones.",
+        cells,
+        [*case.unsteady[:4], *sized],
+        ruled=[
+            excluded("a wrong result", Seen(text="every run of every trial passes the rule", record=cells[0].record))
+        ],
+        command=case.explain(cells),
+        figures=[_repeat_figure(case)],
+    )
+
+
+RULES: tuple[Callable[[Case], Cause | None], ...] = (race, not_repeatable)

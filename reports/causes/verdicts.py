@@ -214,7 +214,7 @@ def _did(cell: Cell) -> str:
 def _open_question(case: Case, cell: Cell) -> str:
     if cell.verdict == model.BROKEN:
         return "no checker has looked at what it did before it ended"
-    if case.unsteady:
+    if case.unsteady and case.order_of_sums is None:
         return (
             "its bits differ from call to call, as with a race and with uninitialised memory, and no filling of the "
             "memory told these apart"
@@ -275,6 +275,7 @@ def nothing_moved(case: Case) -> Cause | None:
         cells,
         [
             *case.unsteady[:3],
+            *([case.order_of_sums] if case.order_of_sums else []),
             *(
                 replace(cell.bits.seen, text=f"{cell.workload}: {cell.bits.seen.text}")
                 for cell in ([] if case.unsteady else cells[:3])

@@ -35,6 +35,7 @@ class Case:
     units: float = 1.2
     repeats_differ: int = 0
     repeats_units: float | None = None
+    deterministic: bool = False
     operators: tuple[str, ...] = ()
     missing: bool = False
     recipes: dict[str, tuple[int, float]] = field(default_factory=dict)  # trials that pass and units, where not alike

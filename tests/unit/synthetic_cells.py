@@ -187,6 +187,7 @@ def validation_record(spec: Spec, cell: Cell) -> ValidationRecord:
     case = spec.case(cell.environment, "kernel", cell.workload)
     rates = [case.recipes.get(recipe, (case.passed, 0.0))[0] for recipe in spec.recipes]
     status, wrong = case.status, any(passed is not None and passed < spec.trials for passed in rates)
+    wrong = wrong or (case.deterministic and case.repeats_differ > 0)
     if spec.stopped(cell.environment):
         status = "not_run"
     recipes = [
@@ -213,6 +214,7 @@ def validation_record(spec: Spec, cell: Cell) -> ValidationRecord:
         device=cell.device,
         key=sha(cell.id),
         decides=spec.decides,
+        deterministic=case.deterministic,
         limits=spec.limits,
         recipes=recipes if status in ("ok", "crashed") and not spec.stopped(cell.environment) else [],
         started_utc="2025-01-01T00:00:00+00:00",

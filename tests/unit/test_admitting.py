@@ -76,6 +76,8 @@ def test_a_kernel_that_is_not_right_in_one_environment_is_refused(status: Status
 def test_other_bits_in_validation_are_a_matter_of_repeating() -> None:
     found = refusal(BUILDS, [validation(BASE, "wrong", "2 of 5 trials gave other bits", repeats_differ=2)], [])
     assert found is not None and (found.stage, found.environment) == ("repeat", BASE)
+    property_ = refusal(BUILDS, [validation(BASE, "ok", "not bit-repeatable", repeats_differ=2)], [])
+    assert property_ is not None and property_.stage == "repeat" and property_.outcome.status == "wrong"
     both = refusal(BUILDS, [validation(BASE, "wrong", "wrong, and other bits", passed=3, repeats_differ=2)], [])
     assert both is not None and both.stage == "correctness"
 

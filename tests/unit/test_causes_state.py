@@ -38,7 +38,8 @@ def both(case: Case) -> dict[tuple[str, str, str], Case]:
     [("BAAAA", True), ("AAAAA", False), ("BACAA", False), ("BA", False), ("BABAB", False)],
 )
 def test_what_settles_after_the_first_call(letters: str, settled: bool) -> None:
-    assert settles([result(letters)]) is settled
+    assert settles([result(letters, 0.5)]) is settled
+    assert not settles([result(letters)]), "all of them right"
 
 
 def test_the_first_call_alone_is_no_race(tmp_path: Path) -> None:

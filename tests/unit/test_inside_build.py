@@ -170,3 +170,21 @@ def test_what_identifies_an_installed_wheel(line: str, matters: bool) -> None:
 
 def test_names_as_indexes_write_them() -> None:
     assert wheels.normalise("Nvidia_cuda.Runtime-cu12") == "nvidia-cuda-runtime-cu12"
+
+
+ATOMICS = """
+arch = sm_90
+\tFunction : adds
+        /*0010*/              @!P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;
+        /*0020*/                   ATOMS.ADD RZ, [R4], R7 ;
+        /*0030*/                   ATOMG.E.CAS.STRONG.GPU PT, R9, [R2.64], R6, R7 ;
+        /*0040*/                   FADD.FTZ R5, R5, R6 ;
+\tFunction : does_not
+        /*0010*/                   REDUX.SUM UR4, R5 ;
+        /*0020*/                   FADD R1, R2, R3 ;
+"""
+
+
+def test_atomic_instructions_are_counted() -> None:
+    counted = {name: atomics for (_, name), (_, atomics) in machine_code.parse_sass(ATOMICS).items()}
+    assert counted == {"adds": 3, "does_not": 0}
