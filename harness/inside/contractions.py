@@ -150,7 +150,8 @@ def _normalised(arrange, affine, stored=False):
         lacking = call.lacking(terms)
         kept = values[:, : terms - lacking]
         mean = call.erring(kept.sum(1), lambda: kept.square().sum(1), terms) / terms
-        centred = values - mean[:, None]
+        # As x * scale - mean * scale, which many kernels compute, what is multiplied is rounded before it cancels.
+        centred = (call.draws.moved(values.clone(), call.unit) if call.unit else values) - mean[:, None]
         variance = centred[:, : terms - lacking].square().sum(1) / terms
         if call.unit:
             variance *= 1 + call.draws.deviates(variance) * (call.unit / THIRD * (terms / 3) ** 0.5)
