@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
+from typing import Any
 
 from harness import keys
 from harness.crossing import cross
@@ -91,13 +92,20 @@ def cross_all(context: Context, display: Display) -> None:
         path = run.crossing_path(kernel, device, workload)
         cells = [c for c in plan.cells if (c.kernel, c.device, c.workload) == (kernel, device, workload)]
         validations = [load_record(run.validation_path(c), ValidationRecord) for c in cells]
-        key = keys.of("crossing", validations=[[each.environment, each.key, each.started_utc] for each in validations])
+        key = keys.of("crossing", validations=[outputs_of(validation) for validation in validations])
         if path.exists() and load_record(path, CrossingRecord).key == key:
             continue
         record = cross(kernel, plan.workload(workload), device, validations, run.folder)
         if record is not None:
             save_record(path, record.model_copy(update={"key": key}))
             display.note(f"crossed {len(record.pairs)} pairs of outputs: {kernel}/{workload}/{device}")
+
+
+def outputs_of(validation: ValidationRecord) -> list[Any]:
+    """What a crossing depends on of it: whose outputs, and their bits."""
+    results = [(recipe.recipe, target) for recipe in validation.recipes for target in recipe.targets]
+    digests = [[recipe, target.target, target.output_sha256] for recipe, target in results]
+    return [validation.environment, validation.key, digests]
 
 
 def admit(context: Context, display: Display) -> dict[str, Refusal]:

@@ -65,6 +65,7 @@ workloads:
      extra_trials: 0}
 references: [math]
 launches: 3
+most_launches: 3
 """
 # What a disturbed run may have otherwise than an undisturbed one.
 OWN = frozenset(
