@@ -30,6 +30,7 @@ class Kept:
                 return True
             self.left_bytes -= size_bytes
             self.known[key] = f"{len(self.known)}.bin"
+            os.makedirs(self.folder, exist_ok=True)  # a sandbox has only what it was given, and this starts empty
             with open(os.path.join(self.folder, self.known[key]), "wb") as file:
                 file.write(tensors.to_bytes(output))
         dtype, shape = tensors.dtype_name(output), list(output.shape)

@@ -146,28 +146,22 @@ def make_inputs(problem: Problem, seed: int, spread: float = 1.0) -> list[np.nda
 
 
 def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) -> float:
-    """The largest error of a head in units of what correct rounding costs on it; NaN or inf where it is not finite."""
+    """The largest error of a head in units of the yardstick, of any norm; infinite where it is not finite."""
     name = DTYPES[problem.dtype]
     q, k, v = (decode(tensor, problem.dtype).reshape(-1, *problem.shape[2:]) for tensor in inputs)
     exact = truth(list(inputs), problem.dtype, problem.causal, problem.scale).reshape(q.shape)
     got = decode(output, problem.dtype).reshape(q.shape)
+    if not np.isfinite(got).all():
+        return np.inf
     hidden = ~np.tril(np.ones((problem.seq_len, problem.seq_len), dtype=bool)) if problem.causal else None
     worst = 0.0
     for head in range(len(q)):
+        tensors = (tensor[head].astype(np.float32) for tensor in (q, k, v))
         if problem.dtype == FP32:
-            emulated = rounding.emulate_single(
-                q[head].astype(np.float32),
-                k[head].astype(np.float32),
-                v[head].astype(np.float32),
-                problem.scale,
-                hidden,
-            )
+            emulated = rounding.emulate_single(*tensors, problem.scale, hidden)
         else:
-            logits = problem.scale * q[head] @ k[head].T
-            if hidden is not None:
-                logits[hidden] = -np.inf
-            emulated = rounding.emulate(logits, v[head], name)
-        unit = rounding.cost(emulated, exact[head], name)
-        error = rounding.error(np.abs(got[head] - exact[head]), rounding.row_scales(exact[head])) / unit
-        worst = error if not error <= worst else worst
+            emulated = rounding.emulate(*tensors, problem.scale, hidden, name)
+        ruler = rounding.Ruler(exact[head], name)
+        yardstick = rounding.Yardstick(*rounding.measure([emulated], ruler), ruler)
+        worst = max(worst, *yardstick.units(ruler.norms(got[head])).values())
     return worst

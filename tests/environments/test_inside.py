@@ -182,8 +182,7 @@ def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
     environment, case = built[0], workload()
     candidate, _ = environment.candidate(case)
     kernel = environment.judge(case, candidate)["recipes"][0].targets[-1]
-    out = environment.folder / f"launch-{fault}"
-    out.mkdir(exist_ok=True)
+    out = environment.folder / f"launch-{fault}"  # which a sandbox does not bring along
     request = {
         "kernel": {"name": "toy", "device": "cpu", "artifact": environment.artifact, "model_new": None},
         "kernel_workloads": [case["id"]],
