@@ -2,7 +2,7 @@
 
 What a problem draws is then a function of (seed, trial, number of the draw), the same bytes under every version of
 PyTorch, and can be made again whenever it is needed. Not kept, it needs no room. Uniform numbers are multiples of
-2**-24, or of the dtype's own last place below 1 where that is coarser; normal ones are `inputs.deviates`.
+2**-24, or of the dtype's own last place below 1 where that is coarser; normal ones are `inputs.deviates`, and finer.
 
 `Draws.foreign` names what else had a say in the bytes and may differ between versions or machines: a distribution that
 is not answered here, arithmetic that is not exact to the bit, tensors that came from elsewhere.
@@ -96,7 +96,10 @@ class Draws(TorchDispatchMode):
         return self._words(self._next(), count, change, np.int64)
 
     def normals(self, count):
-        return inputs.deviates(self.seed, self.trial, self._next(), count, self.each)
+        """Float32, approximately normal. `inputs.deviates` are multiples of 2**-16, whose sums are exact in float32 in
+        whatever order: a uniform fills the places below, rounded once."""
+        coarse = inputs.deviates(self.seed, self.trial, self._next(), count, self.each)
+        return coarse + (self.uniforms(count) - np.float32(0.5)) * np.float32(2.0**-16)
 
     def order(self, count):
         keys = self._words(self._next(), count, lambda words: words, np.uint64)

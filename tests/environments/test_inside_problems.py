@@ -127,6 +127,19 @@ def test_what_a_problem_draws_is_the_same_everywhere_and_not_kept(
     assert len(set(found[0])) == 3, "of each trial others"
 
 
+def test_sums_of_normal_numbers_are_not_exact_in_float32(environments: list[Environment]) -> None:
+    """Else the order of additions would never show."""
+    script = (
+        "import numpy as np\nfrom inside.draws import Draws\n"
+        "drawn = Draws(0, 0).normals(1 << 14)\n"
+        "print(np.sum(drawn, dtype=np.float64) != float(drawn.cumsum(dtype=np.float32)[-1]), drawn.std())"
+    )
+    for environment in environments:
+        said = subprocess.run([str(environment.python), "-c", script], cwd=environment.folder, capture_output=True)
+        inexact, deviation = said.stdout.split()
+        assert inexact == b"True" and 0.97 < float(deviation) < 1.03
+
+
 @pytest.mark.parametrize("what", OTHER)
 def test_what_may_differ_between_versions_is_kept(environments: list[Environment], what: str, tmp_path: Path) -> None:
     drawn, named = OTHER[what]
