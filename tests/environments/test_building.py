@@ -11,7 +11,7 @@ import pytest
 
 from harness.plan import PlannedBuild
 from harness.records import BINDING_OBJECT
-from harness.steps.building import SHIPPED_BINDING, binding_key, build
+from harness.steps.building import SHIPPED_BINDING, build
 from harness.steps.context import Context
 from tests.environments.contexts import built_context
 from tests.environments.test_run import BROKEN_SOURCE, SHIPPED, head, make_project
@@ -46,8 +46,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
 
 def binding(context: Context, environment: str) -> Path:
     """The object that an environment's kernels are linked with."""
-    known = context.environments[environment]
-    key = binding_key(context, known, context.kernel("narrow"), "cpu")
+    key = context.key("binding", environment=environment, kernel="narrow", device="cpu")
     part = PlannedBuild(environment=environment, kernel="attention_binding", device="cpu", runnable=False)
     return context.build_folder(part, key) / "out" / BINDING_OBJECT
 
