@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -342,6 +343,8 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
     first, kept = judge(truth)
     assert len(kept) == 3
     assert judge() == (first, kept)
-    changed = next(iter(kept))
-    changed.write_bytes(b"0x1p-3\n" + changed.read_bytes().partition(b"\n")[2])
+    changed = next(truth.rglob("*.unit"))
+    unit = json.loads(changed.read_bytes())
+    unit["costs"] = {norm: (0.125).hex() for norm in unit["costs"]}
+    changed.write_text(json.dumps(unit))
     assert judge()[0]["recipes"] != first["recipes"], "a cost that nobody computed shows that the file was read"
