@@ -107,7 +107,7 @@ def measured(run: Run) -> dict[str, Any]:
         "validations": [
             (v.environment, v.workload, v.status, v.message, v.recipes, v.arrays) for v in run.validations()
         ],
-        "crossings": run.crossings(),
+        "crossings": [crossing.model_copy(update={"key": ""}) for crossing in run.crossings()],
         "launches": [
             (x.environment, x.index, x.position, x.status, x.message,
              sorted((t.workload, t.target, t.order, t.status, t.message, t.correct) for t in x.timings))
