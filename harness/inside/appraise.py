@@ -4,6 +4,7 @@ The rule is that of validation: against the truth, and without one against the p
 """
 
 import concurrent.futures
+import re
 
 import torch
 
@@ -14,6 +15,7 @@ from .measured import Measured, judged_as
 from .outputs import Failed, read_output
 
 RECIPE = "independent"
+TRIALS = (0, 1)  # a launch has no others
 
 
 def appraise(request):
@@ -22,8 +24,7 @@ def appraise(request):
     by_id = {value["id"]: value for value in request["workloads"]}
     groups = {}
     for number, row in enumerate(request["kept"]):
-        known = isinstance(row, dict) and row.get("workload") in by_id and type(row.get("trial")) is int
-        groups.setdefault((row["workload"], row["trial"]) if known else None, []).append((number, row))
+        groups.setdefault((row["workload"], row["trial"]) if _readable(row, by_id) else None, []).append((number, row))
     rows = [{"passed": False, "message": "it is described in no way that can be read"} for _ in request["kept"]]
     with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
         for key, members in groups.items():
@@ -32,6 +33,19 @@ def appraise(request):
                 for number, row in members:
                     rows[number] = judged.row(row)
     return {"status": protocol.OK, "message": "", "rows": rows}
+
+
+def _readable(row, workloads):
+    """Whether a launch, which is not trusted, names a workload, a trial and a file that it could have been given."""
+    return (
+        isinstance(row, dict)
+        and type(row.get("workload")) is str
+        and row["workload"] in workloads
+        and type(row.get("trial")) is int
+        and row["trial"] in TRIALS
+        and type(row.get("file")) is str
+        and re.fullmatch(r"[0-9]+\.bin", row["file"]) is not None
+    )
 
 
 class Judged:
@@ -71,7 +85,7 @@ class Judged:
         try:
             if (list(shape), dtype) != (row.get("shape"), row.get("dtype")):
                 return {"passed": False, "message": f"expected {tuple(shape)} {dtype}"}
-            data = read_output(self.folder, str(row.get("file")), dtypes.size_bytes(dtype, shape))
+            data = read_output(self.folder, row["file"], dtypes.size_bytes(dtype, shape))
         except Failed as error:
             return {"passed": False, "message": error.message}
         value = dtypes.decode(dtypes.from_bytes(data, dtype, tuple(shape)), dtype)

@@ -211,7 +211,11 @@ def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
         "seed": 0,
         "threads": 2,
     }
-    rows = environment.result("appraise", told)["rows"]
+    first = (timed["kept"] or [{}])[0]
+    lies = [first | {"file": "../0.bin"}, first | {"trial": -1}, first | {"trial": 1 << 70}, first | {"workload": []}, 7]
+    answers = environment.result("appraise", told | {"kept": [*timed["kept"], *lies]})["rows"]
+    rows, refused = answers[: len(timed["kept"])], answers[len(timed["kept"]) :]
+    assert [row["message"] for row in refused] == ["it is described in no way that can be read"] * len(lies)
     assert {kept["where"] for kept, row in zip(timed["kept"], rows, strict=True) if not row["passed"]} == wrong
     assert asked or {kept["where"] for kept in timed["kept"]} >= {"exchanged"}
     (judged,) = appraised([row], timed["kept"], rows)
