@@ -30,6 +30,7 @@ def test_every_target_has_cold_and_hot_times_with_their_moments(
     with Watch(gpu.uuid) as watch:
         answer = here.time(built("shipped"), shapes, ["kernel", *REFERENCES])
     assert answer.result is not None, answer.ended.log
+    assert answer.result.pop("kept") == []
     record = LaunchRecord(
         environment="here", kernel="k", device="cuda", key="", index=0, position=0, started_utc="",
         duration_s=answer.ended.duration_s, **answer.result,
