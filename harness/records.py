@@ -249,6 +249,9 @@ class ValidationRecord(Outcome):
     )
     reference_precision: list[str] = Field(default=[], description="the same of the references")
     choice: str = Field(default="", description="of several ways the one that the kernel says it takes here")
+    native: dict[str, str] = Field(
+        default={}, description="of a Python kernel: libraries of its own in its process, and digests of their code"
+    )
     arrays: str | None = Field(default=None, description="file under arrays/, absent from published records")
     started_utc: str
     duration_s: float

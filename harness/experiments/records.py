@@ -76,7 +76,7 @@ class ConditionResult(Outcome):
     runs: int = 0
     passed: int = Field(default=0, description="runs within the deciding rule, against the truth")
     nonfinite: int = Field(default=0, description="runs with NaN or infinity where the truth has none")
-    max_units: float | None = Field(default=None, description="largest error, in units of correct rounding")
+    max_units: float | None = Field(default=None, description="largest error, in units (`inside/rounding.py`)")
     output_sha256: list[list[str]] = Field(default=[], description="per trial, of each of its repeats")
     input_sha256: list[str] = Field(default=[], description="per trial, over all input tensors")
     within: list[list[bool]] = Field(default=[], description="per trial, of each repeat: within the deciding rule")

@@ -15,7 +15,7 @@ from .measured import Measured, judged_as
 from .outputs import Failed, read_output
 
 RECIPE = "independent"
-TRIALS = (0, 1)  # a launch has no others
+EXCHANGED = 2  # trials that a launch of an attention takes, however many were validated
 
 
 def appraise(request):
@@ -37,15 +37,12 @@ def appraise(request):
 
 def _readable(row, workloads):
     """Whether a launch, which is not trusted, names a workload, a trial and a file that it could have been given."""
-    return (
-        isinstance(row, dict)
-        and type(row.get("workload")) is str
-        and row["workload"] in workloads
-        and type(row.get("trial")) is int
-        and row["trial"] in TRIALS
-        and type(row.get("file")) is str
-        and re.fullmatch(r"[0-9]+\.bin", row["file"]) is not None
-    )
+    kinds = {"workload": str, "trial": int, "file": str}
+    if not isinstance(row, dict) or any(type(row.get(key)) is not kind for key, kind in kinds.items()):
+        return False
+    workload = workloads.get(row["workload"])
+    trials = range(0 if workload is None else max(EXCHANGED, workload["recipes"].get(RECIPE, 0)))
+    return row["trial"] in trials and re.fullmatch(r"[0-9]+\.bin", row["file"]) is not None
 
 
 class Judged:

@@ -12,7 +12,7 @@ import os
 import numpy as np
 import torch
 
-from . import integrity, kernels, protocol, tensors
+from . import integrity, kernels, native, protocol, tensors
 from . import workload as workloads
 
 PART_BYTES = 1 << 24  # compared at a time
@@ -21,8 +21,8 @@ PART_BYTES = 1 << 24  # compared at a time
 def candidate(request):
     torch.set_num_threads(request["threads"])
     workload = workloads.parse_workload(request["workload"])
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "choice": "", "recipes": {}}
-    replaced = integrity.Snapshot().replaced
+    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "choice": "", "native": {}, "recipes": {}}
+    replaced, mapped = integrity.Snapshot().replaced, native.mapped()
     try:
         kernel = kernels.load(request["kernel"], workload)
         note = getattr(kernel, "note", "")
@@ -37,6 +37,8 @@ def candidate(request):
                     if choice and not trial:
                         result["choice"] = choice(workload.arguments(arrays, request["kernel"]["device"]))
                     rows.append(_trial(kernel, workload, arrays, request["kernel"]["device"], folder, trial))
+        if request["kernel"].get("model_new"):
+            result["native"] = native.brought(mapped)
         tampering = replaced()
         result.update(status=protocol.WRONG if tampering else protocol.OK, message=tampering or note)
     except kernels.KernelFailure as error:

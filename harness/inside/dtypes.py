@@ -1,5 +1,7 @@
 """The I/O dtypes in numpy, which has no bfloat16: arrays of that dtype are held as their bits, in uint16."""
 
+import math
+
 import numpy as np
 
 STORAGE = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "float64": np.float64}
@@ -51,4 +53,4 @@ def from_bytes(data, dtype, shape):
 
 
 def size_bytes(dtype, shape):
-    return int(np.prod(shape, dtype=np.int64)) * np.dtype(STORAGE[dtype]).itemsize
+    return math.prod(shape) * np.dtype(STORAGE[dtype]).itemsize

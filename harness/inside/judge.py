@@ -110,8 +110,9 @@ class Reference:
                 outputs = [self.reference.judged(call) for _ in range(2 if trial < REPEATED_TRIALS else 1)]
                 dtype = tensors.dtype_name(outputs[0])
                 outputs = [tensors.to_array(output) for output in outputs]
-        except RuntimeError as error:
-            self.failed = Failed(protocol.CRASHED, str(error).strip().splitlines()[0])
+        except Exception as error:  # a problem's model is the user's own code
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            self.failed = Failed(protocol.CRASHED, said[0])
             raise self.failed from None
         first, second = outputs[0], outputs[-1]
         return Output(first, dtype, None if tensors.same_arrays(first, second) else second)

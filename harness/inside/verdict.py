@@ -80,7 +80,7 @@ def describe_validation(recipes, decides, no_truth=""):
         differ = sum(target.get("repeats_differ", 0) for _, target in kernels)
         largest = max((value for value in units if value is not None), default=None)
         said = describe_repeats(differ, sum(recipe["trials"] for recipe, _ in kernels), largest)
-        return _decided(recipes, decides, no_truth, said)
+        return _decided(kernels, decides, no_truth, said)
 
     def failures(pair):
         recipe, target = pair
@@ -93,13 +93,16 @@ def describe_validation(recipes, decides, no_truth=""):
     return target["status"], "{}: {}".format(recipe["recipe"], target["message"])
 
 
-def _decided(recipes, decides, no_truth, said):
+def _decided(kernels, decides, no_truth, said):
     """Of what passes: `said` with it, unless nothing is decided by that."""
-    for recipe in recipes:
+    for recipe, kernel in kernels:
         why = power.undecidable(recipe["power"])
-        if decides == "rounding" and not recipe["costs"]:
-            lacks = "there is no truth ({})".format(no_truth or "nobody computed it")
-            if not recipe["power"]:
+        if decides == "rounding" and all(item["against"] != protocol.TRUTH for item in kernel["against"]):
+            some = bool(recipe["costs"])  # and then what was proven of the rule was proven with a truth
+            lacks = "there is no truth{} ({})".format(
+                " for every trial" if some else "", no_truth or "nobody computed it"
+            )
+            if some or not recipe["power"]:
                 return protocol.UNDECIDABLE, "{}: {}".format(recipe["recipe"], lacks)
             said = "; ".join(filter(None, [said, lacks + ": held against Model, by KernelBench's tolerance"]))
         if why:

@@ -208,6 +208,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         lambda: ValidationRecord(
             **identity,
             choice=choice_of(candidate),
+            native=native_of(candidate),
             arrays=stored_arrays,
             duration_s=duration_s,
             **(answer.result or {}),
@@ -226,6 +227,14 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     if candidate_failure:
         return record.model_copy(update=candidate_failure.model_dump())
     return record
+
+
+def native_of(candidate: Any) -> dict[str, str]:
+    """What it says of the machine code that it brought: a stranger's words too."""
+    said = candidate.get("native") if isinstance(candidate, dict) else None
+    pairs = said.items() if isinstance(said, dict) and len(said) <= 100 else ()
+    texts = all(isinstance(each, str) and len(each) <= 300 for pair in pairs for each in pair)
+    return dict(pairs) if texts else {}
 
 
 def choice_of(candidate: Any) -> str:

@@ -212,7 +212,8 @@ def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
         "threads": 2,
     }
     first = (timed["kept"] or [{}])[0]
-    lies = [first | {"file": "../0.bin"}, first | {"trial": -1}, first | {"trial": 1 << 70}, first | {"workload": []}, 7]
+    wrong_words = {"file": "../0.bin"}, {"trial": -1}, {"trial": 1 << 70}, {"workload": []}
+    lies = [*({**first, **words} for words in wrong_words), 7]
     answers = environment.result("appraise", told | {"kept": [*timed["kept"], *lies]})["rows"]
     rows, refused = answers[: len(timed["kept"])], answers[len(timed["kept"]) :]
     assert [row["message"] for row in refused] == ["it is described in no way that can be read"] * len(lies)

@@ -154,7 +154,7 @@ def test_the_validation_names_the_worst_recipe() -> None:
             "trials": 3,
             "costs": [{}],
             "power": [],
-            "targets": [{**target, "against": [{"passed": {"rounding": passed}}]}],
+            "targets": [{**target, "against": [{"against": "truth", "passed": {"rounding": passed}}]}],
         }
 
     recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]

@@ -132,13 +132,16 @@ def test_outputs_of_any_kind_can_be_judged(shape: tuple[int, ...], dtype: str) -
 
 
 def test_what_passes_where_zeros_would_is_undecidable() -> None:
-    target = {"target": "kernel", "status": "ok", "message": "", "against": []}
+    target = {"target": "kernel", "status": "ok", "message": "", "against": [{"against": "truth", "passed": {}}]}
     unseen = [{"kind": "zeros", "name": "zeros", "seen": False}, {"kind": "row", "name": "a row", "seen": False}]
     recipe = {"recipe": "independent", "trials": 3, "targets": [target], "costs": [{}], "power": unseen}
     status, message = verdict.describe_validation([recipe], "rounding")
     assert (status, message) == ("undecidable", "independent: zeros would pass here: it decides nothing")
     seen = [{**wrong, "seen": wrong["kind"] == "zeros"} for wrong in unseen]
     assert verdict.describe_validation([{**recipe, "power": seen}], "rounding")[0] == "ok"
-    assert verdict.describe_validation([{**recipe, "costs": []}], "rounding", "no")[0] == "undecidable"
+    unjudged = {**recipe, "targets": [{**target, "against": []}]}
+    assert verdict.describe_validation([{**unjudged, "costs": []}], "rounding", "no")[0] == "undecidable"
+    status, message = verdict.describe_validation([{**unjudged, "power": seen}], "rounding", "too large")
+    assert (status, message) == ("undecidable", "independent: there is no truth for every trial (too large)")
     wrong = {**recipe, "targets": [{**target, "status": "wrong"}]}
     assert verdict.describe_validation([wrong], "rounding")[0] == "wrong"

@@ -1,0 +1,46 @@
+"""Machine code that a Python kernel brings along: what it compiles or loads by itself when it is imported or called.
+
+A Python file that is the same in two environments may compile other code in each: through a compiler that it starts,
+`torch.utils.cpp_extension`, or a file that it finds. So the code is read where it runs, from the process's memory.
+"""
+
+import ctypes
+import hashlib
+import os
+import sys
+
+# Of the system, of Python and of PyTorch with what it brings: the environment's, which its record names.
+ENVIRONMENT = ("/usr/", "/lib/", "/lib64/", "/proc/", "/dev/")
+
+
+def mapped():
+    """{file: [(start, end)] of its readable and executable parts in this process}; deleted files too."""
+    found = {}
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            fields = line.split(None, 5)
+            if len(fields) == 6 and fields[5].startswith("/") and fields[1].startswith("r-x"):
+                start, end = (int(part, 16) for part in fields[0].split("-"))
+                found.setdefault(fields[5].strip(), []).append((start, end))
+    return found
+
+
+def brought(before):
+    """{file name: SHA-256 of its machine code} of what was mapped since `before` (an answer of `mapped`) and is none of
+    the environment's."""
+    import torch
+
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
+    known = (*ENVIRONMENT, *(os.path.join(place, "") for place in (sys.prefix, sys.base_prefix, packages)))
+    return {
+        os.path.basename(path.split(" (deleted)")[0]): _sha256(parts)
+        for path, parts in sorted(mapped().items())
+        if path not in before and not path.startswith(known)
+    }
+
+
+def _sha256(parts):
+    sha256 = hashlib.sha256()
+    for start, end in parts:
+        sha256.update(ctypes.string_at(start, end - start))
+    return sha256.hexdigest()
