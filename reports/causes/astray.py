@@ -21,7 +21,7 @@ def wrong_stream(case: Case) -> Cause | None:
     holds none of them, for they ran at once; or, on a side stream that first waits and then puts the inputs where zeros
     were, it saw the zeros, and on the current one it is right."""
     escaped = [(cell, name) for cell in case.cells for name in _places(cell)]
-    aside = [(cell, each) for cell in case.cells for each in cell.masks if _astray(each)]
+    aside = [(cell, each) for cell in case.cells for each in cell.masks if not case.unsteady and _astray(each)]
     if not case.is_kernel or not (escaped or aside):
         return None
     cells = list(dict.fromkeys(cell for cell, _ in (*escaped, *aside)))
@@ -75,9 +75,12 @@ def _launches_seen(case: Case, cell: Cell, environment: str) -> tuple[Seen, bool
 
 
 def _astray(conditions: Conditions) -> bool:
-    plain = {each.condition.recipe for each in conditions.as_laid_out if each.runs and each.passed == each.runs}
-    beside = [each for each in conditions.ran if each.condition.stream == "side" and each.condition.recipe in plain]
-    return any(each.passed < each.runs for each in beside)
+    """Right in every run as validated, and wrong in every run on a side stream: what fails now and then is a race."""
+    plain = conditions.as_laid_out
+    failed = {each.condition.recipe for each in plain if each.passed < each.runs}
+    passed = {each.condition.recipe for each in plain if each.runs} - failed
+    beside = [each for each in conditions.ran if each.condition.stream == "side" and each.condition.recipe in passed]
+    return any(each.runs and not each.passed for each in beside)
 
 
 RULES: tuple[Callable[[Case], Cause | None], ...] = (wrong_stream,)

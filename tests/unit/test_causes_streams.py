@@ -84,6 +84,7 @@ def test_inputs_that_it_does_not_wait_for_show_it(tmp_path: Path) -> None:
     assert any("before that stream has put them there" in seen.text for seen in found.evidence)
     assert first(tmp_path / "right", made(), tried(1.0)).cause == NOTHING_MOVED
     assert WRONG_STREAM not in first(tmp_path / "both", made(), tried(0.0, plain=0.0)).causes
+    assert WRONG_STREAM not in first(tmp_path / "now and then", made(), tried(0.67)).causes
 
 
 def test_a_race_with_that_stream_is_the_other_part(tmp_path: Path) -> None:
