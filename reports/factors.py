@@ -94,9 +94,31 @@ def _code(record: BuildRecord) -> dict[str, str]:
     return functions | objects
 
 
+def native_code(evidence: Evidence, kernel: str, device: str, environment: str) -> dict[str, Seen]:
+    """Machine code that a Python kernel brought into its processes, by digest."""
+    found = {}
+    for pointer, record in evidence.validations.items():
+        if (record.environment, record.kernel, record.device) == (environment, kernel, device):
+            for name, sha256 in record.native.items():
+                found[sha256] = Seen(text=name, record=f"validations/{pointer}.json")
+    return found
+
+
+def _brought(base: dict[str, Seen], this: dict[str, Seen]) -> Factor:
+    names = ", ".join(sorted({seen.text for seen in (*base.values(), *this.values())}))
+    pointer = next(iter((this or base).values())).record
+    said = "the code that its Python file compiles or loads by itself"
+    if base.keys() == this.keys():
+        return Factor(state=SAME, seen=Seen(text=f"{said} is identical ({names})", record=pointer))
+    return Factor(state=DIFFERS, seen=Seen(text=f"{said} differs ({names})", record=pointer))
+
+
 def machine_code(evidence: Evidence, kernel: str, device: str, baseline: str, environment: str) -> Factor:
     """Normalised disassemblies; without them only identical files are proof, and different files prove nothing."""
     base, this = (evidence.builds.get((name, kernel, device)) for name in (baseline, environment))
+    natives = [native_code(evidence, kernel, device, name) for name in (baseline, environment)]
+    if any(natives):
+        return _brought(*natives)
     if base is None or this is None or base.status != "ok" or this.status != "ok":
         return Factor(state=UNKNOWN, seen=Seen(text="the machine code of both environments is not recorded"))
     record = evidence.build_pointer(environment, kernel, device)

@@ -15,7 +15,7 @@ from reports.causes.cells import Cell
 from reports.compare import KERNEL
 from reports.differences import differing
 from reports.evidence import Evidence
-from reports.factors import Factor, build_inputs, machine_code
+from reports.factors import Factor, build_inputs, machine_code, native_code
 from reports.model import Comparison, Seen
 
 
@@ -167,6 +167,19 @@ class Case:
         names = ", ".join(sorted(tried))
         said = "leaves every output within the rule" if self.unsteady else "changes nothing"
         return Seen(text=f"filling {names} with other patterns {said}", record=self.poison[0][1].path)
+
+    @cached_property
+    def brings_code(self) -> bool:
+        """Whether a Python file compiles or loads machine code by itself."""
+        sides = (self.baseline, self.environment)
+        return any(native_code(self.evidence, self.kernel, self.device, side) for side in sides)
+
+    @cached_property
+    def of_operators(self) -> bool:
+        """Whether it is a Python file that has no machine code of its own."""
+        info = self.evidence.kernel(self.kernel) if self.is_kernel else None
+        python = info is not None and bool(info.sources) and all(name.endswith(".py") for name in info.sources)
+        return python and not self.brings_code
 
     @cached_property
     def predecessor_clean(self) -> Seen | None:

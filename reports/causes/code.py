@@ -216,7 +216,9 @@ def _code_moved(case: Case, wanted: str) -> Cause | None:
     differences = build_differences(case)
     if bool(differences) != (wanted == BUILD_MOVED):
         return None
-    headers = wanted == KERNEL_CODE_MOVED and any(build is not None and build.binds_itself for build in case.builds)
+    headers = wanted == KERNEL_CODE_MOVED and (
+        case.brings_code or any(build and build.binds_itself for build in case.builds)
+    )
     if follows == OBJECT:
         grade = DECISIVE if case.memory_clean or not case.unsteady else STRONG
     else:
@@ -224,6 +226,8 @@ def _code_moved(case: Case, wanted: str) -> Cause | None:
     why = (
         "it was built otherwise here, to other machine code, and the result goes with that"
         if wanted == BUILD_MOVED
+        else "its Python file compiles or loads other machine code here, and the result goes with that"
+        if case.brings_code
         else "its source compiles to other machine code here, by the same compiler with the same flags, and the "
         "result goes with that"
     )
@@ -244,7 +248,7 @@ def _code_moved(case: Case, wanted: str) -> Cause | None:
             if found and follows == OBJECT
             else None,
             Ruled(rival="compiler and flags", how="the same in both builds", record=case.code.seen.record)
-            if not differences
+            if not differences and not case.brings_code
             else None,
         ],
         command=case.explain(cells),

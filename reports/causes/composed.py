@@ -47,6 +47,8 @@ def made_of_operators(case: Case) -> Cause | None:
         return None
     if any(rule(case) is not None for rule in NEARER):
         return None
+    if python and case.code.state == DIFFERS:
+        return None  # code that the file compiles by itself
     cells = [cell for cell in case.moved if cell.inputs.state == SAME and cell.bits.state == DIFFERS]
     ended = [] if cells else [cell for cell in case.cells if _ends_in_one(cell)]
     cells = cells or ended
@@ -72,7 +74,11 @@ def made_of_operators(case: Case) -> Cause | None:
         ],
         ruled=[
             ruled("the inputs", cells[0].inputs),
-            Ruled(rival="the kernel's code", how=f"{listed(info.sources)}: one text in one run, and nothing compiled")
+            ruled("the kernel's code", case.code)
+            if python and case.code.state == SAME
+            else Ruled(
+                rival="the kernel's code", how=f"{listed(info.sources)}: one text, and no code of its own loaded"
+            )
             if python
             else None,
             excluded("chance", case.steady[0] if case.steady else None),

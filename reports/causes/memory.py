@@ -76,6 +76,9 @@ def _size(result: ConditionResult) -> str:
     return f"{result.max_units:.3g}" if result.max_units is not None else "NaN"
 
 
+BEYOND = Seen(text="not excluded: it reads beyond its tensors, where such memory lies too; no checker could tell")
+
+
 def _uninitialised(case: Case, wanted: str) -> Cause | None:
     spreads = [
         (cell, spread)
@@ -110,7 +113,7 @@ def _uninitialised(case: Case, wanted: str) -> Cause | None:
         DECISIVE if certain else STRONG,
         _uninitialised_statement(case, wanted, [spread for _, spread in spreads], bool(left)),
         cells,
-        evidence,
+        evidence if certain or not spreads else [*evidence, BEYOND],
         ruled=[
             Ruled(
                 rival="a race",

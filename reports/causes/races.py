@@ -41,6 +41,9 @@ def race(case: Case) -> Cause | None:
     evidence += hidden(list(dict.fromkeys(cells)))
     grade = DECISIVE if proven and case.unsteady else STRONG if proven or case.unsteady else SUGGESTIVE
     shown = "its outputs differ from call to call on the same inputs" if case.unsteady else "a checker sees it"
+    if not proven and case.of_operators:
+        grade = SUGGESTIVE
+        shown += ". It has no machine code of its own, so random numbers that it draws are as likely"
     return make(
         case,
         RACE,
