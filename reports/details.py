@@ -25,7 +25,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
             lambda side: f"{formats.rate_text(side.rate)} {formats.rate_interval(side.rate)}",
         ),
         line("Largest absolute error", lambda side: formats.number(side.max_abs)),
-        line("Largest error, units of straightforward arithmetic", lambda side: formats.number(side.max_units)),
+        line("Largest error, units (one: see Method)", lambda side: formats.number(side.max_units)),
         line("Judged as", lambda side: side.precision or durations.ABSENT),
         line("Known wrong answers that would pass here", lambda side: side.unseen or durations.ABSENT),
         line("Smallest faults that would have been seen", lambda side: side.smallest or durations.ABSENT),

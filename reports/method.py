@@ -160,7 +160,12 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Correctness is decided by", "; ".join(f"{rule}: {RULES.get(rule, '')}" for rule in decides) or "none ran"),
         ("Tolerances", "; ".join(f"{name} {value:g}" for name, value in run.tolerances.items())),
         ("Limits as applied", "; ".join(limits[:20]) or "none ran"),
-        ("One unit", f"{_range(costs)}: the error of the correctly rounded truth, relative to its row's largest value"),
+        (
+            "One unit",
+            "the error of straightforward arithmetic in that dtype on the same input, and never less than rounding of "
+            "the output costs; an output's error is the worst of four norms. Of the largest error, relative to its "
+            f"row's largest value, one unit is {_range(costs)}",
+        ),
         (
             "Pass rates",
             f"exact (Clopper-Pearson) intervals at {percent(evidence.confidence)}; two partial rates are "

@@ -131,7 +131,7 @@ def reference_moved(case: Case) -> Cause | None:
         evidence.append(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record))
         one, two = cell.units
         if one is not None and two is not None:
-            text = f"{cell.workload}: largest error {one:.3g} units of correct rounding in the baseline, {two:.3g} here"
+            text = f"{cell.workload}: largest error {one:.3g} units in the baseline, {two:.3g} here"
             evidence.append(Seen(text=text, record=cell.record))
         evidence += [cell.bits.seen, operators_seen(*cell.sides)]
     return make(

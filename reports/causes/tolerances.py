@@ -15,7 +15,7 @@ from reports.causes.making import dtypes_of, make, steady_rivals, was_so
 from reports.causes.model import DECISIVE, STRONG, TOLERANCE_TOO_LOOSE, TOLERANCE_TOO_TIGHT, Cause, Ruled
 from reports.model import Seen
 
-# An error of so many units of correct rounding is what arithmetic in this dtype costs, and no fault.
+# An error of so many units is what arithmetic in this dtype costs, and no fault.
 FAITHFUL_UNITS = 2.0
 AS_THE_MODEL = 2.0  # a problem's kernel rounds elsewhere than its model does: errors so many times as large are alike
 # Where the deciding rule is not that of rounding, errors beyond so many times its own limit pass through a net.
@@ -50,7 +50,7 @@ def tolerance_too_tight(case: Case) -> Cause | None:
     cost = "correct rounding costs 1" if within else "what the model's own rounding costs"
     evidence = [
         Seen(
-            text=f"largest error anywhere: {largest:.3g} units of correct rounding; the rule {rule}"
+            text=f"largest error anywhere: {largest:.3g} units; the rule {rule}"
             + (f" ({limit:g})" if limit is not None else "")
             + " refuses that",
             record=cell.record,
@@ -136,7 +136,7 @@ def tolerance_too_loose(case: Case) -> Cause | None:
     best = _best_reference(cell)
     evidence = [
         Seen(
-            text=f"largest error: {largest:.3g} units of correct rounding; the rule {rule} lets it pass",
+            text=f"largest error: {largest:.3g} units; the rule {rule} lets it pass",
             record=cell.record,
         )
     ]

@@ -4,7 +4,7 @@ moved at all. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from harness.inside import protocol
@@ -19,7 +19,7 @@ from reports.causes.observed import Conditions
 from reports.causes.timed import CALLED
 from reports.correctness import FAILED
 from reports.factors import DIFFERS, SAME, UNKNOWN, operators_seen
-from reports.model import Seen
+from reports.model import CorrectnessSide, Seen
 
 AS_MUCH = 0.01  # how far an error on smaller inputs may lie from that on the full ones, as a share
 
@@ -297,6 +297,12 @@ def nothing_moved(case: Case) -> Cause | None:
     )
 
 
+def _sides(cell: Cell) -> Iterator[tuple[str, CorrectnessSide]]:
+    for reference in cell.references:
+        yield reference.name, reference.base
+        yield reference.name, reference.this
+
+
 def _harmless(case: Case, cells: list[Cell], timed_apart: bool) -> list[Seen]:
     found = []
     if case.code.state == DIFFERS and not timed_apart:
@@ -310,7 +316,12 @@ def _harmless(case: Case, cells: list[Cell], timed_apart: bool) -> list[Seen]:
                     found.append(operators_seen(reference.base, reference.this))
     if drifted:
         cell = next(iter(drifted.values()))
-        found.append(Seen(text=f"{listed(drifted)} drifted within rounding", record=cell.record))
+        wrong = {name for each in cells for name, side in _sides(each) if side.status == protocol.WRONG}
+        within, beyond = [name for name in drifted if name not in wrong], [name for name in drifted if name in wrong]
+        if within:
+            found.append(Seen(text=f"{listed(within)} drifted within rounding", record=cell.record))
+        if beyond:
+            found.append(Seen(text=f"{listed(beyond)} moved, and is wrong in an environment", record=cell.record))
     return found
 
 
