@@ -1,0 +1,65 @@
+// Scores of one row in shared memory. Attention is what everything else of a layer waits for, so that it gets the
+// device before whatever is queued beside it: its blocks have the greatest priority that there is.
+#include "common.h"
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+namespace {
+
+constexpr int kThreads = 128;
+
+cudaStream_t first_in_line() {
+    static const cudaStream_t made = [] {
+        int least = 0, greatest = 0;
+        cudaStream_t line = nullptr;
+        cudaDeviceGetStreamPriorityRange(&least, &greatest);
+        cudaStreamCreateWithPriority(&line, cudaStreamNonBlocking, greatest);
+        return line;
+    }();
+    return made;
+}
+
+// A block computes one row. q, k, v, o: [heads in all, seq_len, depth].
+__global__ void forward(const __half* q, const __half* k, const __half* v, __half* o, int seq_len, int depth,
+                        bool causal, float scale) {
+    extern __shared__ float scores[];
+    const size_t head = static_cast<size_t>(blockIdx.x / seq_len) * seq_len * depth;
+    const int row = static_cast<int>(blockIdx.x % seq_len);
+    const int keys = causal ? row + 1 : seq_len;
+    q += head + static_cast<size_t>(row) * depth, k += head, v += head;
+    o += head + static_cast<size_t>(row) * depth;
+    for (int key = threadIdx.x; key < keys; key += kThreads) {
+        float score = 0.0f;
+        for (int d = 0; d < depth; ++d)
+            score = fmaf(__half2float(q[d]), __half2float(k[static_cast<size_t>(key) * depth + d]), score);
+        scores[key] = score * scale;
+    }
+    __syncthreads();
+    float top = -INFINITY, sum = 0.0f;
+    for (int key = 0; key < keys; ++key) top = fmaxf(top, scores[key]);
+    for (int key = 0; key < keys; ++key) sum += expf(scores[key] - top);
+    for (int d = threadIdx.x; d < depth; d += kThreads) {
+        float out = 0.0f;
+        for (int key = 0; key < keys; ++key)
+            out = fmaf(expf(scores[key] - top), __half2float(v[static_cast<size_t>(key) * depth + d]), out);
+        o[d] = __float2half_rn(out / sum);
+    }
+}
+
+}  // namespace
+
+extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* problem, const void* q, const void* k,
+                                                  const void* v, void* o, void*) {
+    if (const int refused = common::check(problem, q, k, v, o)) return refused;
+    if (problem->dtype != ATTENTION_FP16) return ATTENTION_ERROR_DTYPE;
+    if (problem->seq_len > 8192) return ATTENTION_ERROR_TOO_LARGE;
+    const attention_problem& p = *problem;
+    const unsigned rows = static_cast<unsigned>(p.batch) * p.heads * p.seq_len;
+    forward<<<rows, kThreads, p.seq_len * sizeof(float), first_in_line()>>>(
+        static_cast<const __half*>(q), static_cast<const __half*>(k), static_cast<const __half*>(v),
+        static_cast<__half*>(o), p.seq_len, p.head_dim, p.causal != 0, p.scale);
+    return cudaGetLastError();
+}
+
+COMMON_INTERFACE("")
