@@ -57,7 +57,9 @@ def made_of_operators(case: Case) -> Cause | None:
     swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
     if swapped is None and (ended or not python):
         return None
-    known = swapped is not None or followed(case, cells[0]) is not None
+    told = followed(case, cells[0])
+    rival = NOT_FOLLOWED if told is None else told.asking
+    known = swapped is not None or rival is None
     file = "a Python file that is" if python else "an extension whose sources are"
     what = "PyTorch runs another one of attention's backends for it here" if swapped else "one of these operators moved"
     return make(
@@ -70,7 +72,7 @@ def made_of_operators(case: Case) -> Cause | None:
             *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
             *(Seen(text=f"{cell.workload}: {cell.row.correctness.why}", record=cell.record) for cell in cells[:3]),
             *([] if ended else [cells[0].bits.seen]),
-            *([] if known else [NOT_FOLLOWED]),
+            *([rival] if rival is not None and not known else []),
         ],
         ruled=[
             ruled("the inputs", cells[0].inputs),

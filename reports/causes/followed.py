@@ -4,6 +4,7 @@ constructor drew. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from reports.factors import DIFFERS, SAME
 from reports.model import Seen
 
 LINES_SHOWN = 8
+ASKS = re.compile(r"__version__|\bversion\b|\bversion_info\b|\bhasattr\(|\bgetattr\(")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,14 @@ class Followed:
             for where, lines in zip(("in the baseline", "here"), self.ways, strict=True)
             if lines
         ]
+
+    @property
+    def asking(self) -> Seen | None:
+        """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
+        found = [line for line in self.this.lines if ASKS.search(line.text)][:LINES_SHOWN]
+        said = "; ".join(f"{_named(line)}: {line.text}" for line in found)
+        text = f"not excluded: its file chooses by what it runs on ({said})"
+        return Seen(text=text, record=self.path) if found else None
 
 
 def _named(line: Line) -> str:

@@ -4,6 +4,7 @@ letter is the same bits, in every trial; several letters are what repeats of one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from harness.experiments.records import (
@@ -204,9 +205,11 @@ def profiles(
     ends: bool = False,
     lines: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     as_model: tuple[bool | None, bool | None] = (None, None),
+    texts: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     """Operators by name: calls, and microseconds of their own, per call of the target. `ends`: in the other
-    environment with an exception. `lines`: those that ran, and `as_model`: whether making it draws as the model."""
+    environment with an exception. `lines`: those that ran, with their `texts`, and `as_model`: whether making it draws
+    as the model."""
     for place, (environment, operators) in enumerate(((BASE, base), (NEXT, this))):
         record = ProfileRecord(
             status="crashed" if ends and environment == NEXT else "ok",
@@ -217,7 +220,7 @@ def profiles(
             device=device,
             threads=threads[place],
             profiled_calls=20,
-            lines=[Line(number=number, text=f"text of {number}") for number in lines[place]],
+            lines=[Line(number=number, text=texts.get(number, f"text of {number}")) for number in lines[place]],
             draws_as_model=as_model[place],
             operators=[
                 OperatorTime(name=name, kind=kind, calls=calls, self_us=self_us)

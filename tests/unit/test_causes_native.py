@@ -17,8 +17,8 @@ from reports.causes.model import (
     SUGGESTIVE,
 )
 from tests.unit.attributed import FELL, UNSTEADY, Make, both, first, spec
-from tests.unit.experiments import history
-from tests.unit.spec import BASE, NEXT
+from tests.unit.experiments import history, profiles
+from tests.unit.spec import BASE, NEXT, Case
 from tests.unit.test_causes_history import wavering
 
 
@@ -50,6 +50,24 @@ def test_the_same_code_of_its_own_leaves_what_it_calls(tmp_path: Path) -> None:
     assert found.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and found.grade == SUGGESTIVE
     (code,) = [ruled for ruled in found.ruled_out if ruled.rival == "the kernel's code"]
     assert "compiles or loads by itself is identical (own.so)" in code.how
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [
+        ("WIDE = torch.int32 if torch.__version__ < '2.4' else torch.int16", SUGGESTIVE),
+        ("softmax = getattr(torch, '_safe_softmax', torch.softmax)", SUGGESTIVE),
+        ("return torch.matmul(x, self.conversion)", STRONG),
+    ],
+)
+def test_a_choice_within_a_line_that_runs_everywhere_is_a_rival(text: str, grade: str, tmp_path: Path) -> None:
+    def chosen(run: Run) -> None:
+        operators = {"aten::mm": (1.0, 90.0)}
+        profiles(run, "kernel", operators, operators, lines=((1, 2), (1, 2)), texts={1: text})
+
+    found = first(tmp_path, spec((NEXT, "kernel", Case(passed=0, bits="new", units=400.0))), in_python(), chosen)
+    assert (found.cause, found.grade) == (REFERENCE_MOVED, grade)
+    assert any(text in seen.text for seen in found.evidence) is (grade == SUGGESTIVE)
 
 
 @pytest.mark.parametrize(("code", "grade"), [("", SUGGESTIVE), ("one", STRONG)])
