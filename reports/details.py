@@ -52,7 +52,8 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
     if any(side.choice for side in sides):
         found.append(line("The kernel's own choice", lambda side: side.choice or durations.ABSENT))
     recipes = dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes)
-    return found + [line(f"Inputs: {name}", lambda side, name=name: _recipe(side, name)) for name in recipes]  # type: ignore[misc]
+    found += [line(f"Inputs: {name}", lambda side, name=name: _recipe(side, name)) for name in recipes]  # type: ignore[misc]
+    return [row for row in found if {text.strip() for text in row[1:]} != {durations.ABSENT}]
 
 
 def _recipe(side: model.CorrectnessSide, name: str) -> str:

@@ -113,6 +113,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         cost for record in evidence.validations.values() for recipe in record.recipes for cost in recipe.rounding_cost
     ]
     tested = sum(timed.p_value is not None for row in report.rows for timed in row.timed)
+    added = sum(launch.index >= run.launches for launch in launches)
     blocks = "interleaved in blocks" if run.mode == "matrix" else "one environment timed alone: not comparable"
     return [
         ("Command", shlex.join(run.command)),
@@ -136,10 +137,13 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ("Host", "; ".join(f"{name}: {value}" for name, value in run.host.items()) or "not recorded"),
         (
             "Launches",
-            f"{run.launches} fresh processes per environment and kernel, "
-            + (f"up to {run.most_launches} while rows stayed undecided, " if run.most_launches else "")
-            + f"{blocks}, order seed "
-            f"{run.order_seed}; {len(launches)} recorded",
+            f"{run.launches} fresh processes planned per environment and kernel, {blocks}, "
+            f"order seed {run.order_seed}; {len(launches)} recorded"
+            + (
+                f", {added or 'none'} of them added for undecided rows (at most {run.most_launches} each)"
+                if run.most_launches and run.most_launches > run.launches
+                else ""
+            ),
         ),
         *(
             [("Around a launch", f"{_range(overheads)} s for its container: made, filled, emptied, removed")]
@@ -195,7 +199,7 @@ def method_items(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "Smallest effect",
-            f"the slow-down that this run calls with {percent(POWER)} probability if it is the "
-            "only change among all rows, from this row's spread and launches",
+            f"the smallest slow-down that this run would have called with {percent(POWER)} probability, had it been "
+            "the only change among all rows; from this row's own spread and launches",
         ),
     ]
