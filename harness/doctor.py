@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import shipped
 from harness.environments import PYPI
 from harness.errors import HarnessError
 from harness.executors.choosing import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
@@ -162,7 +163,8 @@ def check_indexes(matrix: Matrix) -> list[Check]:
 
 
 def check_pins(matrix: Matrix, root: Path) -> Check:
-    present = sorted(path.stem for path in (root / "docker" / "pins").glob("*.txt"))
+    folders = {folder / "docker" / "pins" for folder in (root, shipped.ROOT)}
+    present = sorted({path.stem for folder in folders for path in folder.glob("*.txt")})
     return Check(
         name="pins",
         ok=bool(present),

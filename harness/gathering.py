@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness import shipped
 from harness.bundling.manifest import Bundle
 from harness.environments import HOST
 from harness.errors import InfrastructureError
@@ -122,12 +123,12 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     }
     every = sorted({name for devices in read.values() for each in devices.values() for name in each})
     for name in every:
-        if not (root / name).is_file():
+        if not shipped.located(root, name).is_file():
             raise missing_source(name)
     facts = replace(
         facts,
         pins_sha256=pins,
-        sources_sha256={name: protocol.sha256_file(str(root / name)) for name in every},
+        sources_sha256={name: protocol.sha256_file(str(shipped.located(root, name))) for name in every},
         files=read,
         binding_files=BINDING_FILES,
     )

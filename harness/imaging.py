@@ -15,7 +15,7 @@ from harness.gpu import gpus
 from harness.indexes import Probes, choose_indexes
 from harness.inside import protocol
 from harness.matrix import Matrix, load_matrix
-from harness.pins import ensure_pins, pins_path
+from harness.pins import ensure_pins, known_pins, pins_path
 from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
@@ -58,10 +58,10 @@ def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -
     for spec in matrix.pinned_environments:
         index = indexes[spec.id()]
         environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
-        pins = pins_path(root, environment)
         try:
-            if not pins.exists():
-                raise InfrastructureError(f"{pins.name}: not resolved yet", "nox -s pins")
+            pins = known_pins(root, environment, matrix)
+            if pins is None:
+                raise InfrastructureError(f"{pins_path(root, environment).name}: not resolved yet", "nox -s pins")
             key = image_key(environment, pins, base_identity(engine, spec.base_image))
             found.append(Wanted(environment=environment, tag=image_tag(environment, key)))
         except HarnessError as error:

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from harness import shipped
 from harness.environments import PYPI
 from harness.errors import InfrastructureError, InputError
 from harness.inside import protocol
@@ -148,20 +149,41 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
     return header + done.stdout
 
 
+def _unpinned(path: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
+    """The first package that the matrix asks for and the file does not pin to that version, or ''."""
+    pins = load_pins(path)
+    for package in [f"torch=={environment.spec.torch}", *matrix.packages]:
+        name, _, version = package.partition("==")
+        if pins.get(normalise(name), "").partition("+")[0] != version:
+            return package
+    return ""
+
+
+def known_pins(root: Path, environment: PlannedEnvironment, matrix: Matrix) -> Path | None:
+    """The project's pin file, else the shipped one if it pins what the matrix asks for; None without either."""
+    path, usual = pins_path(root, environment), pins_path(shipped.ROOT, environment)
+    if path.exists():
+        return path
+    return usual if usual.exists() and not _unpinned(usual, environment, matrix) else None
+
+
 def ensure_pins(
     root: Path, environment: PlannedEnvironment, matrix: Matrix, *, again: bool = False
 ) -> tuple[Path, bool]:
-    """The environment's pin file, and whether it was resolved now: only where it is missing, or `again`."""
+    """The environment's pin file, and whether it was resolved now: only where it is missing, or `again`.
+
+    Where the project has none, the shipped one is taken if it pins what the matrix asks for.
+    """
     path = pins_path(root, environment)
     if path.exists() and not again:
-        pins = load_pins(path)
-        for package in [f"torch=={environment.spec.torch}", *matrix.packages]:
-            name, _, version = package.partition("==")
-            if pins.get(normalise(name), "").partition("+")[0] != version:
-                raise InputError(
-                    f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
-                )
+        if package := _unpinned(path, environment, matrix):
+            raise InputError(
+                f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
+            )
         return path, False
+    known = None if again else known_pins(root, environment, matrix)
+    if known is not None:
+        return known, False
     text = resolve_pins(environment, matrix.packages)
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())

@@ -7,6 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
+from harness import shipped
 from harness.executors import Task
 from harness.executors.venv import thread_variables
 
@@ -18,11 +19,15 @@ PYTHON = str(ENVIRONMENT / "bin" / "python")
 def cell_places(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]]:
     """Where paths of the request lie in the cell; what is taken back, by its name below /out there.
 
-    `root` is the project's, which keeps its shape.
+    `root` is the project's, which keeps its shape, as what is shipped does.
     """
     places = {str(root): "/in/project"}
+    if not shipped.CSRC.is_relative_to(root):
+        places[str(shipped.CSRC)] = "/in/shipped/csrc"
     outputs: dict[str, Path] = {}
     for number, path in enumerate(task.reads):
+        if path.is_relative_to(shipped.CSRC):
+            continue
         if not path.is_relative_to(root) or path.is_relative_to(root / "reports"):
             places[str(path)] = f"/in/{number}/{path.name}"
     for number, path in enumerate(task.writes):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from harness import keys
+from harness import keys, shipped
 from harness.errors import InfrastructureError, InputError
 from harness.executors.docker.connection import FULL_REMEDY, context_name
 from harness.executors.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
@@ -20,7 +20,7 @@ from harness.pins import index_options
 from harness.plan import PlannedEnvironment
 from harness.tools import cache_lock, output_of, uv_command
 
-RECIPE = Path(__file__).parent.parent.parent / "docker"
+RECIPE = shipped.ROOT / "docker"
 REPOSITORY = "kernel-matrix"
 KEY, ENVIRONMENT, BASE = f"{LABEL}.key", f"{LABEL}.environment", f"{LABEL}.base"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harness import shipped
 from harness.executors import Answer, Task
 from harness.experiments.swap import no_entry_point, own_objects
 from harness.inside import protocol
@@ -38,7 +39,7 @@ class Called(Record):
 
 
 def driver_sha256(context: Context) -> str:
-    driver = context.root / DRIVER
+    driver = shipped.located(context.root, DRIVER)
     return protocol.sha256_file(str(driver)) if driver.is_file() else ""
 
 
@@ -49,8 +50,6 @@ def unavailable(context: Context, cell: Cell) -> str:
         return reason
     if built.status != protocol.OK:
         return f"its build is {built.status.replace('_', ' ')}: {built.message}"
-    if not (context.root / DRIVER).is_file():
-        return f"{DRIVER}, which calls it, is not in this project"
     return ""
 
 
@@ -60,16 +59,19 @@ def call_request(
     """What a verb needs to call the C entry point from an executable, and the files it reads. `shape`: batch, heads."""
     plan, root = context.plan, context.root
     built = context.builds[cell.environment, cell.kernel, cell.device]
-    sources = context.sources[cell.kernel][cell.device]
+    driver = shipped.located(root, DRIVER)
+    sources = [shipped.located(root, name) for name in context.sources[cell.kernel][cell.device]]
     folder = context.build_folder(built, built.key) / "out"
     objects = [folder / name for name in own_objects(built)]
     files = kernel_files(root, context.kernel(cell.kernel), context.sources[cell.kernel], cell.device)
     request = {
         "device": cell.device,
-        "driver": str(root / DRIVER),
-        "sources": [str(root / name) for name in sources],
+        "driver": str(driver),
+        "sources": list(map(str, sources)),
         "objects": list(map(str, objects)),
-        "include_dirs": [str(root / "csrc"), *(str((root / name).parent) for name in sources)],
+        "include_dirs": [
+            str(folder) for folder in (*shipped.include_folders(root), *(each.parent for each in sources))
+        ],
         "flags": flags_of(built),
         "workload": workload_request(context, plan.workload(cell.workload)),
         "batch": shape[0],
@@ -80,7 +82,7 @@ def call_request(
         "threads": plan.threads_in(cell.environment),
         "run_s": run_s,
     }
-    return request, (root / DRIVER, *(root / name for name in files), *objects)
+    return request, (driver, *(shipped.located(root, name) for name in files), *objects)
 
 
 def ask(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from harness import shipped
 from harness.executors import Task
 from harness.inside import protocol
 from harness.records import Device
 from harness.steps.context import Context
 from harness.tools import cache_lock
 
-FOLDER = Path(__file__).parents[2] / "csrc" / "probes"
+FOLDER = shipped.CSRC / "probes"
 # Site to its probe: what fills it cannot be done from Python.
 SOURCES = {"stack": "poison.cpp", "shared": "poison.cu"}
 SITES: dict[Device, tuple[str, ...]] = {"cpu": ("stack",), "cuda": ("shared",)}

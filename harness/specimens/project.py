@@ -74,14 +74,11 @@ def matrix_text(specimen: Specimen, shipped: Matrix) -> str:
 def make_project(name: str, specimen: Specimen, shipped: Matrix, root: Path, out: Path) -> Path:
     """Write the specimen's project below `out` and return its matrix.yaml; what ran there before stays.
 
-    `root` is the repository, whose kernels, probes and pins it shares.
+    `root` is the repository, in which the specimen lies. The project holds its own files and the matrix, like a user's.
     """
     folder, source = project_folder(out, name), root / "csrc" / "specimens"
     text = matrix_text(specimen, shipped)
-    for part in ("csrc", "docker", SOURCES):
-        shutil.rmtree(folder / part, ignore_errors=True)
-    shutil.copytree(root / "csrc", folder / "csrc", ignore=shutil.ignore_patterns("specimens"))
-    shutil.copytree(root / "docker", folder / "docker", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(folder / SOURCES, ignore_errors=True)
     shutil.copytree(source / name, folder / SOURCES, ignore=shutil.ignore_patterns(FILE))
     shutil.copyfile(source / SHARED_HEADER, folder / SOURCES / SHARED_HEADER)
     protocol.write_atomically(str(folder / "matrix.yaml"), text.encode())

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness import shipped
 from harness.errors import InputError
 from harness.executors import Task
 from harness.inside import protocol
@@ -39,13 +40,8 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
     if kernel.problem is None and kernel.binding == "shipped":
         files.extend(BINDING_FILES)
     folders = {root / "csrc", *((root / name).parent for name in files)}  # csrc is on every include path
-    headers = sorted(
-        str(path.relative_to(root))
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.suffix in HEADER_SUFFIXES and path.is_file()
-    )
-    found = dict.fromkeys(files + headers)
+    headers = {str(path.relative_to(root)) for folder in folders for path in _headers(root, folder)}
+    found = dict.fromkeys(files + sorted(headers))
     left = list(found)
     while left:
         new = [name for name in _included(root, left.pop(), files) if name not in found]
@@ -54,14 +50,25 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
     return list(found)
 
 
+def _headers(root: Path, folder: Path) -> Iterator[Path]:
+    """Headers below a folder, which may be the whole project: hidden folders and its records are left out."""
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        folders[:] = [name for name in folders if not name.startswith(".") and here / name != root / "reports"]
+        yield from (path for name in names if (path := here / name).suffix in HEADER_SUFFIXES and path.is_file())
+
+
 def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
-    """The project's files that a file includes in quotes: beside itself, beside a source, or below csrc."""
-    if not (root / name).is_file():  # `missing_source` is said later
+    """The files that a file includes in quotes: beside itself, beside a source, or below csrc, the shipped one too."""
+    file = shipped.located(root, name)
+    if not file.is_file():  # `missing_source` is said later
         return []
-    places = dict.fromkeys([(root / name).parent, *((root / each).parent for each in sources), root / "csrc"])
-    text = (root / name).read_text(encoding="utf-8", errors="replace")
-    paths = [Path(os.path.normpath(place / word)) for word in QUOTED.findall(text) for place in places]
-    return [str(path.relative_to(root)) for path in paths if path.is_file() and path.is_relative_to(root)]
+    beside = [shipped.located(root, each).parent for each in sources]
+    places = dict.fromkeys([file.parent, *beside, *shipped.include_folders(root)])
+    words = QUOTED.findall(file.read_text(encoding="utf-8", errors="replace"))
+    paths = [Path(os.path.normpath(place / word)) for word in words for place in places]
+    names = (shipped.name_of(root, path) for path in paths if path.is_file())
+    return [name for name in names if name is not None]
 
 
 def missing_source(name: str) -> InputError:
@@ -96,7 +103,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
             objects = (object_file,)
         request = _request(context, planned, artifact, objects)
         files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
-        reads = (*(context.root / name for name in files), *objects)
+        reads = (*(shipped.located(context.root, name) for name in files), *objects)
         log = f"build-{planned.kernel}-{device}.log"
         record = _compile(context, planned, key, artifact, request, reads, log)
         return _kept(context, record if binding is None else _with_binding(record, binding), artifact)
@@ -104,12 +111,13 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
 
 def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> dict[str, Any]:
     kernel, device = context.kernel(planned.kernel), planned.device
-    sources = [context.root / name for name in context.sources[kernel.name][device]]
+    sources = [shipped.located(context.root, name) for name in context.sources[kernel.name][device]]
+    folders = [*shipped.include_folders(context.root), *(source.parent for source in sources)]
     return {
         "name": artifact.stem,
         "sources": list(map(str, sources)),
         "objects": list(map(str, objects)),
-        "include_dirs": list(dict.fromkeys(map(str, [context.root / "csrc", *(source.parent for source in sources)]))),
+        "include_dirs": list(dict.fromkeys(map(str, folders))),
         "flags": {
             "cxx": _cxx_flags(context, planned.environment, kernel, device),
             "nvcc": [*kernel.flags.nvcc, *context.plan.environment(planned.environment).spec.flags.nvcc],
@@ -137,14 +145,14 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
             "name": SHIPPED_MODULE,
             "artifact": object_file.name,
             "cuda_headers": device == "cuda",
-            "sources": [str(context.root / SHIPPED_BINDING)],
-            "include_dirs": [str(context.root / "csrc")],
+            "sources": [str(shipped.located(context.root, SHIPPED_BINDING))],
+            "include_dirs": list(map(str, shipped.include_folders(context.root))),
             "flags": {"cxx": _cxx_flags(context, planned.environment, kernel, device)},
             "defines": {},
             "architectures": [],
             "load": False,
         }
-        reads = tuple(context.root / name for name in BINDING_FILES)
+        reads = tuple(shipped.located(context.root, name) for name in BINDING_FILES)
         log = f"build-{planned.kernel}-{device}-binding.log"  # others may compile theirs now, with other flags
         return _kept(context, _compile(context, part, key, object_file, request, reads, log), object_file), object_file
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from harness import shipped
 from harness.executors import Answer, Executor
 from harness.inside import protocol
 from harness.matrix import Kernel, Matrix
@@ -83,7 +84,8 @@ class Context:
         if known is not None and known.key:
             folders[str(self.executor.folder(known))] = "$ENVIRONMENT"
         folders |= {str(self.cache / "builds"): "$BUILDS", str(self.run.folder): "$RUN", str(self.cache): "$CACHE"}
-        folders |= {str(self.root): "$ROOT", str(Path.home()): "~"}
+        roots = {str(shipped.ROOT): "$SHIPPED", str(self.root): "$ROOT"}  # one may lie in the other
+        folders |= {old: roots[old] for old in sorted(roots, key=len, reverse=True)} | {str(Path.home()): "~"}
         return without_paths(record, {old: new for old, new in folders.items() if old != "/"})
 
     def save(self, path: Path, record: AnyRecord) -> AnyRecord:
