@@ -1,10 +1,8 @@
 # /// script
 # dependencies = ["nox>=2025.2.9", "pyyaml>=6", "uv>=0.4"]
 # ///
-"""Sessions only: each starts a `python -m harness` or `python -m reports` command, and decides nothing."""
+"""Sessions only: each starts one command, and decides nothing."""
 
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -16,7 +14,7 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["matrix"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-DONE, BUILD_FAILED, INFRASTRUCTURE = 0, 20, 30  # exit codes of `python -m harness`: harness/errors.py
+DONE, BUILD_FAILED = 0, 20  # exit codes of `kernel-matrix`: harness/errors.py
 
 
 def torch_versions() -> list[str]:
@@ -32,162 +30,85 @@ def install(session: nox.Session, *groups: str) -> None:
     session.install(*PROJECT["project"]["dependencies"], *nox.project.dependency_groups(PROJECT, *groups))
 
 
-def harness(session: nox.Session, verb: str, *arguments: str, options: Sequence[str] | None = None) -> None:
-    """Run a verb, then report what it recorded. A failed build or environment is a row of the report."""
-    options = session.posargs if options is None else options
-    with tempfile.TemporaryDirectory() as folder:
-        run_path = Path(folder, "run")
-        session.run(
-            "python",
-            "-m",
-            "harness",
-            verb,
-            *arguments,
-            *options,
-            f"--run-path={run_path}",
-            success_codes=[DONE, BUILD_FAILED, INFRASTRUCTURE],
-        )
-        if "--list" in options:
-            return
-        if not run_path.exists():
-            session.error("the run did not complete")
-        gate = any(option.startswith("--fail-on") for option in options)
-        session.run(
-            "python",
-            "-m",
-            "reports",
-            run_path.read_text(),
-            *options,
-            success_codes=[DONE] if gate else [DONE, BUILD_FAILED],
-        )
+def kernel_matrix(session: nox.Session, verb: str, *arguments: str) -> None:
+    """One verb. A failed build is a row of its report; with --fail-on, what it names fails the session."""
+    install(session)
+    gate = verb == "gate" or any(option.startswith("--fail-on") for option in arguments)
+    session.run("python", "-m", "harness.cli", verb, *arguments, success_codes=[DONE] if gate else [DONE, BUILD_FAILED])
 
 
 @nox.session
 def matrix(session: nox.Session) -> None:
     """Every environment of matrix.yaml: build, validate, time in blocks, report."""
-    install(session)
-    harness(session, "matrix")
+    kernel_matrix(session, "matrix", *session.posargs)
 
 
 @nox.session(name="eval")
 @nox.parametrize("torch", torch_versions())
 def evaluate(session: nox.Session, torch: str) -> None:
     """One environment, against the baseline's stored validation, timed alone."""
-    install(session)
-    harness(session, "eval", f"--torch={torch}")
+    kernel_matrix(session, "eval", f"--torch={torch}", *session.posargs)
 
 
 @nox.session
 def kernelbench(session: nox.Session) -> None:
     """Problems in KernelBench's form, and their solutions: `nox -s kernelbench -- PROBLEMS SOLUTIONS [OPTIONS]`."""
-    folders, options = session.posargs[:2], session.posargs[2:]
-    if len(folders) < 2 or any(folder.startswith("-") for folder in folders):
-        session.error("give two folders first: nox -s kernelbench -- PROBLEMS SOLUTIONS")
-    install(session)
-    harness(session, "matrix", options=[f"--problems={folders[0]}", f"--solutions={folders[1]}", *options])
+    kernel_matrix(session, "kernelbench", *session.posargs)
 
 
 @nox.session
 def bisect(session: nox.Session) -> None:
     """The first release between two that differs: `nox -s bisect -- --good 2.1.0 --bad 2.5.0 --target math`."""
-    install(session)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "bisection")
-        session.run("python", "-m", "harness", "bisect", *session.posargs, f"--run-path={path}")
-        if path.exists():  # not with --list
-            session.run("python", "-m", "reports", "bisection", path.read_text())
+    kernel_matrix(session, "bisect", *session.posargs)
 
 
 @nox.session
 def sweep(session: nox.Session) -> None:
     """The fastest setting of a kernel that is right everywhere: `nox -s sweep -- --kernel K --workload W`."""
-    install(session)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "sweep")
-        session.run("python", "-m", "harness", "sweep", *session.posargs, f"--run-path={path}")
-        if path.exists():  # not with --list
-            session.run("python", "-m", "reports", "sweep", path.read_text())
+    kernel_matrix(session, "sweep", *session.posargs)
 
 
 @nox.session
 def gate(session: nox.Session) -> None:
     """Is a kernel fast enough, and correct everywhere? `nox -s gate -- [RUN] [--reference flash]`; what stands after
     --make are options of `matrix`, whose run is then made and judged."""
-    install(session)
-    options, made = session.posargs, None
-    if "--make" in options:
-        options, made = options[: options.index("--make")], options[options.index("--make") + 1 :]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "run")
-        if made is not None:
-            session.run(
-                "python",
-                "-m",
-                "harness",
-                "matrix",
-                *made,
-                f"--run-path={path}",
-                success_codes=[DONE, BUILD_FAILED, INFRASTRUCTURE],
-            )
-            if not path.exists():
-                session.error("the run did not complete, so there is nothing to judge")
-            options = [path.read_text(), *options]
-        session.run("python", "-m", "reports", "gate", *options)
+    kernel_matrix(session, "gate", *session.posargs)
 
 
 @nox.session
 def explain(session: nox.Session) -> None:
     """The experiments that a finished run calls for, of reports/latest or of the folder given; then its report."""
-    install(session)
-    with tempfile.TemporaryDirectory() as folder:
-        run_path = Path(folder, "run")
-        session.run(
-            "python",
-            "-m",
-            "harness",
-            "explain",
-            *session.posargs,
-            f"--run-path={run_path}",
-            success_codes=[DONE, BUILD_FAILED, INFRASTRUCTURE],
-        )
-        if not run_path.exists():
-            session.error("the run could not be explained")
-        session.run("python", "-m", "reports", run_path.read_text(), success_codes=[DONE, BUILD_FAILED])
+    kernel_matrix(session, "explain", *session.posargs)
 
 
 @nox.session
 def report(session: nox.Session) -> None:
     """Render again from records: of reports/latest, or of the folder given."""
-    install(session)
-    session.run("python", "-m", "reports", *session.posargs)
+    kernel_matrix(session, "report", *session.posargs)
 
 
 @nox.session
 def pins(session: nox.Session) -> None:
     """Resolve docker/pins/ again."""
-    install(session)
-    session.run("python", "-m", "harness", "pins", *session.posargs)
+    kernel_matrix(session, "pins", *session.posargs)
 
 
 @nox.session
 def images(session: nox.Session) -> None:
     """The container images: list, build, check, remove; `base` makes one from Debian's packages."""
-    install(session)
-    session.run("python", "-m", "harness", "images", *session.posargs)
+    kernel_matrix(session, "images", *session.posargs)
 
 
 @nox.session
 def bundle(session: nox.Session) -> None:
     """The images for a host without engine or registry: `nox -s bundle -- --arch 90`."""
-    install(session)
-    session.run("python", "-m", "harness", "bundle", *session.posargs)
+    kernel_matrix(session, "bundle", *session.posargs)
 
 
 @nox.session
 def doctor(session: nox.Session) -> None:
     """What this machine has and lacks, and what to do about it."""
-    install(session)
-    session.run("python", "-m", "harness", "doctor", *session.posargs)
+    kernel_matrix(session, "doctor", *session.posargs)
 
 
 @nox.session

@@ -215,15 +215,29 @@ class Limits(Model):
     )
 
 
+ENVIRONMENTS = tuple(Environment(torch=version, cuda="12.1", python="3.11") for version in ("2.1.0", "2.5.0"))
+# 2.1.0's extension builder needs pkg_resources.packaging, which setuptools 70 dropped.
+PACKAGES = ("numpy==1.26.4", "ninja==1.11.1.1", "setuptools==69.5.1")
+ATTENTION = Workload(
+    name="seed",
+    shape=Shape(batch=1, heads=8, seq_len=512, head_dim=64),
+    dtypes=Dtypes(cpu=["float32"], cuda=["float16", "float32"]),
+)
+
+
 class Matrix(Model):
-    schema_version: Literal[1]
-    baseline: str = Field(description="an environment: its PyTorch version, or its id")
-    environments: list[Environment] = Field(min_length=1)
+    schema_version: Literal[1] = 1
+    baseline: str = Field(
+        default="", description="an environment: its PyTorch version, or its id; default: the first environment"
+    )
+    environments: list[Environment] = Field(default=list(ENVIRONMENTS), min_length=1)
     packages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]] = Field(
-        description="exact versions that every environment holds besides torch"
+        default=list(PACKAGES), description="exact versions that every environment holds besides torch"
     )
     kernels: list[Kernel] = Field(min_length=1)
-    workloads: list[Workload] = []
+    workloads: list[Workload] = Field(
+        default=[], description="attention problems; default, where a kernel needs one: 8 heads, 512 keys, head_dim 64"
+    )
     references: list[Reference] = Field(default=["flash", "math", "default"], min_length=1)
     references_cuda: list[Reference] | None = Field(
         default=None, min_length=1, description="on a GPU; default: the same ones"
@@ -241,6 +255,22 @@ class Matrix(Model):
     )
     seed: int = Field(default=0, ge=0, lt=2**63)
     cpu_threads: int | None = Field(default=None, ge=1, description="default: the physical cores of this process")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, value: Any) -> Any:
+        """Where nobody said: the first environment is the baseline, and kernels of attention have one workload."""
+        if isinstance(value, dict):
+            kernels = value.get("kernels")
+            listed = [kernel for kernel in kernels if isinstance(kernel, dict)] if isinstance(kernels, list) else []
+            if "workloads" not in value and any("problem" not in kernel for kernel in listed):
+                value = {**value, "workloads": [ATTENTION.model_dump()]}
+            if "baseline" not in value:
+                given = value.get("environments")
+                first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
+                torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
+                value = {**value, "baseline": torch if isinstance(torch, str) else ""}
+        return value
 
     @field_validator("packages")
     @classmethod

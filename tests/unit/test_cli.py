@@ -59,7 +59,7 @@ def test_bad_input_exits_64_with_a_remedy(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "matrix.yaml").write_text("environments: 3\n")
     assert main(["matrix", f"--matrix={tmp_path / 'matrix.yaml'}"]) == 64
     error = capsys.readouterr().err
-    assert "matrix.yaml: schema_version" in error and "remedy:" in error
+    assert "matrix.yaml: environments" in error and "remedy:" in error
 
 
 def test_a_kernel_whose_source_is_missing_exits_64(

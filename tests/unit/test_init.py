@@ -1,0 +1,92 @@
+"""`kernel-matrix init`: what it finds, and that it overwrites nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness import cli, init
+from harness.errors import BAD_INPUT, InputError
+from harness.matrix import parse_matrix
+from tests.conftest import ROOT
+
+C_ENTRY = "int attention_forward(const attention_problem* problem) { return 0; }\n"
+BOUND = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n  m.def("forward", &forward);\n}\n'
+PROBLEM = "class Model(nn.Module):\n    pass\n\ndef get_inputs():\n    return []\n"
+SOLUTION = "class ModelNew(nn.Module):\n    pass\n"
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
+    write(tmp_path, softmax_dot_cu=C_ENTRY)
+    said = init.init(tmp_path)
+    assert said == ["found softmax: softmax.cu", "wrote matrix.yaml", "wrote noxfile.py",
+                    "next: kernel-matrix matrix --quick"]  # fmt: skip
+    lines = [line for line in (tmp_path / "matrix.yaml").read_text().splitlines() if not line.startswith("#")]
+    assert lines == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
+    matrix = parse_matrix((tmp_path / "matrix.yaml").read_text())
+    assert [environment.torch for environment in matrix.environments] == ["2.1.0", "2.5.0"]
+    assert matrix.baseline == "2.1.0" and len(matrix.workloads) == 1
+    compile((tmp_path / "noxfile.py").read_text(), "noxfile.py", "exec")
+
+
+def test_what_it_finds(tmp_path: Path) -> None:
+    write(
+        tmp_path, a__Flash_dot_cu=C_ENTRY, a__Flash_cpu_dot_cpp=C_ENTRY, b__bound_dot_cpp=BOUND, c__gelu_dot_py=PROBLEM,
+        d__gelu_new_dot_py=SOLUTION, e__util_dot_cpp="int f() { return 1; }\n", build__old_dot_cu=C_ENTRY,
+        b__Flash_dot_cu=C_ENTRY,
+    )  # fmt: skip
+    write(tmp_path / ".hidden", k_dot_cu=C_ENTRY)
+    (tmp_path / "env").mkdir()
+    write(tmp_path / "env", pyvenv_dot_cfg="", lib__k_dot_cu=C_ENTRY)
+    found = {kernel.name: kernel for kernel in init.find(tmp_path)}
+    assert set(found) == {"flash", "flash_2", "bound", "gelu_new"}
+    assert found["flash"].sources == {"cuda": "a/Flash.cu", "cpu": "a/Flash_cpu.cpp"}
+    assert found["bound"].own and not found["flash"].own
+    assert (found["gelu_new"].problem, found["gelu_new"].model_new) == ("c/gelu.py", "d/gelu_new.py")
+    init.init(tmp_path)
+    assert len(parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels) == 4
+
+
+def test_a_name_that_yaml_would_read_otherwise_is_quoted(tmp_path: Path) -> None:
+    name = 'my {fast}: "kernel" #2.cu'
+    (tmp_path / name).write_text(C_ENTRY)
+    init.init(tmp_path)
+    (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
+    assert kernel.sources is not None and kernel.sources.cuda == [name]
+
+
+def test_it_overwrites_nothing(tmp_path: Path) -> None:
+    write(tmp_path, k_dot_cu=C_ENTRY, noxfile_dot_py="mine")
+    assert init.init(tmp_path)[-2:] == ["wrote matrix.yaml", "next: kernel-matrix matrix --quick"]
+    assert (tmp_path / "noxfile.py").read_text() == "mine"
+    before = (tmp_path / "matrix.yaml").read_text()
+    with pytest.raises(InputError, match="is there already"):
+        init.init(tmp_path)
+    assert (tmp_path / "matrix.yaml").read_text() == before
+
+
+def test_without_a_kernel_it_says_what_it_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init"]) == BAD_INPUT
+    assert "attention_forward" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("attention_scalar.cu", "attention_scalar_cpu.cpp"):
+        shutil.copy(ROOT / "csrc" / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init"]) == 0
+    (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
+    assert kernel.sources is not None
+    assert (kernel.sources.cpu, kernel.sources.cuda) == (["attention_scalar_cpu.cpp"], ["attention_scalar.cu"])
