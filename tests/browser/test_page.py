@@ -258,3 +258,15 @@ def test_print_shows_every_table_without_controls(watched: Watched, small: str) 
     tab.emulate_media(media="print")
     assert not tab.locator("#filters").is_visible()
     assert tab.locator("#table-latency .row").first.is_visible()
+
+
+def test_on_a_phone_no_label_runs_into_the_next(browser: Any, small: str) -> None:
+    """Labels that take two lines beside a value that takes one."""
+    watched = Watched(browser, viewport={"width": 390, "height": 844})
+    tab = watched.open(small)
+    cells = "[...document.querySelectorAll('.rows .row > td')].filter(cell => cell.offsetParent)"
+    over = tab.evaluate(
+        f"{cells}.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.dataset.label)"
+    )
+    assert tab.evaluate(f"{cells}.length") > 8 and over == []
+    watched.finish()
