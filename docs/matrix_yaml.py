@@ -31,7 +31,7 @@ Paths are relative to the file, and stay inside its folder. Versions are quoted,
 An unknown key, a value of the wrong type and a name that refers to nothing are refused, with their place in the file.
 
 Editors complete and check the file where its first line is `# yaml-language-server: $schema=PATH`, with the path of
-`matrix.schema.json`; `python -m harness schema` prints that schema.
+`matrix.schema.json`. That file lies in `harness/`, in the repository and in the installed package.
 
 ## The file
 """

@@ -272,10 +272,10 @@ ATTENTION = Workload(
 
 
 class Matrix(Model):
-    schema_version: Literal[1] = Field(default=1, description="of this file's format")
+    schema_version: Literal[1] = Field(default=1, description="version of this file's format")
     baseline: str = Field(
         default="",
-        description="compared with: a PyTorch version or an environment's id; default: the first one",
+        description="what all others are compared with, by version or id; default: the first environment",
     )
     environments: list[Environment] = Field(
         default=list(ENVIRONMENTS),
