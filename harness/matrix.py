@@ -292,7 +292,7 @@ class Matrix(Model):
     references: list[Reference] = Field(
         default=["flash", "math", "default"],
         min_length=1,
-        description="PyTorch's attention backends that are validated and timed too; default: what PyTorch picks",
+        description="PyTorch's attention backends that are validated and timed too; `default` is what PyTorch picks",
     )
     references_cuda: list[Reference] | None = Field(
         default=None, min_length=1, description="the same on a GPU; default: those of `references`"
