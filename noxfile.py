@@ -141,6 +141,13 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documents as a site, in .site/; a link or an anchor that leads nowhere is an error."""
+    session.install(*nox.project.dependency_groups(PROJECT, "docs"))
+    session.run("mkdocs", "build", "--strict", *session.posargs, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
 def screenshot(session: nox.Session) -> None:
     """A picture of a page: `nox -s screenshot -- reports/latest/index.html OUT.png`."""
     install(session, "tests")

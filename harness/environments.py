@@ -49,8 +49,8 @@ def threads_in(variables: Mapping[str, str], threads: int) -> int:
 class ExtraFlags(Model):
     """Compiler flags on top of a kernel's own."""
 
-    cxx: list[str] = []
-    nvcc: list[str] = []
+    cxx: list[str] = Field(default=[], description="of the C++ compiler")
+    nvcc: list[str] = Field(default=[], description="of nvcc")
 
 
 class Environment(Model):

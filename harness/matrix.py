@@ -35,19 +35,21 @@ SourcePath = Annotated[str, AfterValidator(_relative)]
 
 
 class Sources(Model):
-    cpu: list[SourcePath] = []
-    cuda: list[SourcePath] = []
+    """Source files of a kernel. All files of a device are compiled and linked into one extension."""
+
+    cpu: list[SourcePath] = Field(default=[], description="C++ files for the CPU")
+    cuda: list[SourcePath] = Field(default=[], description="CUDA files")
 
 
 class Flags(Model):
     """Compiler flags. `cxx` reaches host code on both devices, `nvcc` device code."""
 
-    cxx: list[str] = ["-O3", "-march=native"]
-    nvcc: list[str] = ["-O3", "-lineinfo"]
+    cxx: list[str] = Field(default=["-O3", "-march=native"], description="of the C++ compiler")
+    nvcc: list[str] = Field(default=["-O3", "-lineinfo"], description="of nvcc")
 
 
 class Precision(Model):
-    """Arithmetic inside of the kernel that is coarser than float32, and known to be: it is judged as such."""
+    """Arithmetic inside a kernel that is known to be coarser than float32. The kernel is judged as such."""
 
     products: Literal["float32", "tf32"] = Field(
         default="float32", description="what float32 operands of matrix products and convolutions are rounded to"
@@ -71,34 +73,46 @@ class Kernel(Model):
     ``binding: own``), a `folder` of such sources, or a `model_new` file beside a `problem` file (KernelBench's form).
     """
 
-    name: Name
+    name: Name = Field(description="as it is called on the page and after --kernel")
     folder: SourcePath | None = Field(default=None, description="take every .cpp (CPU) and .cu (CUDA) file in it")
-    sources: Sources | None = None
-    binding: Literal["shipped", "own"] = "shipped"
-    tunables: dict[TunableName, int | str] = {}
-    search: dict[TunableName, list[int | str]] = Field(
-        default={}, description="values that `nox -s sweep` may give to each of these tunables"
+    sources: Sources | None = Field(default=None, description="source files, by device")
+    binding: Literal["shipped", "own"] = Field(
+        default="shipped", description="own: the sources define a Python module with `forward`"
     )
-    architectures: list[Annotated[str, Field(pattern=r"^sm_\d{2,3}a?$")]] = ["sm_80", "sm_89", "sm_90"]
+    tunables: dict[TunableName, int | str] = Field(
+        default={}, description="macros that its sources are compiled with, and their values"
+    )
+    search: dict[TunableName, list[int | str]] = Field(
+        default={}, description="values that `kernel-matrix sweep` may give to its tunables"
+    )
+    architectures: list[Annotated[str, Field(pattern=r"^sm_\d{2,3}a?$")]] = Field(
+        default=["sm_80", "sm_89", "sm_90"], description="GPU architectures that its CUDA sources are compiled for"
+    )
     libraries: list[Literal["cublas"]] = Field(default=[], description="CUDA libraries that its CUDA sources call")
-    flags: Flags = Flags()
-    problem: SourcePath | None = None
-    model_new: SourcePath | None = None
-    devices: list[Device] = Field(default=["cpu", "cuda"], description="of a model_new kernel")
+    flags: Flags = Field(default=Flags(), description="compiler flags, instead of the default ones")
+    problem: SourcePath | None = Field(default=None, description="file with Model, get_inputs and get_init_inputs")
+    model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
+    devices: list[Device] = Field(default=["cpu", "cuda"], description="of a model_new kernel: where it runs")
     dtype: Dtype = Field(
         default="float32", description="of a model_new kernel: what its weights and floating-point inputs are cast to"
     )
-    trials: int = Field(default=5, ge=1, le=1000, description="of a model_new kernel: stored input sets")
-    workloads: list[str] | None = Field(default=None, description="names; default: all")
+    trials: int = Field(
+        default=5, ge=1, le=1000, description="of a model_new kernel: how many input sets it is validated on"
+    )
+    workloads: list[str] | None = Field(
+        default=None, description="names of the workloads that it runs on; default: all"
+    )
     deterministic: bool = Field(
-        default=False, description="whether it must give the same bits in every run; else that is a property, and told"
+        default=False,
+        description="whether every run must give the same bits; if not, other bits are reported, not failed",
     )
     precision: Precision | None = Field(
         default=None,
-        description="what it is judged as; default: float32 inside, of a model_new kernel as PyTorch's switches say",
+        description="what it is judged as; default: float32 inside; for a model_new kernel, PyTorch's switches",
     )
     control_of: str | None = Field(
-        default=None, description="a kernel of which this is a slowed copy: does the test of environments find it?"
+        default=None,
+        description="the kernel that this is a copy of, slowed on purpose: the page says how often it is found",
     )
 
     @model_validator(mode="after")
@@ -141,10 +155,12 @@ class Kernel(Model):
 
 
 class Shape(Model):
-    batch: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    seq_len: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
+    """Q, K, V and the output are tensors of [batch, heads, seq_len, head_dim]."""
+
+    batch: int = Field(ge=1, description="sequences")
+    heads: int = Field(ge=1, description="attention heads")
+    seq_len: int = Field(ge=1, description="queries, and keys")
+    head_dim: int = Field(ge=1, description="elements of a row")
 
     @property
     def elements(self) -> int:
@@ -152,18 +168,24 @@ class Shape(Model):
 
 
 class Dtypes(Model):
-    cpu: list[Dtype] = []
-    cuda: list[Dtype] = []
+    """The dtypes that a workload is run at. Each is a workload of its own, such as seed-fp16."""
+
+    cpu: list[Dtype] = Field(default=[], description="on the CPU")
+    cuda: list[Dtype] = Field(default=[], description="on a GPU")
 
 
 class Workload(Model):
-    name: Name
-    shape: Shape
-    dtypes: Dtypes
-    causal: bool = False
-    scale: float | None = Field(default=None, gt=0, description="of the logits; default: 1 / sqrt(head_dim)")
-    trials: int = Field(default=20, ge=1, le=10_000, description="of independent Q, K, V")
-    extra_trials: int = Field(default=5, ge=0, le=1000, description="of each other recipe: Q = K = V, large logits")
+    """An attention problem: what kernels and references are validated and timed on."""
+
+    name: Name = Field(description="as it is called on the page and after --workload")
+    shape: Shape = Field(description="of Q, K and V")
+    dtypes: Dtypes = Field(description="by device")
+    causal: bool = Field(default=False, description="whether a query sees only the keys up to its own position")
+    scale: float | None = Field(default=None, gt=0, description="factor of the logits; default: 1 / sqrt(head_dim)")
+    trials: int = Field(default=20, ge=1, le=10_000, description="input sets of independent Q, K and V")
+    extra_trials: int = Field(
+        default=5, ge=0, le=1000, description="input sets of each other recipe: Q = K = V, large logits"
+    )
 
     def id(self, dtype: Dtype) -> str:
         """Such as ``seed-fp16``."""
@@ -176,42 +198,66 @@ class Workload(Model):
 
 
 class Tolerances(Model):
-    decides: Literal["rounding", "kernelbench", "strict"] = "rounding"
-    rounding_units: float = Field(
-        default=4.0, gt=0, description="error, in each norm, in units of what straightforward arithmetic costs"
+    """The rules of correctness. All are shown; one decides."""
+
+    decides: Literal["rounding", "kernelbench", "strict"] = Field(
+        default="rounding", description="the rule that decides whether an output is correct"
     )
-    strict: float = Field(default=1e-3, gt=0, description="absolute and relative, elementwise")
-    kernelbench_half: float = Field(default=1e-2, gt=0)
-    kernelbench_float32: float = Field(default=1e-4, gt=0)
+    rounding_units: float = Field(
+        default=4.0,
+        gt=0,
+        description="largest error that passes, in each norm, in units of straightforward arithmetic's",
+    )
+    strict: float = Field(default=1e-3, gt=0, description="the strict tolerance, absolute and relative, elementwise")
+    kernelbench_half: float = Field(
+        default=1e-2, gt=0, description="KernelBench's tolerance for float16 and bfloat16, absolute and relative"
+    )
+    kernelbench_float32: float = Field(default=1e-4, gt=0, description="the same for float32")
 
 
 class Thresholds(Model):
-    min_effect_cpu: float = Field(default=0.05, gt=0, lt=1, description="smallest share that counts as a change")
-    min_effect_cuda: float = Field(default=0.01, gt=0, lt=1)
-    false_discovery_rate: float = Field(default=0.05, gt=0, lt=1)
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""
+
+    min_effect_cpu: float = Field(
+        default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
+    )
+    min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
+    false_discovery_rate: float = Field(
+        default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
+    )
+    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="of intervals")
 
 
 class Timing(Model):
-    warmup_s: float = Field(default=0.2, ge=0, description="on a GPU at most: until it is stable")
-    warmup_calls: int = Field(default=3, ge=1, description="at least")
-    target_s: float = Field(default=0.3, gt=0, description="sampling time of one target, at most")
-    min_samples: int = Field(default=10, ge=3)
-    max_samples: int = Field(default=2000, ge=3)
-    relative_error: float = Field(default=0.005, gt=0, description="of the median, at which sampling stops")
-    relative_error_cuda: float = Field(default=0.003, gt=0, description="the same on a GPU, whose times spread less")
+    """How one target is sampled within a launch."""
+
+    warmup_s: float = Field(
+        default=0.2, ge=0, description="seconds of warm-up; on a GPU at most, until times are stable"
+    )
+    warmup_calls: int = Field(default=3, ge=1, description="calls of warm-up, at least")
+    target_s: float = Field(default=0.3, gt=0, description="seconds of sampling of one target, at most")
+    min_samples: int = Field(default=10, ge=3, description="samples of one target in a launch, at least")
+    max_samples: int = Field(default=2000, ge=3, description="samples of one target in a launch, at most")
+    relative_error: float = Field(
+        default=0.005, gt=0, description="relative error of the median at which sampling stops"
+    )
+    relative_error_cuda: float = Field(default=0.003, gt=0, description="the same on a GPU, where times spread less")
 
 
 class Limits(Model):
-    """What a process may use. Time is limited everywhere; the rest where cells are containers."""
+    """What a process may use. Time is limited everywhere, the rest only in containers."""
 
-    build_s: float = Field(default=900, gt=0)
-    validation_s: float = Field(default=900, gt=0)
-    launch_s: float = Field(default=600, gt=0)
-    memory_gib: float | None = Field(default=None, gt=0, description="default: 45% of the engine's machine")
-    processes: int = Field(default=1024, ge=32, description="and threads")
+    build_s: float = Field(default=900, gt=0, description="seconds for one build")
+    validation_s: float = Field(default=900, gt=0, description="seconds for one validation")
+    launch_s: float = Field(default=600, gt=0, description="seconds for one launch")
+    memory_gib: float | None = Field(
+        default=None, gt=0, description="GiB of memory; default: 45% of what the container engine's machine has"
+    )
+    processes: int = Field(default=1024, ge=32, description="processes and threads")
     output_gib: float | None = Field(
-        default=None, gt=0, description="what it may leave in its folder, which is in memory; default: what it may use"
+        default=None,
+        gt=0,
+        description="GiB of files that it may write to its folder, which is in memory; default: as much as memory_gib",
     )
 
 
@@ -226,35 +272,50 @@ ATTENTION = Workload(
 
 
 class Matrix(Model):
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1] = Field(default=1, description="version of this file's format")
     baseline: str = Field(
-        default="", description="an environment: its PyTorch version, or its id; default: the first environment"
+        default="",
+        description="what all others are compared with, by version or id; default: the first environment",
     )
-    environments: list[Environment] = Field(default=list(ENVIRONMENTS), min_length=1)
+    environments: list[Environment] = Field(
+        default=list(ENVIRONMENTS),
+        min_length=1,
+        description="what is compared; default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1, on Python 3.11",
+    )
     packages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]] = Field(
-        default=list(PACKAGES), description="exact versions that every environment holds besides torch"
+        default=list(PACKAGES), description="exact versions of the packages that every environment holds besides torch"
     )
-    kernels: list[Kernel] = Field(min_length=1)
+    kernels: list[Kernel] = Field(min_length=1, description="the code under test")
     workloads: list[Workload] = Field(
         default=[], description="attention problems; default, where a kernel needs one: 8 heads, 512 keys, head_dim 64"
     )
-    references: list[Reference] = Field(default=["flash", "math", "default"], min_length=1)
-    references_cuda: list[Reference] | None = Field(
-        default=None, min_length=1, description="on a GPU; default: the same ones"
+    references: list[Reference] = Field(
+        default=["flash", "math", "default"],
+        min_length=1,
+        description="PyTorch's attention backends that are validated and timed too; `default` is what PyTorch picks",
     )
-    tolerances: Tolerances = Tolerances()
-    thresholds: Thresholds = Thresholds()
-    timing: Timing = Timing()
-    limits: Limits = Limits()
-    launches: int = Field(default=10, ge=1, le=1000, description="of each environment and kernel, in blocks")
+    references_cuda: list[Reference] | None = Field(
+        default=None, min_length=1, description="the same on a GPU; default: those of `references`"
+    )
+    tolerances: Tolerances = Field(default=Tolerances(), description="when an output is correct")
+    thresholds: Thresholds = Field(default=Thresholds(), description="when a difference counts")
+    timing: Timing = Field(default=Timing(), description="how a launch samples")
+    limits: Limits = Field(default=Limits(), description="what a process may use")
+    launches: int = Field(
+        default=10, ge=1, le=1000, description="launches (fresh processes) of each environment and kernel, in blocks"
+    )
     most_launches: int | None = Field(
         default=None,
         ge=1,
         le=4000,
-        description="while rows stay undecided that more launches could decide; default: 4 times `launches`",
+        description="launches at most, while more could decide undecided rows; default: 4 times `launches`",
     )
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    cpu_threads: int | None = Field(default=None, ge=1, description="default: the physical cores of this process")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="decides all inputs, and the order of launches")
+    cpu_threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="threads of PyTorch and of the kernels; default: the physical cores of this process",
+    )
 
     @model_validator(mode="before")
     @classmethod

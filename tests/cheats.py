@@ -75,7 +75,7 @@ class ModelNew(nn.Module):
 
 @dataclass(frozen=True)
 class Cheat:
-    """`way` as the README names it. `said`: of the validation's message, '' where that passes; `timed`: of the
+    """`way` as docs/kernelbench.md names it. `said`: of the validation's message, '' where that passes; `timed`: of the
     kernel's row in a launch."""
 
     way: str
