@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from harness.inside import protocol
 from reports import model
 from reports.causes import figures
@@ -199,11 +197,3 @@ def _operators_figure(cells: list[Cell]) -> Figure:
         ),
         record=cells[0].record,
     )
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    reference_moved_under,
-    default_moved_under,
-    reference_moved,
-    default_moved,
-)
