@@ -33,6 +33,7 @@ def make(
     gist: tuple[str, ...] = (),
     measured: bool = False,
     ratio: float = 1.0,
+    under: tuple[str, ...] = (),
 ) -> Cause:
     """`gist`: what else must be alike for two causes to share a card, where that is not the whole statement."""
     said = statement.replace(case.kernel, "\0") if case.kernel else statement
@@ -57,6 +58,7 @@ def make(
         measured=measured,
         improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
         ratio=ratio,
+        under=under,
         gist=(cause, about, case.device, *(gist or (grade, said))),
     )
 

@@ -90,6 +90,7 @@ def _under_kernel(case: Case, wanted: str) -> Cause | None:
         ],
         figures=[figures.crossing_figure(cells[0], names), figures.cells_figure("Against the truth", cells)],
         gist=("under", case.environment, *names),
+        under=tuple(names),
     )
 
 

@@ -131,7 +131,7 @@ def drawn_once(case: Case) -> Cause | None:
 
 
 def predecessor(case: Case) -> Cause | None:
-    """Alone it says where to look, not what is wrong: see `stories` for how poison makes it a symptom."""
+    """Alone it says where to look, not what is wrong: see `precedence` for how poison makes it a symptom."""
     spreads = [(cell, spread) for cell, spread in case.predecessors if _follows_calls(cell, spread)]
     if not spreads:
         return None
