@@ -155,6 +155,8 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
     return "\n".join(lines[:DIFF_LINES] + cut)
 
 
+# Facts of an observed environment, by what they belong to, and how a difference is said.
+INDEX, EXECUTOR, VARIABLE, SETTING, GPU = "index", "executor", "variable", "setting", "gpu"
 CONFOUNDING = {
     "torch_cuda": "PyTorch was built for CUDA {0} in the baseline and {1} in {2}",
     "python": "Python is {0} in the baseline and {1} in {2}",
@@ -170,6 +172,20 @@ CONFOUNDING = {
     "nvcc": "nvcc is {0} in the baseline and {1} in {2}",
     "libc": "the C library is {0} in the baseline and {1} in {2}",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One fact that is not the same in both environments: its kind, which is VARIABLE, SETTING or a name of its own,
+    the name of the variable or setting, and the sentence that says so."""
+
+    kind: str
+    text: str
+    name: str = ""
+
+    @property
+    def of_threads(self) -> bool:
+        return self.kind == "threads" or "thread" in self.name.lower()
 
 
 def fallback_text(item: Fallback) -> str:
@@ -215,7 +231,7 @@ def confounders(evidence: Evidence) -> list[Confounder]:
     for name in run.environments:
         this = evidence.environments.get(name)
         if base is not None and this is not None and name != run.baseline:
-            found += [Confounder(subject=name, statement=text) for text in differing(base, this)]
+            found += [Confounder(subject=name, statement=each.text) for each in differing(base, this)]
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
             found.append(
@@ -239,29 +255,34 @@ def _same_gpus(one: Observation, two: Observation) -> bool:
     return all(left == right for left, right in told if left and right)
 
 
-def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[str]:
-    """Sentences about what differs besides PyTorch's version."""
+def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Difference]:
+    """What differs besides PyTorch's version."""
     found = []
     if base.index != this.index:
-        found.append(f"wheels came from {base.index} in the baseline and from {this.index} in {this.id}")
+        text = f"wheels came from {base.index} in the baseline and from {this.index} in {this.id}"
+        found.append(Difference(kind=INDEX, text=text))
     if base.executor != this.executor:
-        found.append(f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}")
+        text = f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}"
+        found.append(Difference(kind=EXECUTOR, text=text))
     one, two = base.observed, this.observed
     given, here = (record.variables for record in (base, this))
     for name in sorted(given.keys() | here.keys()):
         if given.get(name) != here.get(name):
             left, right = given.get(name, "not set"), here.get(name, "not set")
-            found.append(f"the variable {name} is {left} in the baseline and {right} in {this.id}")
+            text = f"the variable {name} is {left} in the baseline and {right} in {this.id}"
+            found.append(Difference(kind=VARIABLE, name=name, text=text))
     if one is None or two is None:
         return found
-    for name, sentence in CONFOUNDING.items():
-        left, right = _text(getattr(one, name)), _text(getattr(two, name))
+    for kind, sentence in CONFOUNDING.items():
+        left, right = _text(getattr(one, kind)), _text(getattr(two, kind))
         if left != right:
-            found.append(sentence.format(left, right, this.id))
+            found.append(Difference(kind=kind, text=sentence.format(left, right, this.id)))
     if not _same_gpus(one, two):
-        found.append(f"the GPU or its driver differs between the baseline and {this.id}")
+        text = f"the GPU or its driver differs between the baseline and {this.id}"
+        found.append(Difference(kind=GPU, text=text))
     for name in sorted(one.settings.keys() & two.settings.keys()):
         if one.settings[name] != two.settings[name]:
             left, right = one.settings[name], two.settings[name]
-            found.append(f"PyTorch's setting {name} is {left} in the baseline and {right} in {this.id}")
+            text = f"PyTorch's setting {name} is {left} in the baseline and {right} in {this.id}"
+            found.append(Difference(kind=SETTING, name=name, text=text))
     return found

@@ -133,12 +133,11 @@ def _fold(told: list[Explanation]) -> list[Explanation]:
 
 
 def _same_story(own: Explanation, under: Explanation) -> bool:
-    names = under.lead.gist[3:]
     return (
         own.lead.about == CORRECTNESS
         and own.lead.cause == under.lead.cause
         and own.lead.device == under.lead.device
-        and any(reference in names for reference in own.subjects)
+        and any(reference in under.lead.under for reference in own.subjects)
         and bool(set(own.environments) & set(under.environments))
     )
 

@@ -2,8 +2,10 @@
 
     explained(folder)      every cause that a run's records support, most important first
 
-A `Case` is what is known of one kernel or reference on one device in one environment. Rules each look for one class of
-cause in it: `stories` lists those for outputs, and says which of several leads; `timing` lists those for times.
+Facts: a `Case` is what is known of one kernel or reference on one device in one environment, its `Cell`s what is known
+of each workload; `messages` makes facts of what processes said. Rules each look for one class of cause in a case, and
+know of no other rule. `precedence` lists them all, and says which of several leads; `grading` how sure a cause can be,
+given what else moved. `making` and `figures` hold what cards say alike.
 """
 
 from __future__ import annotations
@@ -12,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.causes.cases import cases
-from reports.causes.hints import hints
 from reports.causes.model import Cause, order
-from reports.causes.stories import correctness_causes
-from reports.causes.timing import explain_times
+from reports.causes.stories import correctness_causes, explain_times
+from reports.causes.timing import hint
 from reports.compare import compare
 from reports.evidence import Evidence, load_evidence
 from reports.latency import group_launches
@@ -29,7 +30,7 @@ def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
     known = cases(evidence, rows)
     found = [cause for case in known for cause in correctness_causes(case)]
     found += explain_times(evidence, known)
-    found += hints(known)
+    found += [told for case in known if (told := hint(case)) is not None]
     return sorted(found, key=order)
 
 

@@ -12,8 +12,9 @@ from harness.records import BuildRecord, EnvironmentRecord
 from reports import model
 from reports.causes import observed
 from reports.causes.cells import Cell
+from reports.causes.history import History
 from reports.compare import KERNEL
-from reports.differences import differing
+from reports.differences import VARIABLE, Difference, differing
 from reports.evidence import Evidence
 from reports.factors import Factor, build_inputs, machine_code, native_code
 from reports.model import Comparison, Seen
@@ -84,10 +85,15 @@ class Case:
         return build_inputs(self.evidence, self.kernel, self.device, self.baseline, self.environment)
 
     @cached_property
-    def differences(self) -> list[str]:
+    def differences(self) -> list[Difference]:
         """What differs between the environments besides the version that was asked to differ."""
         base, this = self.stacks
         return differing(base, this) if base is not None and this is not None else []
+
+    @property
+    def variables(self) -> list[Difference]:
+        """Environment variables that differ."""
+        return [each for each in self.differences if each.kind == VARIABLE]
 
     @cached_property
     def one_torch(self) -> bool:
@@ -150,6 +156,34 @@ class Case:
     @cached_property
     def predecessors(self) -> list[tuple[Cell, observed.Spread]]:
         return [(cell, spread) for cell in self.cells for spread in cell.predecessors]
+
+    @property
+    def follows_poison(self) -> bool:
+        return any(spread.follows for _, spread in self.poison)
+
+    @cached_property
+    def remembered(self) -> list[tuple[Cell, History]]:
+        """Histories in which the calls before decide, unless the filling of memory does."""
+        if self.follows_poison:
+            return []
+        return [(cell, each) for cell in self.cells for each in cell.histories if each.remembers]
+
+    @cached_property
+    def settling(self) -> list[tuple[Cell, observed.Conditions]]:
+        """Repeated calls of which the first alone gives other bits, unless the filling of memory does."""
+        if self.follows_poison:
+            return []
+        return [
+            (cell, conditions)
+            for cell in self.cells
+            for conditions in cell.repeats
+            if observed.settles([result for result in conditions.ran if result.condition.load == "alone"])
+        ]
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the calls before decide what a call gives, and chance does not."""
+        return bool(self.remembered or self.settling)
 
     @property
     def sites(self) -> set[str]:

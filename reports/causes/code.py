@@ -6,17 +6,15 @@ the disassembly says whether the code moved at all.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import replace
 
 from harness.inside import protocol
-from harness.records import BuildRecord
 from reports import model
 from reports.causes import figures, variables
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import became, excluded, last_words, listed, make, ruled
+from reports.causes.messages import build_flags, died
 from reports.causes.model import (
     BUILD_MOVED,
     DECISIVE,
@@ -30,13 +28,10 @@ from reports.causes.model import (
     Figure,
     Ruled,
 )
-from reports.causes.observed import MIXED, NEITHER, OBJECT, PLACE, Swap, died
+from reports.causes.observed import MIXED, NEITHER, OBJECT, PLACE, Swap
+from reports.differences import VARIABLE
 from reports.factors import DIFFERS, SAME, UNKNOWN
 from reports.model import Seen
-
-# A flag that PyTorch's helper injects and that changes no instruction.
-HARMLESS = re.compile(r"-(generate-dependencies|-generate-dependencies|MMD|MF|MD|isystem|I|L|l|Wl,)")
-FLAG = re.compile(r"(?<![\w$/.-])-[A-Za-z][^\s]*")
 
 
 def inputs_moved(case: Case) -> Cause | None:
@@ -134,12 +129,6 @@ def _met(cell: Cell, swap: Swap) -> bool:
     one, two = (-1.0 if died(each) else each.passed / max(1, each.runs) for each in (home, away))
     worse = cell.sides[1] if cell.verdict == model.REGRESSED or died(cell.sides[1]) else cell.sides[0]
     return one > two if worse is cell.sides[1] else one < two
-
-
-def build_flags(record: BuildRecord | None) -> set[str]:
-    """Flags of the whole build that can change instructions: those of PyTorch's helper too."""
-    words = FLAG.findall(record.build_ninja) if record else []
-    return {word for word in words if not HARMLESS.match(word)}
 
 
 def build_differences(case: Case) -> list[Seen]:
@@ -278,20 +267,21 @@ def environment_confounder(case: Case) -> Cause | None:
         return None
     elif case.code.state == SAME and case.memory_clean:
         grade = STRONG
-    elif case.code.state == SAME and any("the variable " in text for text in differences):
+    elif case.code.state == SAME and any(each.kind == VARIABLE for each in differences):
         grade = SUGGESTIVE  # it may be what brings out a fault that was there before
     elif case.one_torch and differences and case.code.state in (SAME, UNKNOWN):
         grade = STRONG if case.memory_clean else SUGGESTIVE
     else:
         return None
-    names = listed(differences) if differences else "nothing that is recorded, besides PyTorch's own version"
+    said = [each.text for each in differences] or ["nothing that is recorded, besides PyTorch's own version"]
     return make(
         case,
         ENVIRONMENT_CONFOUNDER,
         grade,
-        f"{case.kernel}'s result goes with the environment that runs it, not with its code. What differs: {names}.",
+        f"{case.kernel}'s result goes with the environment that runs it, not with its code. What differs: "
+        f"{listed(said)}.",
         cells,
-        [*_moved_seen(cells), case.code.seen, *_swap_seen(case), *(Seen(text=text) for text in differences[:8])],
+        [*_moved_seen(cells), case.code.seen, *_swap_seen(case), *(Seen(text=each.text) for each in differences[:8])],
         ruled=[
             *_rivals(case, cells),
             ruled("the kernel's code and build", case.code),
@@ -302,13 +292,3 @@ def environment_confounder(case: Case) -> Cause | None:
         command=case.explain(cells),
         figures=_figures(case, cells),
     )
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    inputs_moved,
-    broken_environment,
-    build_failed,
-    build_moved,
-    kernel_code_moved,
-    environment_confounder,
-)

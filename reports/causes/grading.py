@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from harness.environments import THREADS
 from reports import model
 from reports.causes import code, variables
 from reports.causes.cases import Case
@@ -42,6 +43,7 @@ from reports.causes.model import (
 from reports.causes.observed import OBJECT, PLACE
 from reports.causes.threads import at_work_alike, threads_told
 from reports.causes.timed import Timed
+from reports.differences import EXECUTOR, GPU, SETTING
 from reports.factors import DIFFERS, SAME
 from reports.model import Seen
 
@@ -164,9 +166,8 @@ def _by_its_own_code(cell: Cell) -> bool:
 
 def _variables(question: Question) -> Rival | None:
     case, cause = question.case, question.cause
-    names = variables.differ(case)
-    if cause.cause == LATENCY_THREAD_COUNT:
-        names = [text for text in names if not text.startswith("the variable OMP_NUM_THREADS ")]
+    differing = [each for each in case.variables if cause.cause != LATENCY_THREAD_COUNT or each.name != THREADS]
+    names = [each.text for each in differing]
     found = variables.tried(case) if case.is_kernel and question.timed is None else None
     if not names or (found is not None and found.follows == PLACE):
         return None
@@ -186,7 +187,7 @@ def _threads(question: Question) -> Rival | None:
         return None
     if timed is not None and (question.cause.cause == LATENCY_THREAD_COUNT or at_work_alike(timed)):
         return None
-    if timed is None and any("the variable OMP_NUM_THREADS " in text for text in case.differences):
+    if timed is None and any(each.name == THREADS for each in case.variables):
         return None  # it is named as what it is
     return Rival(
         cause=ENVIRONMENT_CONFOUNDER if timed is None else LATENCY_THREAD_COUNT,
@@ -195,12 +196,12 @@ def _threads(question: Question) -> Rival | None:
     )
 
 
-# Beginnings of `Case.differences`, and what each can change: outputs of code that calls PyTorch, anybody's outputs on
+# Kinds of `Case.differences`, and what each can change: outputs of code that calls PyTorch, anybody's outputs on
 # a CPU, anybody's anywhere, or times alone. What comes with PyTorch's own build, or goes into a kernel's, is not here.
-OF_PYTORCH = ("PyTorch's setting",)
-OF_THE_HOST = ("the C library",)
-OF_THE_DEVICE = ("the GPU", "the processor", "PyTorch chose", "the machine is")
-OF_A_CALL = ("Python is", "numpy is", "the executor", "the operating system")
+OF_PYTORCH = (SETTING,)
+OF_THE_HOST = ("libc",)
+OF_THE_DEVICE = (GPU, "machine", "cpu_model", "cpu_flags_sha256", "cpu_capability")
+OF_A_CALL = ("python", "numpy", EXECUTOR, "kernel_release")
 
 
 def _surroundings(question: Question) -> Rival | None:
@@ -213,7 +214,7 @@ def _surroundings(question: Question) -> Rival | None:
     else:
         calls = not case.is_kernel or any(build is None or build.binds_itself for build in case.builds)
         relevant += (OF_PYTORCH if calls else ()) + (OF_THE_HOST if case.device == "cpu" else ())
-    names = [text for text in case.differences if text.startswith(relevant)]
+    names = [each.text for each in case.differences if each.kind in relevant]
     if not names:
         return None
     return Rival(

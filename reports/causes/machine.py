@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
+from reports.causes import thresholds
 from reports.causes.cases import Case
 from reports.causes.model import (
     DECISIVE,
@@ -14,12 +15,8 @@ from reports.causes.model import (
     Cause,
     Ruled,
 )
-from reports.causes.timed import MOST, Timed, clock_ratio
+from reports.causes.timed import Timed, clock_ratio
 from reports.model import Seen
-
-CLOCK_MOVED = 0.02
-BUSIER = 0.10  # a difference in the share of the machine that others used
-FEWEST_LAUNCHES = 3  # of either side, to say that something held in all of them
 
 
 def clock_or_load(timed: Timed) -> Cause | None:
@@ -30,10 +27,10 @@ def clock_or_load(timed: Timed) -> Cause | None:
     load = _load(case, timed.sign)
     everywhere = timed.around.everywhere
     clock = statistics.median(clocks) if clocks else 1.0
-    by_clock = abs(clock - 1) > CLOCK_MOVED and math.log(clock) * timed.sign < 0
+    by_clock = abs(clock - 1) > thresholds.CLOCK_MOVED and math.log(clock) * timed.sign < 0
     if by_clock:
         explained = -math.log(clock) / log_time if log_time else 0.0
-        if explained < MOST:
+        if explained < thresholds.MOST:
             by_clock = False
     # Where another target of the same launches stood, they did not slow everything.
     apart = [] if timed.around.steady else _busier_in_every_launch(case, timed.sign)
@@ -101,7 +98,7 @@ def _busy_by_itself(case: Case, sign: int) -> list[Seen]:
 def _busier(case: Case, sign: int, kind: str, who: str) -> list[Seen]:
     base, this = (loads(case, environment)[kind] for environment in (case.baseline, case.environment))
     slower, faster = (this, base) if sign > 0 else (base, this)
-    if min(len(slower), len(faster)) < FEWEST_LAUNCHES or min(slower) - max(faster) <= BUSIER:
+    if min(len(slower), len(faster)) < thresholds.FEWEST_LAUNCHES or min(slower) - max(faster) <= thresholds.BUSIER:
         return []
     text = (
         f"{who} {min(base):.0%} to {max(base):.0%} of the machine in each of the baseline's "
@@ -118,11 +115,11 @@ def _load(case: Case, sign: int) -> list[Seen]:
     )
     seen = []
     for name, told in (("busy", "other processes used"), ("steal", "other machines on its host took")):
-        if name in one and name in two and (two[name] - one[name]) * sign > BUSIER:
+        if name in one and name in two and (two[name] - one[name]) * sign > thresholds.BUSIER:
             seen.append(
                 Seen(text=f"{told} {one[name]:.0%} of the machine in the baseline's launches, {two[name]:.0%} here")
             )
-    if "clock" in one and "clock" in two and (two["clock"] / one["clock"] - 1) * sign < -CLOCK_MOVED:
+    if "clock" in one and "clock" in two and (two["clock"] / one["clock"] - 1) * sign < -thresholds.CLOCK_MOVED:
         seen.append(
             Seen(
                 text=f"the processor ran at {one['clock']:.0f} MHz in the baseline's launches, {two['clock']:.0f} here"
@@ -136,6 +133,6 @@ def slower_machine(timed: Timed) -> list[Seen]:
     seen = _load(timed.case, timed.sign)
     clocks = [clock for cell in timed.cells if (clock := clock_ratio(timed.latency(cell))) is not None]
     clock = statistics.median(clocks) if clocks else 1.0
-    if abs(clock - 1) > CLOCK_MOVED and math.log(clock) * timed.sign < 0:
+    if abs(clock - 1) > thresholds.CLOCK_MOVED and math.log(clock) * timed.sign < 0:
         seen.append(Seen(text=f"the GPU's clock here is {clock:.2f} times the baseline's"))
     return seen

@@ -7,17 +7,15 @@ memory is filled: what a kernel reads uninitialised then repeats itself and foll
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from harness.experiments.records import ConditionResult
 from harness.inside import protocol
-from reports.causes import figures
+from reports.causes import figures, thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.checked import finding_seen, findings_of, hidden, silence_on, spread_seen
-from reports.causes.making import excluded, listed, make
+from reports.causes.making import excluded, finding_seen, findings_of, hidden, listed, make, silence_on, spread_seen
+from reports.causes.messages import faulted, outlived
 from reports.causes.model import (
     BUILD_MOVED,
     DECISIVE,
@@ -33,16 +31,7 @@ from reports.causes.model import (
     Ruled,
 )
 from reports.causes.observed import Spread
-from reports.causes.state import keeps_state
 from reports.model import Seen
-
-CORRUPT = re.compile(
-    r"illegal memory access|illegal instruction address|SIGSEGV|SIGBUS|segmentation fault|heap corruption"
-    r"|corrupted|invalid (next )?size|invalid pointer|double free|munmap_chunk",
-    re.IGNORECASE,
-)
-LIFETIME = re.compile(r"use-after")
-FAR_APART = 10.0  # errors of one kernel on the same inputs, one over the other
 
 
 def class_of(site: str, device: str) -> str:
@@ -63,7 +52,7 @@ def _left_by(cells: Sequence[Cell]) -> tuple[list[Seen], list[Figure]]:
         for spread in cell.predecessors:
             ran = [result for result in spread.results if result.runs]
             sizes = [result.max_units for result in ran if result.max_units]
-            if not sizes or max(sizes) < FAR_APART * min(sizes):
+            if not sizes or max(sizes) < thresholds.FAR_APART * min(sizes):
                 continue
             told = ", ".join(f"{result.condition.label} {_size(result)}" for result in ran)
             where = f"{cell.workload} in {spread.environment}"
@@ -162,16 +151,9 @@ def _uninitialised_statement(case: Case, wanted: str, spreads: list[Spread], lef
 
 def out_of_bounds(case: Case) -> Cause | None:
     checked = findings_of(case, "out_of_bounds")
-    crashed = [
-        cell
-        for cell in case.cells
-        if any(
-            side.status == protocol.CRASHED and CORRUPT.search(f"{side.message}\n{side.log_excerpt}")
-            for side in cell.sides
-        )
-    ]
+    crashed = [cell for cell in case.cells if any(map(faulted, cell.sides))]
     silent = silence_on(case, "out_of_bounds")
-    kept = any(spread.follows for _, spread in case.predecessors) or keeps_state(case) is not None  # met again by place
+    kept = any(spread.follows for _, spread in case.predecessors) or case.keeps_state  # met again by place
     shifted = [] if silent or kept else [(cell, path) for cell in case.cells if (path := _offset_matters(cell))]
     if not checked and not crashed and not shifted:
         return None
@@ -218,8 +200,8 @@ def out_of_bounds(case: Case) -> Cause | None:
 
 def _outlived(case: Case) -> bool:
     """Whether all that checkers name is memory that was there, and is no longer."""
-    found = [finding.finding.text for _, finding in findings_of(case, "out_of_bounds")]
-    return bool(found) and all(LIFETIME.search(text) for text in found)
+    found = [finding.finding for _, finding in findings_of(case, "out_of_bounds")]
+    return bool(found) and all(map(outlived, found))
 
 
 def follows(case: Case, cause: Cause, found: Sequence[Cause]) -> bool:
@@ -254,9 +236,13 @@ def _offset_matters(cell: Cell) -> str:
     return ""
 
 
-RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    out_of_bounds,
-    partial(_uninitialised, wanted=UNINITIALISED_SHARED),
-    partial(_uninitialised, wanted=UNINITIALISED_GLOBAL),
-    partial(_uninitialised, wanted=UNINITIALISED_HOST),
-)
+def uninitialised_shared(case: Case) -> Cause | None:
+    return _uninitialised(case, UNINITIALISED_SHARED)
+
+
+def uninitialised_global(case: Case) -> Cause | None:
+    return _uninitialised(case, UNINITIALISED_GLOBAL)
+
+
+def uninitialised_host(case: Case) -> Cause | None:
+    return _uninitialised(case, UNINITIALISED_HOST)

@@ -189,7 +189,8 @@ class Cause:
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
     them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of the
     same story: see `told`. `measured`: what it names was itself measured on both sides, and accounts for the change.
-    `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. Causes with the same `gist`
+    `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the references
+    with which a kernel's agreement moved. Causes with the same `gist`
     say the same of several subjects, and share a card. ValueError where it tells what it rules out.
     """
 
@@ -214,6 +215,7 @@ class Cause:
     measured: bool = False
     improved: bool = False
     ratio: float = 1.0
+    under: tuple[str, ...] = ()
     gist: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,6 @@ Outputs are compared by digest, trial by trial, and only where the inputs were t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,14 +18,10 @@ from harness.experiments.records import (
     SwapResult,
 )
 from harness.inside import protocol
-from harness.records import Outcome
-from reports.model import CorrectnessSide
+from reports.causes import thresholds
+from reports.causes.messages import died
 
 RAN = protocol.RAN
-DIED = re.compile(r"\bdied by SIG")
-# What is read from filled memory shows in most trials. What shows in few comes from elsewhere, such as what a kernel
-# kept from an earlier call, where an allocation happened to lie.
-SYSTEMATIC = 0.5
 CONSTANT = ("zero", "nan", "max")  # `random` may be another pattern in each repeat
 
 
@@ -88,9 +83,6 @@ class Spread:
         return any(result.passed < result.runs for result in self.results)
 
 
-FEWEST_REPEATS = 3
-
-
 def settled(results: Iterable[ConditionResult]) -> bool | None:
     """Whether each condition gives the same bits each time; None where nothing was done twice.
 
@@ -106,7 +98,7 @@ def settles(results: Iterable[ConditionResult]) -> bool:
     results = list(results)
     if not any(result.passed < result.runs for result in results):
         return False
-    trials = [trial for result in results for trial in result.output_sha256 if len(trial) >= FEWEST_REPEATS]
+    trials = [trial for result in results for trial in result.output_sha256 if len(trial) >= thresholds.FEWEST_REPEATS]
     later = all(len(set(trial[1:])) == 1 for trial in trials)
     return bool(trials) and later and any(trial[0] != trial[1] for trial in trials)
 
@@ -148,7 +140,7 @@ def poison(found: Iterable[Conditions], wavers: bool = False) -> list[Spread]:
                     results=tuple(results),
                     settled=settled(constant),
                     moves=moves(results),
-                    systematic=bool(moves(results, SYSTEMATIC)),
+                    systematic=bool(moves(results, thresholds.SYSTEMATIC)),
                     marked=_marked(results),
                     wavers=wavers,
                 )
@@ -280,11 +272,6 @@ def _follows(outcomes: Sequence[Outcomes]) -> str | None:
     if home == returned and carried == away:
         return PLACE
     return MIXED
-
-
-def died(result: Outcome | CorrectnessSide) -> bool:
-    """By a signal: what raised, or could not be loaded, says nothing of the code."""
-    return result.status == protocol.CRASHED and DIED.search(result.message) is not None
 
 
 def _rightness(result: SwapResult) -> Outcomes:

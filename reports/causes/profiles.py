@@ -1,17 +1,25 @@
-"""Profiles of both environments, differenced: which operators and device functions a call's time went to. Pure."""
+"""Facts of profiles in both environments: where a call's time went, and which lines of a file ran. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from harness.experiments.records import OperatorTime, ProfileRecord
+from harness.experiments.records import Line, OperatorTime, ProfileRecord
+from reports.causes import thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import SDPA, Cell
-from reports.causes.model import BAD, GOOD, Entry, Figure
+from reports.causes.messages import asks_version
+from reports.causes.model import (
+    BAD,
+    GOOD,
+    Entry,
+    Figure,
+)
 from reports.causes.timed import Timed
 from reports.durations import brief_time
 from reports.factors import operator_names
+from reports.model import Seen
 
 PUBLIC = "aten::scaled_dot_product_attention"
 OPERATORS_SHOWN = 8
@@ -31,22 +39,25 @@ class Change:
         return (self.after_us or 0.0) - (self.before_us or 0.0)
 
     @property
+    def moved_calls(self) -> int:
+        """1 where it is called clearly more often than in the baseline, -1 where less often, else 0."""
+        base, this = self.calls
+        return (this > base * thresholds.CALLED_MORE) - (this * thresholds.CALLED_MORE < base)
+
+    @property
+    def alike(self) -> bool:
+        """Whether it ran in both, about as often."""
+        return self.before_us is not None and self.after_us is not None and not self.moved_calls
+
+    @property
     def word(self) -> str:
         if self.before_us is None:
             return "appeared"
         if self.after_us is None:
             return "vanished"
-        more = self.calls[1] > self.calls[0] * 1.5
-        fewer = self.calls[1] * 1.5 < self.calls[0]
-        return (
-            "runs more often"
-            if more
-            else "runs less often"
-            if fewer
-            else "slowed"
-            if self.delta_us > 0
-            else "got faster"
-        )
+        if self.moved_calls:
+            return "runs more often" if self.moved_calls > 0 else "runs less often"
+        return "slowed" if self.delta_us > 0 else "got faster"
 
 
 def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[Change]:
@@ -154,3 +165,59 @@ def profile_figure(cell: Cell, changes: list[Change], path: str) -> Figure:
 
 def _us(value: float | None) -> str:
     return "not run" if value is None else brief_time(value)
+
+
+LINES_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed:
+    """A cell whose kernel was followed in the baseline and here. `path`: where the latter stands."""
+
+    cell: Cell
+    base: ProfileRecord
+    this: ProfileRecord
+    path: str
+
+    @property
+    def ways(self) -> tuple[list[Line], list[Line]]:
+        """The lines that ran in the baseline alone, and here alone."""
+        known = [{line.number for line in record.lines} for record in (self.base, self.this)]
+        gone = [line for line in self.base.lines if line.number not in known[1]]
+        return gone, [line for line in self.this.lines if line.number not in known[0]]
+
+    @property
+    def seen(self) -> list[Seen]:
+        """Which lines these are, in words."""
+        return [
+            Seen(text=f"of its file ran {where} alone: {', '.join(map(_named, lines[:LINES_SHOWN]))}", record=self.path)
+            for where, lines in zip(("in the baseline", "here"), self.ways, strict=True)
+            if lines
+        ]
+
+    @property
+    def asking(self) -> Seen | None:
+        """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
+        found = [line for line in self.this.lines if asks_version(line.text)][:LINES_SHOWN]
+        said = "; ".join(f"{_named(line)}: {line.text}" for line in found)
+        text = f"not excluded: its file chooses by what it runs on ({said})"
+        return Seen(text=text, record=self.path) if found else None
+
+
+def _named(line: Line) -> str:
+    return f"line {line.number}"
+
+
+def followed(case: Case, cell: Cell) -> Followed | None:
+    """None where it was not followed in both, or by another Python."""
+    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
+    pythons = {stack.observed.python.rpartition(".")[0] for stack in case.stacks if stack and stack.observed}
+    if base is None or this is None or not base[0].lines or not this[0].lines or len(pythons) != 1:
+        return None  # which lines count as run is each Python's own
+    return Followed(cell=cell, base=base[0], this=this[0], path=this[1])
+
+
+def ways_seen(case: Case, cell: Cell) -> list[Seen]:
+    """Beside an operator that came, or calls that multiplied: the lines that brought them."""
+    told = followed(case, cell)
+    return told.seen if told is not None else []

@@ -5,7 +5,6 @@ inputs that lie or come otherwise. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from harness.experiments.records import Condition, ConditionResult
 from harness.inside import protocol
@@ -288,10 +287,3 @@ def masked_by_inputs(case: Case) -> Cause | None:
         ],
         figures=[figures.recipes_figure(every[0]) if known else None, _masks_figure(every[0])],
     )
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    range_overflow,
-    out_of_range,
-    masked_by_inputs,
-)

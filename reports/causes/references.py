@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from harness.inside import protocol
 from reports import model
 from reports.causes import figures
@@ -92,6 +90,7 @@ def _under_kernel(case: Case, wanted: str) -> Cause | None:
         ],
         figures=[figures.crossing_figure(cells[0], names), figures.cells_figure("Against the truth", cells)],
         gist=("under", case.environment, *names),
+        under=tuple(names),
     )
 
 
@@ -199,11 +198,3 @@ def _operators_figure(cells: list[Cell]) -> Figure:
         ),
         record=cells[0].record,
     )
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    reference_moved_under,
-    default_moved_under,
-    reference_moved,
-    default_moved,
-)

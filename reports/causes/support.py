@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 from harness.inside import protocol
 from reports import model
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import dtypes_of, listed, make, ruled
+from reports.causes.messages import in_first_trial, lacks_code, raised, raises, refused
 from reports.causes.model import DECISIVE, STRONG, UNSUPPORTED_COMBINATION, Cause, Entry, Figure, Ruled
 from reports.factors import DIFFERS
-from reports.model import CorrectnessSide, Seen
-
-# What PyTorch says where it has no code for a type, a shape or a device, and raises a plain error for it.
-NO_CODE = re.compile(
-    r"not implemented for|not supported|unsupported|no available kernel|is not available|only supports?"
-    r"|does not support"
-    # Python's own words where a version lacks a function, an argument or a module.
-    r"|raised (TypeError: .*unexpected keyword|AttributeError: .*has no attribute|ImportError|ModuleNotFoundError)",
-    re.IGNORECASE,
-)
-
-
-# What the kernels' C interface says where one refuses a width, a type or a size: csrc/attention.h has the codes.
-REFUSES = re.compile(r"attention_forward: .*\(code -(3|4|6), shape ")
+from reports.model import Seen
 
 
 def refused_by_itself(case: Case) -> Cause | None:
@@ -33,7 +18,7 @@ def refused_by_itself(case: Case) -> Cause | None:
     with other exceptions."""
     if not case.is_kernel:
         return None
-    cells = [cell for cell in case.cells if _refuses(cell)]
+    cells = [cell for cell in case.cells if all(map(refused, cell.sides))]
     if not cells:
         return None
     said = cells[0].sides[1].message
@@ -57,39 +42,27 @@ def refused_by_itself(case: Case) -> Cause | None:
     )
 
 
-def _refuses(cell: Cell) -> bool:
-    return all(side.status == protocol.CRASHED and REFUSES.search(side.message) for side in cell.sides)
-
-
 def refused_by_error(case: Case) -> Cause | None:
     """It ends with PyTorch's words for a combination that it has no code for, in one environment or in all."""
     if not case.is_kernel:
         return None
-    cells = [cell for cell in case.cells if any(_says_no(side) for side in cell.sides)]
+    cells = [cell for cell in case.cells if any(lacks_code(side) for side in cell.sides)]
     if not cells:
         return None
     cell = cells[0]
-    refused = [side for side in cell.sides if _says_no(side)]
+    without = [side for side in cell.sides if lacks_code(side)]
     others = _references_refuse(cell)
-    here = [_says_no(side) for side in cell.sides]
+    here = [lacks_code(side) for side in cell.sides]
     where = "in both environments" if all(here) else "here" if here[1] else "in the baseline"
     return make(
         case,
         UNSUPPORTED_COMBINATION,
         DECISIVE if others else STRONG,
-        f"{case.kernel} asks {where} for what PyTorch has no code for there: {refused[-1].message}",
+        f"{case.kernel} asks {where} for what PyTorch has no code for there: {without[-1].message}",
         cells,
-        [Seen(text=f"{each.environment}: {each.message}", record=each.record) for each in refused] + others,
+        [Seen(text=f"{each.environment}: {each.message}", record=each.record) for each in without] + others,
         ruled=[Ruled(rival="a change of results", how="there are none on one side to compare")],
     )
-
-
-# What an exception says where the machine failed, or what is called, and not the kernel in what it asks for.
-SURROUNDINGS = re.compile(
-    r"raised (\w*(OSError|IOError|MemoryError|RecursionError|File|Directory|Permission|Connection|Timeout|Pipe)\w*"
-    r"|SystemExit|KeyboardInterrupt)\b|out of memory|can't allocate|No space left|CUDA|cuDNN|CUBLAS|NCCL"
-)
-RAISED = re.compile(r"raised (\w+): ")
 
 
 def raises_on_one_side(case: Case) -> Cause | None:
@@ -130,8 +103,8 @@ def raises_on_one_side(case: Case) -> Cause | None:
 
 def _always_raises(cell: Cell, number: int) -> bool:
     """Whether the first trial of every recipe raised the same exception there, and each call of an experiment."""
-    side, said = cell.sides[number], RAISED.search(cell.sides[number].message)
-    if side.status != protocol.CRASHED or said is None or _says_no(side) or SURROUNDINGS.search(side.message):
+    side, said = cell.sides[number], raised(cell.sides[number])
+    if not said or lacks_code(side):
         return False
     validated = [(result.status, result.message) for _, result in cell.results(number)]
     tried = [
@@ -143,13 +116,9 @@ def _always_raises(cell: Cell, number: int) -> bool:
         and not (result.condition.variables_of or result.condition.dtype or result.condition.integers)
         and result.condition.gpu == "current"
     ]
-    first = all(message.startswith("trial 0 ") for _, message in validated)
-    same = all(status == protocol.CRASHED and said[0] in message for status, message in (*validated, *tried))
+    first = all(in_first_trial(message) for _, message in validated)
+    same = all(status == protocol.CRASHED and raises(message, said) for status, message in (*validated, *tried))
     return cell.inputs.state != DIFFERS and bool(validated) and first and same
-
-
-def _says_no(side: CorrectnessSide) -> bool:
-    return side.status == protocol.CRASHED and bool(NO_CODE.search(side.message))
 
 
 def _references_refuse(cell: Cell) -> list[Seen]:
@@ -157,7 +126,7 @@ def _references_refuse(cell: Cell) -> list[Seen]:
     found = []
     for number, side in enumerate(cell.sides):
         record = cell.validations[number]
-        if record is None or not _says_no(side):
+        if record is None or not lacks_code(side):
             continue
         names = [each for recipe in record.recipes for each in recipe.targets if each.status == protocol.UNSUPPORTED]
         found += [
@@ -189,11 +158,9 @@ def unsupported(case: Case) -> Cause | None:
     said = REFUSED.get(verdict, "is refused in every environment")
     evidence, statuses = [], []
     for cell in cells[:4]:
-        refused = next(side for side in cell.sides if side.status == protocol.UNSUPPORTED)
-        message = refused.message or "refused"
-        evidence.append(
-            Seen(text=f"{cell.workload}, {case.kernel or case.reference}: {message}", record=refused.record)
-        )
+        side = next(side for side in cell.sides if side.status == protocol.UNSUPPORTED)
+        message = side.message or "refused"
+        evidence.append(Seen(text=f"{cell.workload}, {case.kernel or case.reference}: {message}", record=side.record))
         statuses.append(
             (
                 cell.workload,
@@ -216,11 +183,3 @@ def unsupported(case: Case) -> Cause | None:
         figures=[Figure(title="Supported", columns=("baseline", "here"), rows=tuple(statuses))],
         gist=("unsupported", case.kernel, said, dtypes, case.device),
     )
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (
-    unsupported,
-    refused_by_itself,
-    refused_by_error,
-    raises_on_one_side,
-)

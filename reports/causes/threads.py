@@ -7,22 +7,15 @@ import statistics
 
 from harness.records import LaunchRecord, Timing
 from reports import model
+from reports.causes import thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.machine import BUSIER, FEWEST_LAUNCHES, loads, processors
+from reports.causes.machine import loads, processors
 from reports.causes.making import excluded, number
 from reports.causes.model import DECISIVE, LATENCY_THREAD_COUNT, STRONG, SUGGESTIVE, Cause, Ruled
-from reports.causes.timed import MOST, Timed, differences_seen
-from reports.causes.variables import differ
+from reports.causes.timed import Timed, differences_seen
 from reports.factors import SAME
 from reports.model import Seen
-
-SAME_WORK = 0.3  # a logarithm: processor time that is within a third of the other's
-STARTED = 4.0  # threads in each call
-MORE = 2.0  # times as many
-RESTLESS, CALM = 50.0, 5.0  # times in a millisecond: no clock of the system's takes a thread off so often
-AS_BUSY = 1.1  # times as many processors at work
-BEYOND = 0.3  # processors at work beyond PyTorch's threads, as a share of these
 
 
 def threads_told(case: Case, environment: str) -> int | None:
@@ -51,7 +44,7 @@ def thread_count(timed: Timed) -> Cause | None:
         return _too_many_threads(timed, one, two)
     ratios = [ratio for cell in timed.cells if (ratio := timed.latency(cell).ratio)]
     most = max(one / two, two / one)
-    within = all(max(ratio, 1 / ratio) <= most * 1.3 for ratio in ratios)
+    within = all(max(ratio, 1 / ratio) <= most * thresholds.THREADS_EXPLAIN for ratio in ratios)
     return timed.make(
         LATENCY_THREAD_COUNT,
         DECISIVE if within and timed.around.alike else STRONG,
@@ -59,7 +52,7 @@ def thread_count(timed: Timed) -> Cause | None:
         f"{one} in the baseline.",
         [
             Seen(text=f"{number(one, 'thread')} in the baseline's launches, {two} here"),
-            *differences_seen(case, "thread"),
+            *differences_seen(case, of_threads=True),
         ],
         [excluded("the kernel's code", case.code.seen) if case.is_kernel and case.code.state == SAME else None],
         gist=("threads", str(one), str(two)),
@@ -79,7 +72,7 @@ def _too_many_threads(timed: Timed, one: int, two: int) -> Cause | None:
         f"{'here' if two > one else 'in the baseline'} share {number(shared, 'processor')}, and take turns.",
         [
             Seen(text=f"{number(one, 'thread')} in the baseline's launches, {two} here, for {shared} processors"),
-            *differences_seen(case, "thread"),
+            *differences_seen(case, of_threads=True),
         ],
         [excluded("the kernel's code", case.code.seen) if case.is_kernel and case.code.state == SAME else None],
         gist=("threads", str(one), str(two)),
@@ -91,10 +84,10 @@ def at_work_alike(timed: Timed) -> bool:
     slower. False where that was not recorded."""
     for cell in timed.cells:
         base, this = (_at_work(timed.case, cell, name) for name in (timed.case.baseline, timed.case.environment))
-        if min(len(base), len(this)) < FEWEST_LAUNCHES:
+        if min(len(base), len(this)) < thresholds.FEWEST_LAUNCHES:
             return False
         one, two = statistics.median(base), statistics.median(this)
-        if not one or not two or max(one / two, two / one) > AS_BUSY:
+        if not one or not two or max(one / two, two / one) > thresholds.AS_BUSY:
             return False
     return True
 
@@ -113,7 +106,7 @@ def lost_threads(timed: Timed) -> Cause | None:
     seen = [loads(case, environment) for environment in (case.baseline, case.environment)]
     for name in ("busy", "steal"):
         one, two = (statistics.median(load[name]) if load[name] else 0.0 for load in seen)
-        if (two - one) * timed.sign > BUSIER:
+        if (two - one) * timed.sign > thresholds.BUSIER:
             return None
     told = [(cell, found) for cell in timed.cells if (found := _fewer_at_work(timed, cell)) is not None]
     if not told or len(told) < len(timed.cells):
@@ -138,7 +131,7 @@ def _fewer_at_work(timed: Timed, cell: Cell) -> Seen | None:
     sides = [_at_work(timed.case, cell, name) for name in (timed.case.baseline, timed.case.environment)]
     latency = timed.latency(cell)
     times = [latency.baseline.median_us, latency.this.median_us]
-    if min(map(len, sides)) < FEWEST_LAUNCHES or None in times:
+    if min(map(len, sides)) < thresholds.FEWEST_LAUNCHES or None in times:
         return None
     slower, faster = (sides[1], sides[0]) if timed.sign > 0 else (sides[0], sides[1])
     one, two = map(statistics.median, sides)
@@ -148,7 +141,7 @@ def _fewer_at_work(timed: Timed, cell: Cell) -> Seen | None:
     if ratio in (0.0, 1.0):
         return None
     fell = math.log(one / two) / math.log(ratio)
-    if not MOST <= fell <= 1 / MOST or abs(math.log(ratio * two / one)) > SAME_WORK:
+    if not thresholds.MOST <= fell <= 1 / thresholds.MOST or abs(math.log(ratio * two / one)) > thresholds.SAME_WORK:
         return None
     text = (
         f"{cell.workload}: its calls kept {one:.2f} processors busy in the baseline, {two:.2f} here; the processor "
@@ -198,10 +191,13 @@ def _beyond(timed: Timed, cell: Cell) -> Seen | None:
     """That one cell's calls keep more processors busy than PyTorch has threads, in every launch of one side alone."""
     base, this = (_at_work(timed.case, cell, name) for name in (timed.case.baseline, timed.case.environment))
     threads = _same_threads(timed.case)
-    if min(len(base), len(this)) < FEWEST_LAUNCHES or threads is None:
+    if min(len(base), len(this)) < thresholds.FEWEST_LAUNCHES or threads is None:
         return None
     slower, faster = (this, base) if timed.sign > 0 else (base, this)
-    if min(slower) < (1 + BEYOND) * threads or max(faster) > (1 + BEYOND / 3) * threads:
+    if (
+        min(slower) < (1 + thresholds.BEYOND_THREADS) * threads
+        or max(faster) > (1 + thresholds.BEYOND_THREADS / 3) * threads
+    ):
         return None
     text = (
         f"{cell.workload}: its calls kept {statistics.median(base):.2f} processors busy in the baseline, "
@@ -215,10 +211,12 @@ def _starts(timed: Timed, cell: Cell) -> Seen | None:
     other's, and not because the machine does."""
     case = timed.case
     base, this = (_of_calls(case, cell, name, "threads_started") for name in (case.baseline, case.environment))
-    if min(len(base), len(this)) < FEWEST_LAUNCHES:
+    if min(len(base), len(this)) < thresholds.FEWEST_LAUNCHES:
         return None
     slower, faster = (this, base) if timed.sign > 0 else (base, this)
-    if min(slower) < max(STARTED, MORE * max(faster)) or not _by_itself(timed, cell):
+    if min(slower) < max(thresholds.THREADS_STARTED, thresholds.THREADS_MORE * max(faster)) or not _by_itself(
+        timed, cell
+    ):
         return None
     one, two = (f"{statistics.median(side):,.0f}" for side in (base, this))
     text = f"{cell.workload}: each of its calls started {one} threads in the baseline, {two} here"
@@ -235,7 +233,7 @@ def _by_itself(timed: Timed, cell: Cell) -> bool:
             rates.setdefault((timing.workload, timing.target), []).append(rate)
     own = min(rates.get((cell.workload, cell.target), [0.0]))
     others = [max(found) for (_, target), found in rates.items() if target != cell.target]
-    return not others or MORE * min(others) <= own
+    return not others or thresholds.THREADS_MORE * min(others) <= own
 
 
 def _restless(timed: Timed, cell: Cell) -> Seen | None:
@@ -244,13 +242,13 @@ def _restless(timed: Timed, cell: Cell) -> Seen | None:
     case = timed.case
     base, this = (_of_calls(case, cell, name, "switches_per_ms") for name in (case.baseline, case.environment))
     threads = _same_threads(case)
-    if min(len(base), len(this)) < FEWEST_LAUNCHES or threads is None or differ(case):
+    if min(len(base), len(this)) < thresholds.FEWEST_LAUNCHES or threads is None or case.variables:
         return None
     slower, faster = (this, base) if timed.sign > 0 else (base, this)
     others = _of_calls(
         case, cell, case.environment if timed.sign > 0 else case.baseline, "switches_per_ms", others=True
     )
-    if min(slower) < RESTLESS or max((*faster, *others)) > CALM:
+    if min(slower) < thresholds.RESTLESS or max((*faster, *others)) > thresholds.CALM:
         return None
     one, two = (f"{statistics.median(side):.3g}" for side in (base, this))
     text = (

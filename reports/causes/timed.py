@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from reports import model
-from reports.causes import figures
+from reports.causes import figures, thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import make, number
@@ -21,9 +21,6 @@ from reports.evidence import Evidence
 from reports.model import Comparison, Latency, Seen
 
 CALLED = (model.REGRESSED, model.IMPROVED)
-MOSTLY = 0.6
-CLOCK_TOLD = 0.01
-MOST = 0.5  # a share of the change that makes one thing its reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +36,7 @@ class Neighbours:
     @property
     def everywhere(self) -> bool:
         """Most targets moved alike, and none stood still: the machine or the stack, and not one of them."""
-        return self.alike >= max(2, MOSTLY * self.total) and not self.steady and not self.against
+        return self.alike >= max(2, thresholds.MOSTLY * self.total) and not self.steady and not self.against
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +147,7 @@ def _modes_and_clock(row: Comparison) -> list[Seen]:
         found.append(Seen(text=text, record=cold.this.record))
     one, two = cold.baseline.gpu, cold.this.gpu
     moved = clock_ratio(cold)
-    if one is not None and two is not None and moved is not None and abs(moved - 1) > CLOCK_TOLD:
+    if one is not None and two is not None and moved is not None and abs(moved - 1) > thresholds.CLOCK_TOLD:
         text = f"SM clock while sampled: {one.sm_mhz:.0f} MHz in the baseline, {two.sm_mhz:.0f} here"
         found.append(Seen(text=text, record=cold.this.record))
     return found
@@ -163,8 +160,8 @@ def clock_ratio(latency: Latency) -> float | None:
     return two.sm_mhz / one.sm_mhz
 
 
-def differences_seen(case: Case, *words: str) -> list[Seen]:
-    return [Seen(text=text) for text in case.differences if not words or any(word in text.lower() for word in words)]
+def differences_seen(case: Case, *, of_threads: bool = False) -> list[Seen]:
+    return [Seen(text=each.text) for each in case.differences if each.of_threads or not of_threads]
 
 
 def timed_groups(evidence: Evidence, cases: Sequence[Case]) -> list[Timed]:

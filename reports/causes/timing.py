@@ -1,23 +1,18 @@
-"""Why times moved: the rules in their order, and what is left to a kernel's own code, or to nobody. Pure."""
+"""Why times moved, where it is a kernel's own code or nobody can say; and times that lean, uncalled. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
+from reports import model
 from reports.causes.cases import Case
+from reports.causes.cells import Cell
 from reports.causes.code import build_differences
-from reports.causes.grading import graded
-from reports.causes.machine import clock_or_load
-from reports.causes.making import excluded
-from reports.causes.model import BUILD_MOVED, KERNEL_CODE_MOVED, STRONG, SUGGESTIVE, UNDECIDED, Cause
-from reports.causes.operators import operator
-from reports.causes.overhead import launch_overhead
+from reports.causes.making import excluded, listed, make
+from reports.causes.model import BUILD_MOVED, KERNEL_CODE_MOVED, LATENCY, STRONG, SUGGESTIVE, UNDECIDED, Cause
 from reports.causes.profiles import profile_figure, profiled
-from reports.causes.threads import lost_threads, more_threads, starts_threads, thread_count, threads_ruled_out
-from reports.causes.timed import Timed, differences_seen, timed_groups
-from reports.evidence import Evidence
+from reports.causes.threads import threads_ruled_out
+from reports.causes.timed import Timed, differences_seen
 from reports.factors import DIFFERS, SAME
-from reports.model import Seen
+from reports.model import Latency, Seen
 
 
 def code(timed: Timed) -> Cause | None:
@@ -64,24 +59,32 @@ def unexplained(timed: Timed) -> Cause:
     )
 
 
-# In this order: a machine that moved moves operators too.
-RULES: tuple[Callable[[Timed], Cause | None], ...] = (
-    thread_count,
-    starts_threads,
-    clock_or_load,
-    lost_threads,
-    more_threads,
-    launch_overhead,
-    operator,
-    code,
-)
+def leans(latency: Latency) -> bool:
+    """Whether the whole interval lies beyond the smallest effect that counts, and only the test is not sure enough."""
+    if latency.verdict != model.UNDECIDED or latency.low is None or latency.high is None:
+        return False
+    bound = 1 + latency.min_effect
+    return latency.low > bound or latency.high < 1 / bound
 
 
-def explain_times(evidence: Evidence, cases: Sequence[Case]) -> list[Cause]:
-    """One cause for each group of a case's rows that were called in the same direction."""
-    found = []
-    for timed in timed_groups(evidence, cases):
-        causes = (cause for rule in RULES if (cause := rule(timed)) is not None)
-        cause = next(causes, None) or unexplained(timed)
-        found.append(graded(timed.case, cause, timed))
-    return found
+def hint(case: Case) -> Cause | None:
+    """Times that lean one way and were not called: no cause is given, and nobody shall believe that they stood."""
+    leaning = [(cell, timed) for cell in case.cells for timed in cell.row.timed if leans(timed)]
+    return _hint(case, leaning) if case.is_kernel and leaning else None
+
+
+def _hint(case: Case, leaning: list[tuple[Cell, Latency]]) -> Cause:
+    cells = list(dict.fromkeys(cell for cell, _ in leaning))
+    most = max(len(timed.this.medians_us) for _, timed in leaning)
+    return make(
+        case,
+        UNDECIDED,
+        UNDECIDED,
+        f"The time of {case.kernel} may have moved on {listed(cell.workload for cell in cells)}: its interval lies "
+        "beyond what counts as a change, and so many launches cannot make it certain.",
+        cells,
+        [Seen(text=f"{cell.workload}: {timed.why}", record=timed.this.record) for cell, timed in leaning[:4]],
+        about=LATENCY,
+        command=f"{case.command(cells)} --launches {max(20, 2 * most)}",
+        gist=("leans",),
+    )

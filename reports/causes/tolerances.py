@@ -5,23 +5,14 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from harness.inside import protocol
-from reports.causes import figures
+from reports.causes import figures, thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import dtypes_of, make, steady_rivals, was_so
 from reports.causes.model import DECISIVE, STRONG, TOLERANCE_TOO_LOOSE, TOLERANCE_TOO_TIGHT, Cause, Ruled
 from reports.model import Seen
-
-# An error of so many units is what arithmetic in this dtype costs, and no fault.
-FAITHFUL_UNITS = 2.0
-AS_THE_MODEL = 2.0  # a problem's kernel rounds elsewhere than its model does: errors so many times as large are alike
-# Where the deciding rule is not that of rounding, errors beyond so many times its own limit pass through a net.
-NET = 2.0
-# A limit that lets this pass is one for arithmetic of which nothing is known.
-LOOSEST_UNITS = 64.0
 
 
 def _decides(cell: Cell) -> str:
@@ -44,7 +35,7 @@ def tolerance_too_tight(case: Case) -> Cause | None:
     largest = max(units for each in cells for units in each.units if units is not None)
     rule = _decides(cell)
     limit = cell.limit(rule)
-    within = largest <= FAITHFUL_UNITS
+    within = largest <= thresholds.FAITHFUL_UNITS
     model = "as the model that it replaces" if case.is_kernel else "as its operators are"
     exact = "as its dtype allows" if within else model
     cost = "correct rounding costs 1" if within else "what the model's own rounding costs"
@@ -92,14 +83,14 @@ def _faithful_units(cell: Cell, number: int) -> float:
     ]
     known = [each for each in units if each is not None]
     if not known or len(known) < len(units) or max(known) > _loosest(cell):
-        return FAITHFUL_UNITS
-    return max(FAITHFUL_UNITS, AS_THE_MODEL * max(known))
+        return thresholds.FAITHFUL_UNITS
+    return max(thresholds.FAITHFUL_UNITS, thresholds.AS_THE_MODEL * max(known))
 
 
 def _loosest(cell: Cell) -> float:
     """A model may be as far off as it is where the kernel is right on the same numbers in float64."""
     right = cell.wider and all(conditions.right_when_wider for conditions in cell.wider)
-    return math.inf if right else LOOSEST_UNITS
+    return math.inf if right else thresholds.LOOSEST_UNITS
 
 
 def _also_fail(cell: Cell) -> list[Seen]:
@@ -115,7 +106,9 @@ def _also_fail(cell: Cell) -> list[Seen]:
                 passed, units = agreement.passed.get(rule), agreement.max_units
                 if agreement.against != protocol.TRUTH or passed is None or units is None:
                     continue
-                if passed < recipe.trials and units <= (most if target.target == protocol.MODEL else FAITHFUL_UNITS):
+                if passed < recipe.trials and units <= (
+                    most if target.target == protocol.MODEL else thresholds.FAITHFUL_UNITS
+                ):
                     text = (
                         f"{target.target}, at {units:.3g} units, fails it too: {passed}/{recipe.trials} {recipe.recipe}"
                     )
@@ -152,7 +145,9 @@ def tolerance_too_loose(case: Case) -> Cause | None:
     return make(
         case,
         TOLERANCE_TOO_LOOSE,
-        DECISIVE if best is not None and best * NET < largest and limit and largest > 4 * limit else STRONG,
+        DECISIVE
+        if best is not None and best * thresholds.NET < largest and limit and largest > thresholds.BEYOND_LIMIT * limit
+        else STRONG,
         f"{case.kernel} passes the rule {rule} and is wrong all the same: the tolerance is too loose for "
         f"{_dtype(case, cells)}.",
         cells,
@@ -168,7 +163,7 @@ def _through_the_net(cell: Cell) -> bool:
     if not sides or limit is None or any(cell.wrong):
         return False
     largest = max(side.max_units for side in sides if side.max_units is not None)
-    net = LOOSEST_UNITS if _decides(cell) == "rounding" else NET * limit
+    net = thresholds.LOOSEST_UNITS if _decides(cell) == "rounding" else thresholds.NET * limit
     return largest > net
 
 
@@ -185,6 +180,3 @@ def _best_reference(cell: Cell) -> float | None:
 
 def _dtype(case: Case, cells: list[Cell]) -> str:
     return dtypes_of(case, cells) or "this workload"
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (tolerance_too_tight, tolerance_too_loose)

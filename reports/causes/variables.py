@@ -4,20 +4,20 @@ has them. The kernel ran in both environments with the variables of either: two 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from reports.causes import observed
+from reports.causes import thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.figures import rate_entry
 from reports.causes.making import listed, make
+from reports.causes.messages import died
 from reports.causes.model import DECISIVE, ENVIRONMENT_CONFOUNDER, STRONG, SUGGESTIVE, Cause, Figure, Ruled
 from reports.causes.observed import MIXED, NEITHER, PLACE
+from reports.differences import Difference
 from reports.model import Seen
 
 VARIABLES = "variables"
-FEWEST_RUNS = 4  # under each environment's variables in each place, that chance does not explain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +57,11 @@ class Tried:
         )
 
 
-def differ(case: Case) -> list[str]:
-    """What is said of the variables that differ."""
-    return [text for text in case.differences if text.startswith("the variable ")]
-
-
 def tried(case: Case) -> Tried | None:
     """The first cell whose kernel ran with both environments' variables in both."""
     for cell in case.cells:
         runs: dict[tuple[str, str], tuple[int, int]] = {}
-        died: set[tuple[str, str]] = set()
+        ended: set[tuple[str, str]] = set()
         path = ""
         for conditions in cell.variables:
             where = conditions.record.environment
@@ -75,10 +70,10 @@ def tried(case: Case) -> Tried | None:
                 if result.runs or result.status in ("crashed", "unsupported", "timed_out", "killed"):
                     passed, runs_ = runs.get((where, whose), (0, 0))
                     runs[where, whose] = passed + result.passed, runs_ + (result.runs or 1)
-                    if observed.died(result):
-                        died.add((where, whose))
+                    if died(result):
+                        ended.add((where, whose))
                     path = conditions.path
-        found = Tried(cell=cell, runs=runs, died=died, path=path)
+        found = Tried(cell=cell, runs=runs, died=ended, path=path)
         if found.follows is not None:
             return found
     return None
@@ -98,7 +93,7 @@ def bring(case: Case) -> bool:
     if not matter(case) or found is None or found.follows != VARIABLES:
         return False
     if any(
-        passed not in (0, runs) or (runs < FEWEST_RUNS and place not in found.died)
+        passed not in (0, runs) or (runs < thresholds.FEWEST_RUNS and place not in found.died)
         for place, (passed, runs) in found.runs.items()
     ):
         return False
@@ -110,11 +105,11 @@ def bring(case: Case) -> bool:
     return clean and not unwritten
 
 
-def left(case: Case) -> list[str]:
+def left(case: Case) -> list[Difference]:
     """What differs between the environments, without variables that were found not to matter."""
     found = tried(case)
-    excluded = differ(case) if found is not None and found.follows == PLACE else []
-    return [text for text in case.differences if text not in excluded]
+    excluded = case.variables if found is not None and found.follows == PLACE else []
+    return [each for each in case.differences if each not in excluded]
 
 
 def variables_decide(case: Case) -> Cause | None:
@@ -122,7 +117,7 @@ def variables_decide(case: Case) -> Cause | None:
     found = tried(case)
     if found is None or not matter(case):
         return None
-    names, cell = differ(case), found.cell
+    names, cell = [each.text for each in case.variables], found.cell
     follows = found.follows == VARIABLES
     said = "in both environments, whichever PyTorch and code they have" if follows else "in one of the environments"
     cells = [each for each in case.cells if any(each.wrong)] or [cell]
@@ -172,6 +167,3 @@ def decide(case: Case) -> bool:
     """Whether right and wrong were found to go with the variables, in whichever environment and by whichever code."""
     found = tried(case) if case.is_kernel else None
     return found is not None and found.follows == VARIABLES
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (variables_decide,)

@@ -4,24 +4,22 @@ moved at all. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.inside import protocol
 from reports import model
-from reports.causes import figures
+from reports.causes import figures, thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
-from reports.causes.lengths import lengths_of
 from reports.causes.making import became, excluded, listed, make, number, recipe_seen, ruled, steady_rivals, was_so
 from reports.causes.model import DECISIVE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED, WRONG_EVERYWHERE, Cause, Ruled
 from reports.causes.observed import Conditions
+from reports.causes.ranges import lengths_of
 from reports.causes.timed import CALLED
 from reports.correctness import FAILED
 from reports.factors import DIFFERS, SAME, UNKNOWN, operators_seen
 from reports.model import CorrectnessSide, Seen
-
-AS_MUCH = 0.01  # how far an error on smaller inputs may lie from that on the full ones, as a share
 
 
 def _always_wrong(case: Case) -> list[Cell]:
@@ -132,7 +130,7 @@ def _wrong_by_as_much(conditions: Conditions) -> bool:
     if not full or not small or not all(each.scales and not each.passed and each.max_units for each in small):
         return False
     units = full[0].max_units or 0.0
-    return all(abs((each.max_units or 0.0) - units) <= AS_MUCH * units for each in small)
+    return all(abs((each.max_units or 0.0) - units) <= thresholds.AS_MUCH * units for each in small)
 
 
 def _finite(cell: Cell) -> bool:
@@ -323,6 +321,3 @@ def _harmless(case: Case, cells: list[Cell], timed_apart: bool) -> list[Seen]:
         if beyond:
             found.append(Seen(text=f"{listed(beyond)} moved, and is wrong in an environment", record=cell.record))
     return found
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (wrong_everywhere,)

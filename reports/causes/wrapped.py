@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 from harness.inside import protocol
 from harness.records import ValidationRecord
-from reports.causes import figures
+from reports.causes import figures, thresholds
 from reports.causes.cases import Case
 from reports.causes.cells import Cell
 from reports.causes.making import became, listed, make, number, ruled
+from reports.causes.messages import backends_named
 from reports.causes.model import (
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
@@ -71,19 +69,16 @@ def reference_inside(case: Case) -> Cause | None:
     )
 
 
-NAMED = re.compile(r"_scaled_dot_product_(?:\w+)")
-
-
 def backend_named(case: Case) -> Cause | None:
     """It ends in one environment alone, and the exception names an attention backend of PyTorch's: there that one ran.
     Who chose it, PyTorch or the kernel, the words do not tell."""
     if not case.is_kernel or case.alone or case.one_torch:
         return None
     found = [
-        (cell, side, NAMED.findall(side.message))
+        (cell, side, backends_named(side))
         for cell in case.cells
         for side, other in zip(cell.sides, reversed(cell.sides), strict=True)
-        if NAMED.search(side.message) and other.status in protocol.RAN
+        if backends_named(side) and other.status in protocol.RAN
     ]
     if not found:
         return None
@@ -98,9 +93,6 @@ def backend_named(case: Case) -> Cause | None:
         [Seen(text=f"{cell.workload} in {side.environment}: {side.message}", record=side.record)],
         ruled=[ruled("the inputs", cell.inputs)],
     )
-
-
-FAR = 0.1  # of a row's largest value: what is so wrong was computed from something else
 
 
 def computed_from_else(case: Case) -> Cause | None:
@@ -122,12 +114,12 @@ def computed_from_else(case: Case) -> Cause | None:
     far = _far(cell) or 0.0
     return make(
         case,
-        INPUTS_MOVED if far >= FAR else REFERENCE_MOVED,
+        INPUTS_MOVED if far >= thresholds.FAR_FROM_TRUTH else REFERENCE_MOVED,
         STRONG,
         f"{case.kernel} and the model that it replaces moved together and agree with each other on both sides: "
         + (
             "what both compute from is not the same in both environments, although the stored inputs are."
-            if far >= FAR
+            if far >= thresholds.FAR_FROM_TRUTH
             else "PyTorch's operators, which both are made of, moved."
         ),
         found,
@@ -193,6 +185,3 @@ def _model_wavers(record: ValidationRecord | None) -> bool:
         if target.target == protocol.MODEL
     ]
     return bool(of_model) and all(of_model)
-
-
-RULES: tuple[Callable[[Case], Cause | None], ...] = (reference_inside, backend_named, computed_from_else, drawn_anew)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.storage import Run
-from reports.causes.lengths import Lengths
 from reports.causes.model import RANGE_OVERFLOW, STRONG, SUGGESTIVE, WRONG_EVERYWHERE, Cause
 from reports.causes.observed import Conditions
+from reports.causes.ranges import Lengths
 from tests.unit.attributed import UNSTEADY, both, first, spec
 from tests.unit.experiments import conditions, result
 from tests.unit.spec import Case

@@ -1,0 +1,74 @@
+"""Rules read facts alone: they know of no other rule, and of no sentence."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import reports.causes
+from harness.records import EnvironmentRecord
+from reports.causes.precedence import NEARER, OF_TIME, RULES
+from reports.differences import EXECUTOR, VARIABLE, differing
+
+MODULES = {inspect.getmodule(rule) for rule in (*RULES, *OF_TIME)}
+READS_TEXT = {"startswith", "endswith", "search", "match", "fullmatch", "findall"}
+# Names of files and operators, which are identifiers, and C++ names that a profile and a linker spell differently.
+IDENTIFIERS = {"cases", "cells", "composed", "profiles"}
+
+
+@pytest.mark.parametrize("module", sorted(filter(None, MODULES), key=lambda each: each.__name__))
+def test_no_rule_calls_another(module: ModuleType) -> None:
+    names = {rule.__name__ for rule in (*RULES, *OF_TIME)}
+    called = {
+        node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call)
+        if not (isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in ("self", "case"))
+    }
+    assert not called & names
+
+
+def test_every_rule_is_listed_once_and_what_is_nearer_is_a_rule() -> None:
+    assert len(set(RULES)) == len(RULES)
+    assert {*NEARER, *(rule for nearer in NEARER.values() for rule in nearer)} <= set(RULES)
+    returns = {
+        function
+        for module in filter(None, MODULES)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.get_annotations(function) == {"case": "Case", "return": "Cause | None"}
+    }
+    apart = {"undecided", "nothing_moved", "hint"}  # what is asked where no rule says anything
+    assert {function for function in returns if function.__name__ not in apart} == set(RULES)
+
+
+@pytest.mark.parametrize("path", sorted(Path(reports.causes.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_text_is_read_in_one_place(path: Path) -> None:
+    if path.stem in {"messages", *IDENTIFIERS}:
+        return
+    used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    assert not used & READS_TEXT
+
+
+def test_a_difference_is_known_by_its_kind_whatever_its_sentence_says() -> None:
+    shared: dict[str, Any] = {
+        "id": "a",
+        "torch": "2.5.0",
+        "cuda": "cpu",
+        "python": "3.11",
+        "replica": 0,
+        "index": "",
+        "key": "",
+        "pins": {},
+    }
+    shared |= {"status": "ok", "pins_sha256": "", "prepared_s": None, "reused": False, "observed": None}
+    base = EnvironmentRecord(**shared, executor="venv")
+    this = EnvironmentRecord(**shared, executor="the variable X is set", variables={"X": "PyTorch's setting threads"})
+    found = {each.kind: each for each in differing(base, this)}
+    assert set(found) == {EXECUTOR, VARIABLE} and found[VARIABLE].name == "X"
+    assert not any(each.of_threads for each in found.values())
