@@ -1,5 +1,6 @@
 """`build`: compile an extension with PyTorch's own helper and ninja, and describe what came out."""
 
+import dataclasses
 import io
 import os
 import re
@@ -24,7 +25,7 @@ class NotRun(Exception):
 def build(request):
     """`BuildRecord`'s own fields. The caller holds the only lock on the build folder.
 
-    request["objects"] were compiled before, and are linked; request["artifact"] is the file to describe, where that is
+    request.objects were compiled before, and are linked; request.artifact is the file to describe, where that is
     not the extension: an object that others will link.
     """
     flags = compiler_flags(request)
@@ -67,13 +68,13 @@ def define_flags(defines):
 
 
 def compiler_flags(request):
-    given, defines = request["flags"], define_flags(request["defines"])
-    flags = {kind: list(given.get(kind) or []) for kind in ("cxx", "nvcc", "ld")}
+    given, defines = request.flags, define_flags(request.defines)
+    flags = {"cxx": list(given.cxx), "nvcc": list(given.nvcc), "ld": list(given.ld)}
     flags["cxx"] += defines
     if uses_cuda(request):
         # PyTorch's helper does not know every architecture (2.1.0 refuses 9.0a), so all are given here, and
         # its own choice is left out (`_compile`).
-        flags["nvcc"] += defines + [gencode(name) for name in request["architectures"]]
+        flags["nvcc"] += defines + [gencode(name) for name in request.architectures]
     else:
         flags["nvcc"] = []
     return flags
@@ -85,16 +86,16 @@ def gencode(architecture):
 
 
 def has_device_code(request):
-    return any(source.endswith(CUDA_SUFFIXES) for source in request["sources"])
+    return any(source.endswith(CUDA_SUFFIXES) for source in request.sources)
 
 
 def uses_cuda(request):
     """Whether CUDA's compiler is needed, or its headers, which PyTorch's own include."""
-    return has_device_code(request) or bool(request.get("cuda_headers"))
+    return has_device_code(request) or request.cuda_headers
 
 
 def _build(request, flags, result):
-    folder = request["build_dir"]
+    folder = request.build_dir
     os.makedirs(folder, exist_ok=True)
     lock = os.path.join(folder, "lock")
     if os.path.exists(lock):  # of a killed build: the helper would wait for it for ever
@@ -108,40 +109,39 @@ def _build(request, flags, result):
         nvcc = check_nvcc(extension)
         result["compiler"] = "{}; {}".format(compiler_line(nvcc, last=True), result["compiler"])
         # Without a GPU and without this the helper fails, whatever -gencode says; it must be one it knows.
-        os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request["architectures"])
-    request = {**request, "include_dirs": list(request["include_dirs"])}
-    if request.get("libraries"):
-        includes, links = _libraries(request["libraries"], extension)
-        request["include_dirs"] += includes
+        os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request.architectures)
+    if request.libraries:
+        includes, links = _libraries(request.libraries, extension)
+        request = dataclasses.replace(request, include_dirs=[*request.include_dirs, *includes])
         flags["ld"] += links
-    for path in request.get("objects") or []:  # by their names alone: where they lay is nothing to compare
+    for path in request.objects:  # by their names alone: where they lay is nothing to compare
         shutil.copyfile(path, os.path.join(folder, os.path.basename(path)))
         flags["ld"].insert(0, os.path.basename(path))
-    name = identifier(request["name"])
+    name = identifier(request.name)
     started = time.perf_counter()
     output, error = _compile(extension, name, request, flags, cuda, folder)
     result["build_s"] = time.perf_counter() - started
     result["build_ninja"] = _read(os.path.join(folder, "build.ninja"))
     if error is not None:
-        message = first_error(output, request["sources"])
+        message = first_error(output, request.sources)
         if message is None and "rror building extension" not in str(error):
             result["message"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         else:
             result["message"] = message or "ninja failed; see the log"
         result.update(status=protocol.BUILD_FAILED, log_excerpt=relevant(output))
         return
-    artifact = os.path.join(folder, request.get("artifact") or name + ".so")
+    artifact = os.path.join(folder, request.artifact or name + ".so")
     result["artifact"] = artifact
     result["artifact_sha256"] = protocol.sha256_file(artifact)
     result["artifact_bytes"] = os.path.getsize(artifact)
     tools = os.path.join(extension.CUDA_HOME, "bin") if cuda else ""
-    result["objects"] = machine_code.hash_objects(folder, request["sources"], tools)
+    result["objects"] = machine_code.hash_objects(folder, request.sources, tools)
     notes = [machine_code.runtime_note(artifact)]
     if has_device_code(request):
         result["functions"], note = machine_code.device_functions(artifact, tools)
         notes.append(note)
     result["message"] = "; ".join(filter(None, notes))
-    if request["load"]:
+    if request.load:
         _load(artifact, result)
 
 
@@ -170,11 +170,11 @@ def _compile(extension, name, request, flags, cuda, folder):
         try:
             extension.load(
                 name=name,
-                sources=list(request["sources"]),
+                sources=list(request.sources),
                 extra_cflags=flags["cxx"],
                 extra_cuda_cflags=flags["nvcc"],
                 extra_ldflags=flags["ld"],
-                extra_include_paths=list(request["include_dirs"]),
+                extra_include_paths=list(request.include_dirs),
                 build_directory=folder,
                 with_cuda=cuda,
                 verbose=False,

@@ -58,7 +58,7 @@ def check(request):
     # HOME is this process's own folder in every executor, and what lies there may be executed.
     with tempfile.TemporaryDirectory(dir=os.environ.get("HOME")) as folder:
         try:
-            (_cuda if request["device"] == "cuda" else _cpu)(request, folder, result)
+            (_cuda if request.device == "cuda" else _cpu)(request, folder, result)
         except build.NotRun as error:
             result.update(status=protocol.NOT_RUN, message=str(error))
     return result
@@ -68,13 +68,13 @@ class Program:
     """How the executable is called: inputs that all calls share, and an output for each build."""
 
     def __init__(self, request, folder):
-        workload = workloads.parse_workload(request["workload"])
-        batch, heads = request["batch"], request["heads"]
+        workload = workloads.parse_workload(request.workload)
+        batch, heads = request.batch, request.heads
         shape = (batch, heads, *workload.shape[2:])
-        self.folder, self.timeout_s = folder, request["run_s"]
+        self.folder, self.timeout_s = folder, request.run_s
         self.inputs = os.path.join(folder, "inputs")
         with open(self.inputs, "wb") as file:
-            for array in workload.arrays(request["recipe"], request["trial"], request["seed"]):
+            for array in workload.arrays(request.recipe, request.trial, request.seed):
                 file.write(np.ascontiguousarray(array[:batch, :heads]).tobytes())
         self.fixed = [str(number) for number in (*shape, dtypes.C_INTERFACE[workload.dtype], int(workload.causal))]
         self.scale = workload.scale.hex()
@@ -107,13 +107,13 @@ def _compile(command, folder):
 
 
 def _cpu(request, folder, result):
-    needed = tools.undefined(request["objects"])
+    needed = tools.undefined(request.objects)
     if needed is None:
         raise build.NotRun("nm is missing, so nobody can tell whether the kernel uses OpenMP: install binutils")
     result["openmp"] = any(OPENMP.match(name) for name in needed)
     program = Program(request, folder)
-    given = [*request["flags"]["cxx"], *(f"-I{path}" for path in request["include_dirs"])]
-    sources = [request["driver"], *request["sources"]]
+    given = [*request.flags.cxx, *(f"-I{path}" for path in request.include_dirs)]
+    sources = [request.driver, *request.sources]
 
     def one(name):
         """(its `builds` entry, its `runs`)."""
@@ -123,12 +123,12 @@ def _cpu(request, folder, result):
         )
         rows = []
         for fault, threads in CPU_RUNS[name] if not made["errors"] else ():
-            called = program.run(executable, fault, threads or max(2, request["threads"]), variables=CPU_VARIABLES)
+            called = program.run(executable, fault, threads or max(2, request.threads), variables=CPU_VARIABLES)
             rows.append(dict(called, build=name, tool=name))
         return made, rows
 
     names = [name for name in CPU_BUILDS if not (name == "thread" and result["openmp"])]
-    with tools.confining(), concurrent.futures.ThreadPoolExecutor(request["threads"]) as pool:
+    with tools.confining(), concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         for name, (made, rows) in zip(names, pool.map(one, names)):
             result["builds"][name] = made
             result["runs"] += rows
@@ -153,7 +153,7 @@ def _cuda(request, folder, result):
         return dict(called, build="call", tool=tool)
 
     calls = [(tool, fault) for tool, planted in CUDA_FAULTS.items() for fault in ("", planted)]
-    with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, request["threads"])) as pool:
+    with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, request.threads)) as pool:
         result["runs"] = list(pool.map(lambda call: one(*call), calls))
 
 
@@ -170,10 +170,10 @@ def need_cuda():
 def link_cuda(nvcc, request, folder, builds):
     """The executable of the driver and the build's very objects; None where it cannot be made, as `builds` says."""
     executable, driver = os.path.join(folder, "call"), os.path.join(folder, "driver.o")
-    include = [f"-I{path}" for path in request["include_dirs"]]
-    gencode = [flag for flag in request["flags"]["nvcc"] if flag.startswith("-gencode")]
-    compiled = [nvcc, "-x", "cu", "-std=c++17", "-lineinfo", *gencode, *include, "-c", request["driver"], "-o", driver]
-    linked = [nvcc, driver, *request["objects"], "-o", executable]
+    include = [f"-I{path}" for path in request.include_dirs]
+    gencode = [flag for flag in request.flags.nvcc if flag.startswith("-gencode")]
+    compiled = [nvcc, "-x", "cu", "-std=c++17", "-lineinfo", *gencode, *include, "-c", request.driver, "-o", driver]
+    linked = [nvcc, driver, *request.objects, "-o", executable]
     for name, command in (("driver", compiled), ("call", linked)):
         builds[name] = _compile(command, folder)
         if builds[name]["errors"]:

@@ -40,7 +40,7 @@ def counters(request):
             ncu = find_ncu(os.path.dirname(nvcc))
             if ncu is None:
                 raise build.NotRun("ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
-            result["tool"] = (tools.attempt([ncu, "--version"], request["run_s"])[1].strip().splitlines() or [""])[-1]
+            result["tool"] = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
             program = check.Program(request, folder)
             executable = check.link_cuda(nvcc, request, folder, result["builds"])
             if executable is not None:

@@ -15,7 +15,7 @@ class Kept:
     """Of one launch. Without a folder other bits are a fault, as where determinism is asked for."""
 
     def __init__(self, request):
-        self.folder, self.left_bytes = request.get("out", ""), request.get("most_bytes", 0)
+        self.folder, self.left_bytes = request.out, request.most_bytes
         self.rows = []
         self.known = {}  # (workload, trial, digest) to the file that holds it
 

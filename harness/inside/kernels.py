@@ -154,20 +154,20 @@ class Model:
 
 def load(kernel, workload):
     """The request's kernel, ready to bind; KernelFailure."""
-    device = kernel["device"]
+    device = kernel.device
     if device == "cuda" and not torch.cuda.is_available():
         raise KernelFailure(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
-    if kernel.get("model_new"):
+    if kernel.model_new:
         if workload.problem is None:
             raise KernelFailure(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
-        return Model(kernel["model_new"], workload, device)
+        return Model(kernel.model_new, workload, device)
     if workload.problem is not None:
         raise KernelFailure(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
-    if kernel.get("library"):
+    if kernel.library:
         from . import centry
 
-        return centry.Library(kernel["library"], workload)
-    return Extension(kernel["artifact"], workload)
+        return centry.Library(kernel.library, workload)
+    return Extension(kernel.artifact, workload)
 
 
 def checked(output, workload, device):

@@ -22,16 +22,16 @@ def library(request):
         return {"status": protocol.NOT_RUN, "message": f"{command[0]}: {error}", "log_excerpt": ""}
     output = done.stdout.decode(errors="replace")
     if done.returncode:
-        said = building.first_error(output, [request["source"]]) or "the compiler failed; see the log"
+        said = building.first_error(output, [request.source]) or "the compiler failed; see the log"
         return {"status": protocol.BUILD_FAILED, "message": said, "log_excerpt": building.relevant(output)}
     return {"status": protocol.OK, "message": "", "log_excerpt": ""}
 
 
 def _command(request):
-    os.makedirs(os.path.dirname(request["out"]), exist_ok=True)
+    os.makedirs(os.path.dirname(request.out), exist_ok=True)
     extension = building._helper()
-    if request["architecture"]:
-        compiler = [building.check_nvcc(extension), "-Xcompiler", "-fPIC", building.gencode(request["architecture"])]
+    if request.architecture:
+        compiler = [building.check_nvcc(extension), "-Xcompiler", "-fPIC", building.gencode(request.architecture)]
     else:
         compiler = [*shlex.split(extension.get_cxx_compiler()), "-fPIC", "-pthread"]
-    return [*compiler, "-O2", "-std=c++17", "-shared", request["source"], "-o", request["out"]]
+    return [*compiler, "-O2", "-std=c++17", "-shared", request.source, "-o", request.out]

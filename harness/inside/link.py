@@ -16,11 +16,11 @@ LINK_S = 120
 
 def link(request):
     """request: objects (each a `path` and the `sha256` that its build recorded), library (where to), cuda."""
-    programs = tools.cuda_folder() if request["cuda"] else ""
-    paths = [item["path"] for item in request["objects"]]
-    for item in request["objects"]:
-        if not os.path.isfile(item["path"]) or machine_code.hash_object(item["path"], programs) != item["sha256"]:
-            name = os.path.basename(item["path"])
+    programs = tools.cuda_folder() if request.cuda else ""
+    paths = [item.path for item in request.objects]
+    for item in request.objects:
+        if not os.path.isfile(item.path) or machine_code.hash_object(item.path, programs) != item.sha256:
+            name = os.path.basename(item.path)
             return ended(protocol.NOT_RUN, f"{name} is not there, or is not what its build described")
     symbols = tools.undefined(paths)
     if symbols is None:
@@ -29,8 +29,8 @@ def link(request):
     if needed:
         more = f" and {len(needed) - SHOWN} more" if len(needed) > SHOWN else ""
         return ended(protocol.NOT_RUN, "its objects need PyTorch: {}{}".format(", ".join(needed[:SHOWN]), more))
-    os.makedirs(os.path.dirname(request["library"]), exist_ok=True)
-    command = [*tools.cxx(), "-shared", "-pthread", "-o", request["library"], *paths]
+    os.makedirs(os.path.dirname(request.library), exist_ok=True)
+    command = [*tools.cxx(), "-shared", "-pthread", "-o", request.library, *paths]
     code, output = tools.attempt(command, LINK_S)
     if code != 0:
         return ended(protocol.BUILD_FAILED, "its objects cannot be linked without PyTorch", output)

@@ -21,18 +21,18 @@ def observe(request):
         "machine": platform.machine(),
         "cpu_model": model,
         "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest(),
-        "threads": request["threads"],
+        "threads": request.threads,
         "kernel_release": platform.release(),
         "libc": " ".join(part for part in platform.libc_ver() if part),
         "compiler": build.compiler_line(os.environ.get("CXX", "c++")),
         "nvcc": build.compiler_line(nvcc(), last=True) if nvcc() else ABSENT,
         "confinement": confinement.confinement(),
     }
-    result.update(_torch(request["threads"]))
-    asked = request.get("variables", ())
+    result.update(_torch(request.threads))
+    asked = request.variables
     result["settings"].update({"env." + name: os.environ[name] for name in asked if name in os.environ})
-    if request.get("verify"):
-        result["damaged"] = wheels.damaged(request["threads"])
+    if request.verify:
+        result["damaged"] = wheels.damaged(request.threads)
     return result
 
 
