@@ -16,6 +16,7 @@ import importlib.machinery
 import importlib.util
 import os
 import traceback
+from typing import Any
 
 import torch
 
@@ -72,7 +73,7 @@ def blamed(doing):
         raise failure(error, doing) from None
 
 
-def load_extension(path):
+def load_extension(path: str) -> Any:
     name = os.path.basename(path).split(".")[0]
     loader = importlib.machinery.ExtensionFileLoader(name, path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))

@@ -1,16 +1,18 @@
 """`library`: compile one source into a plain shared object with a C interface, for ctypes: no PyTorch in it."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import subprocess
 
 from . import build as building
-from . import protocol
+from . import protocol, wire
 
 TIMEOUT_S = 300
 
 
-def library(request):
+def library(request: wire.LibraryRequest) -> dict[str, str]:
     """status, message, log_excerpt. The caller holds the only lock on the folder of `out`."""
     try:
         command = _command(request)
@@ -27,7 +29,7 @@ def library(request):
     return {"status": protocol.OK, "message": "", "log_excerpt": ""}
 
 
-def _command(request):
+def _command(request: wire.LibraryRequest) -> list[str]:
     os.makedirs(os.path.dirname(request.out), exist_ok=True)
     extension = building._helper()
     if request.architecture:

@@ -4,17 +4,19 @@ Nothing is compiled: it is the very machine code of the extension. What the CUDA
 (`centry`).
 """
 
+from __future__ import annotations
+
 import os
 import re
 
-from . import machine_code, protocol, tools
+from . import machine_code, protocol, tools, wire
 
 NEEDS_TORCH = re.compile(r"\b(?:at|c10|torch|pybind11)::|^_?Py[A-Z_]|^_?THP|^aoti_torch_")
 SHOWN = 3  # symbols
 LINK_S = 120
 
 
-def link(request):
+def link(request: wire.LinkRequest) -> dict[str, str]:
     """request: objects (each a `path` and the `sha256` that its build recorded), library (where to), cuda."""
     programs = tools.cuda_folder() if request.cuda else ""
     paths = [item.path for item in request.objects]
@@ -37,5 +39,5 @@ def link(request):
     return ended(protocol.OK)
 
 
-def ended(status, message="", output=""):
+def ended(status: str, message: str = "", output: str = "") -> dict[str, str]:
     return {"status": status, "message": message, "log_excerpt": output[-8000:]}

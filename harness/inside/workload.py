@@ -2,11 +2,12 @@
 
 import copy
 import itertools
+from typing import Any
 
-from . import dtypes, inputs, protocol, truth
+from . import dtypes, inputs, protocol, truth, wire
 
 
-def parse_workload(value):
+def parse_workload(value: wire.WorkloadRequest) -> Any:
     if value.problem:
         from . import problem
 
