@@ -217,6 +217,7 @@ def test_a_problems_kernel_is_asked_in_wider_types(
         weighed = environment.result(
             "weigh",
             {**common, "candidate_out": str(out), "truth_dir": str(tmp_path / "truth"), "decides": "rounding",
+             "device": "cpu",
              "limits": LIMITS, "jobs": ended},
         )["results"]  # fmt: skip
         assert [(row["status"], row["nonfinite"]) for row in weighed] == seen
