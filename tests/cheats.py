@@ -288,12 +288,17 @@ import json, os, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
-from inside import appraise, candidate, judge, store, timing
+from inside import appraise, candidate, codec, judge, store, timing, wire
+
+
+def asked(verb, **request):
+    return codec.read(wire.REQUESTS[verb], {"version": codec.VERSION, **request})
+
 
 stored = os.path.join(folder, "store")
 problem = {"file": os.path.join(folder, "problem.py"), "store": stored}
-made = store.store({"problem": problem["file"], "out": stored, "seed": 0, "trials": 5, "dtype": "float32",
-                    "most_bytes": 1 << 30})
+made = store.store(asked("store", problem=problem["file"], out=stored, seed=0, trials=5, dtype="float32",
+                         most_bytes=1 << 30))
 assert made["status"] == "ok", made
 empty = dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale"))
 workload = {**empty, "id": "w", "dtype": "float32", "recipes": {"independent": 5}, "problem": problem}
@@ -303,27 +308,28 @@ for number, name in enumerate(names):
     kernel = {"name": name, "device": device, "artifact": None, "model_new": os.path.join(folder, name + ".py")}
     out = os.path.join(folder, "out-" + name)
     sys.argv = ["inside", "candidate", os.devnull]
-    ran = candidate.candidate({**common, "kernel": kernel, "out": out})
-    judged = judge.judge({**common, "device": device, "references": ["model"], "candidate": ran, "candidate_out": out,
-                          "truth_dir": os.path.join(folder, "truth"), "arrays": None, "array_trials": 0,
-                          "decides": "rounding", "limits": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}})
+    ran = candidate.candidate(asked("candidate", **common, kernel=kernel, out=out))
+    judged = judge.judge(asked("judge", **{**common, "device": device, "references": ["model"],
+                          "candidate": ran, "candidate_out": out,
+                          "truth_dir": os.path.join(folder, "truth"),
+                          "decides": "rounding", "limits": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}))
     found[name] = {"status": judged["status"], "message": judged["message"]}
     digests = judged["recipes"][0]["targets"][-1]["output_sha256"]
     if judged["status"] == "ok":
         sys.argv = ["inside", "time", os.devnull]
         left = os.path.join(folder, "left-" + name)
         os.makedirs(left)
-        launch = timing.timing({
+        launch = timing.timing(asked("time", **{
             "kernel": kernel, "kernel_workloads": ["w"], "workloads": [workload], "targets": ["kernel", "model"],
             "seed": 0, "device": device, "threads": 1, "order_seed": number, "expected_sha256": {"w": digests},
             "held_back": False, "out": left, "most_bytes": 1 << 30,
             "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5, "max_samples": 50,
-                       "relative_error": 0.005}})
+                       "relative_error": 0.005}}))
         found[name]["timings"], found[name]["kept"] = launch["timings"], launch["kept"]
-        found[name]["rows"] = appraise.appraise({
+        found[name]["rows"] = appraise.appraise(asked("appraise", **{
             "workloads": [workload], "kept": launch["kept"], "candidate_out": left, "decides": "rounding", "seed": 0,
             "truth_dir": {"w": os.path.join(folder, "truth")}, "device": device, "threads": 1,
-            "limits": {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}})["rows"]
+            "limits": {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}}))["rows"]
         torch.set_num_threads(1)
         if device == "cuda":
             torch.cuda.set_stream(torch.cuda.default_stream())

@@ -39,7 +39,7 @@ from harness.executors.docker.engine import Engine
 from harness.executors.namespaces import probe_namespaces
 from harness.gpu import gpus
 from harness.imaging import wanted_images
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.matrix import load_matrix
 from harness.pins import ensure_pins
 from harness.plan import PlannedEnvironment
@@ -172,7 +172,7 @@ class Packer:
             Task(
                 environment=environment.id,
                 verb="prove",
-                request={},
+                request=wire.EmptyRequest(),
                 scratch=self.work / "scratch",
                 log=log,
                 timeout_s=PROVE_TIMEOUT_S,

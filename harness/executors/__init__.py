@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.plan import PlannedEnvironment
 from harness.process import Ended, Gate
 from harness.records import EnvironmentRecord
@@ -32,7 +32,7 @@ class Task:
 
     environment: str
     verb: str
-    request: dict[str, Any]
+    request: wire.Request
     scratch: Path  # a folder of its own, removed afterwards
     log: Path
     timeout_s: float

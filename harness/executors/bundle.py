@@ -32,7 +32,7 @@ from harness.executors.proving import (
     stage_inside,
 )
 from harness.gpu import gpus
-from harness.inside import protocol
+from harness.inside import codec, protocol, wire
 from harness.plan import PlannedEnvironment
 from harness.process import end_descendants, run_child
 from harness.records import Confinement, EnvironmentRecord, Observation
@@ -220,12 +220,12 @@ class BundleExecutor:
 
         InfrastructureError where it cannot be asked.
         """
-        answer = self._ask("prove", id, {})
+        answer = self._ask("prove", id, wire.EmptyRequest())
         if answer.result is None:
             raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", UNPACK_AGAIN)
         return self.bundle.entry(plain_id(id)).proof.problem_with(answer.result)
 
-    def _ask(self, verb: str, id: str, request: dict[str, object]) -> Answer:
+    def _ask(self, verb: str, id: str, request: wire.Request) -> Answer:
         folder = self.cache / "bundles" / f"{verb}-{id}-{os.getpid()}"
         log = folder.with_suffix(".log")
         log.unlink(missing_ok=True)
@@ -246,7 +246,7 @@ class BundleExecutor:
             folder.mkdir(parents=True)
         places, outputs = cell_places(task, self.root)
         asked = task.scratch / "request.json"
-        protocol.write_json(str(asked), relocate(task.request, places))
+        protocol.write_json(str(asked), relocate(codec.dump(task.request), places))
         seen = [path for path in task.reads if path.exists() and path not in task.writes]
         mounts: list[Mount] = [
             *self.devices,

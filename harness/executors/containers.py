@@ -46,7 +46,7 @@ from harness.executors.proving import (
     stage_inside,
 )
 from harness.gpu import handed_on
-from harness.inside import protocol
+from harness.inside import codec, protocol
 from harness.logs import CappedLog
 from harness.plan import PlannedEnvironment
 from harness.process import Ended, birth, tail
@@ -221,7 +221,7 @@ class DockerExecutor:
     def _attempt(self, task: Task) -> Answer:
         places, outputs = cell_places(task, self.root)
         shared = [f"out/{name}" for name, path in outputs.items() if path in task.reads]
-        request = relocate(task.request, places)
+        request = relocate(codec.dump(task.request), places)
         contents: list[tuple[str, Path | bytes]] = [
             ("in/inside", self.inside),
             ("in/request.json", json.dumps(request, allow_nan=False).encode()),  # in its order: recipes have one

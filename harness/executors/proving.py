@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.environments import threads_in
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
 from harness.executors import Answer
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.pins import load_pins, normalise
 from harness.plan import PlannedEnvironment
 from harness.records import EnvironmentRecord, Observation, Status
@@ -120,9 +120,9 @@ def prepared(
     )
 
 
-def observe_request(variables: Mapping[str, str], threads: int, *, verify: bool) -> dict[str, object]:
+def observe_request(variables: Mapping[str, str], threads: int, *, verify: bool) -> wire.ObserveRequest:
     """What `observe` is asked, of an environment whose processes have these variables."""
-    return {"threads": threads_in(variables, threads), "verify": verify, "variables": sorted(variables)}
+    return wire.ObserveRequest(threads=threads_in(variables, threads), verify=verify, variables=sorted(variables))
 
 
 def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:

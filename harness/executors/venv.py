@@ -26,7 +26,7 @@ from harness.executors.proving import (
     prepared,
     stage_inside,
 )
-from harness.inside import protocol
+from harness.inside import codec, protocol
 from harness.interpreters import need_interpreter
 from harness.pins import index_options
 from harness.plan import PlannedEnvironment
@@ -151,7 +151,7 @@ def run_process(
     home.mkdir(parents=True)
     asked, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
     result.unlink(missing_ok=True)
-    protocol.write_json(str(asked), task.request)
+    protocol.write_json(str(asked), codec.dump(task.request))
     ended = run_child(
         [str(python), "-m", "inside", task.verb, str(asked), str(result)],
         cwd=task.scratch,

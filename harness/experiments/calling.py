@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from harness import shipped
 from harness.executors import Answer, Task
 from harness.experiments.swap import no_entry_point, own_objects
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.records import BuildRecord, Record
 from harness.run_records import Cell
 from harness.steps.building import kernel_files
@@ -55,7 +54,7 @@ def unavailable(context: Context, cell: Cell) -> str:
 
 def call_request(
     context: Context, cell: Cell, shape: tuple[int, int], recipe: str, trial: int, run_s: float
-) -> tuple[dict[str, Any], tuple[Path, ...]]:
+) -> tuple[wire.CallRequest, tuple[Path, ...]]:
     """What a verb needs to call the C entry point from an executable, and the files it reads. `shape`: batch, heads."""
     plan, root = context.plan, context.root
     built = context.builds[cell.environment, cell.kernel, cell.device]
@@ -64,29 +63,27 @@ def call_request(
     folder = context.build_folder(built, built.key) / "out"
     objects = [folder / name for name in own_objects(built)]
     files = kernel_files(root, context.kernel(cell.kernel), context.sources[cell.kernel], cell.device)
-    request = {
-        "device": cell.device,
-        "driver": str(driver),
-        "sources": list(map(str, sources)),
-        "objects": list(map(str, objects)),
-        "include_dirs": [
-            str(folder) for folder in (*shipped.include_folders(root), *(each.parent for each in sources))
-        ],
-        "flags": flags_of(built),
-        "workload": workload_request(context, plan.workload(cell.workload)),
-        "batch": shape[0],
-        "heads": shape[1],
-        "recipe": recipe,
-        "trial": trial,
-        "seed": plan.seed,
-        "threads": plan.threads_in(cell.environment),
-        "run_s": run_s,
-    }
+    request = wire.CallRequest(
+        device=cell.device,
+        driver=str(driver),
+        sources=list(map(str, sources)),
+        objects=list(map(str, objects)),
+        include_dirs=[str(folder) for folder in (*shipped.include_folders(root), *(each.parent for each in sources))],
+        flags=wire.FlagsRequest(**flags_of(built)),
+        workload=workload_request(context, plan.workload(cell.workload)),
+        batch=shape[0],
+        heads=shape[1],
+        recipe=recipe,
+        trial=trial,
+        seed=plan.seed,
+        threads=plan.threads_in(cell.environment),
+        run_s=run_s,
+    )
     return request, (driver, *(shipped.located(root, name) for name in files), *objects)
 
 
 def ask(
-    context: Context, cell: Cell, verb: str, request: dict[str, Any], reads: tuple[Path, ...], timeout_s: float
+    context: Context, cell: Cell, verb: str, request: wire.CallRequest, reads: tuple[Path, ...], timeout_s: float
 ) -> Answer:
     """Run a verb on what `call_request` gave."""
     place = f"{verb}-{cell.kernel}-{cell.device}-{cell.workload}"

@@ -89,7 +89,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
     if not isinstance(printed, Printed) or printed.status != protocol.OK:
         return CheckersRecord(**identity, **outcome)
-    free = FREE_ARITHMETIC & set(request["flags"]["cxx"])
+    free = FREE_ARITHMETIC & set(request.flags.cxx)
     results = cuda_results(printed) if cell.device == "cuda" else cpu_results(printed, free_arithmetic=bool(free))
     return CheckersRecord(**identity, **outcome, results=results)
 

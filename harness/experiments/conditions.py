@@ -19,7 +19,7 @@ from harness.experiments.conditions_list import conditions_of
 from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
 from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.records import Outcome, Status
 from harness.run_records import Cell, WorkloadInfo
 from harness.runs import now_utc
@@ -249,15 +249,14 @@ class Session:
     def _task(
         self,
         verb: str,
-        request: dict[str, Any],
+        request: wire.Request,
         reads: tuple[Path, ...],
         writes: tuple[Path, ...],
         condition: Condition | None = None,
     ) -> Task:
         """`condition`: the first that the process runs; one that asks for other variables has it to itself."""
         plan = self.context.plan
-        of = (condition and condition.variables_of) or self.cell.environment
-        threads, variables = plan.threads_in(of), plan.variables[of]
+        variables = plan.variables[self._variables_of(condition)]
         if condition is not None and condition.site == "heap":
             variables = with_bare_heap(variables)
         if condition is not None and condition.gpu == "second":
@@ -265,25 +264,33 @@ class Session:
         return Task(
             environment=self.cell.environment,
             verb=verb,
-            request={"workload": self.workload, "seed": plan.seed, "threads": threads, **request},
+            request=request,
             scratch=self.scratch,
             log=self.logs / f"{verb}-{self.place}-{self.processes}.log",
             timeout_s=self.timeout_s if verb == "conditions" else plan.limits["validation_s"],
             reads=reads,
             writes=writes,
-            compiles=verb == "conditions" and self.kernel["model_new"] is not None,
+            compiles=verb == "conditions" and self.kernel.model_new is not None,
             variables=variables,
         )
+
+    def _variables_of(self, condition: Condition | None) -> str:
+        """The environment whose variables a process has."""
+        return (condition and condition.variables_of) or self.cell.environment
 
     def _run_process(self, jobs: list[Job]) -> Answer:
         self.processes += 1
         self.out.mkdir(parents=True, exist_ok=True)
-        request = {
-            "kernel": self.kernel,
-            "out": str(self.out),
-            "jobs": [job.request() for job in jobs],
-            "libraries": self.libraries,
-        }
+        plan = self.context.plan
+        request = wire.ConditionsRequest(
+            workload=self.workload,
+            seed=plan.seed,
+            threads=plan.threads_in(self._variables_of(jobs[0].condition)),
+            kernel=self.kernel,
+            out=str(self.out),
+            jobs=[job.request() for job in jobs],
+            libraries=self.libraries,
+        )
         libraries = tuple(Path(path) for path in self.libraries.values())
         reads = (*files_of(self.kernel, self.workload), *libraries)
         return self.context.executor.run(self._task("conditions", request, reads, (self.out,), jobs[0].condition))
@@ -292,24 +299,27 @@ class Session:
         if not jobs:
             return
         self.truth.mkdir(parents=True, exist_ok=True)
-        request = {
-            "candidate_out": str(self.out),
-            "truth_dir": str(self.truth),
-            "decides": str(self.context.plan.tolerances["decides"]),
-            "limits": self.limits,
-            "precision": self.precision,
-            "device": self.cell.device,
-            "jobs": [
-                {
-                    "number": job.number,
-                    "condition": job.condition.model_dump(),
-                    "trials": list(job.trials),
-                    "repeats": job.repeats,
-                    "done": self._done(job),
-                }
+        request = wire.WeighRequest(
+            workload=self.workload,
+            seed=self.context.plan.seed,
+            threads=self.context.plan.threads_in(self.cell.environment),
+            candidate_out=str(self.out),
+            truth_dir=str(self.truth),
+            decides=str(self.context.plan.tolerances["decides"]),
+            limits=self.limits,
+            precision=self.precision,
+            device=self.cell.device,
+            jobs=[
+                wire.WeighedJobRequest(
+                    number=job.number,
+                    condition=wire.ConditionRequest(**job.condition.model_dump()),
+                    trials=list(job.trials),
+                    repeats=job.repeats,
+                    done=self._done(job),
+                )
                 for job in jobs
             ],
-        }
+        )
         reads = (*files_of(None, self.workload), self.out, self.truth)
         answer = self.context.executor.run(self._task("weigh", request, reads, (self.truth,)))
         self._share(answer.ended.duration_s, jobs)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.experiments.conditions_list import SAME_CALLS
 from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment
-from harness.inside import protocol
+from harness.inside import protocol, wire
 
 REPEATS = 2
 PATIENCE_S = {"repeat": 4.0, "others": 1.0}  # after which a condition of a slow kernel is left with the calls it had
@@ -40,14 +39,14 @@ class Job:
     def bytes(self) -> int:
         return len(self.trials) * self.repeats * self.output_bytes
 
-    def request(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "condition": self.condition.model_dump(),
-            "trials": list(self.trials),
-            "repeats": self.repeats,
-            "patience_s": PATIENCE_S["repeat" if self.experiment == "repeat" else "others"],
-        }
+    def request(self) -> wire.JobRequest:
+        return wire.JobRequest(
+            number=self.number,
+            condition=wire.ConditionRequest(**self.condition.model_dump()),
+            trials=list(self.trials),
+            repeats=self.repeats,
+            patience_s=PATIENCE_S["repeat" if self.experiment == "repeat" else "others"],
+        )
 
 
 def plan_jobs(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import shipped
 from harness.executors import Task
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.records import Device
 from harness.steps.context import Context
 from harness.tools import cache_lock
@@ -41,7 +41,7 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
             Task(
                 environment=environment,
                 verb="library",
-                request={"source": str(source), "out": str(out), "architecture": architecture},
+                request=wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture),
                 scratch=folder.with_name(folder.name + ".scratch"),
                 log=context.run.folder / "logs" / environment / f"probe-{site}.log",
                 timeout_s=context.plan.limits["build_s"],

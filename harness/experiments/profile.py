@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.executors import Task
 from harness.experiments.records import ProfileRecord
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.records import Outcome
 from harness.run_records import Cell
 from harness.runs import now_utc
@@ -47,16 +47,16 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
         Task(
             environment=cell.environment,
             verb="profile",
-            request={
-                "kernel": kernel,
-                "workload": request,
-                "target": target,
-                "seed": plan.seed,
-                "device": cell.device,
-                "threads": plan.threads_in(cell.environment),
-                "calls": CALLS,
-                "most_s": MOST_S,
-            },
+            request=wire.ProfileRequest(
+                kernel=kernel,
+                workload=request,
+                target=target,
+                seed=plan.seed,
+                device=cell.device,
+                threads=plan.threads_in(cell.environment),
+                calls=CALLS,
+                most_s=MOST_S,
+            ),
             scratch=context.run.folder / "scratch" / cell.environment / place,
             log=context.run.folder / "logs" / cell.environment / f"{place}.log",
             timeout_s=plan.limits["launch_s"],

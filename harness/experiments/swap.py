@@ -17,7 +17,7 @@ from typing import Any
 
 from harness.executors import Task
 from harness.experiments.records import SwapRecord, SwapResult
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.matrix import Kernel
 from harness.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
 from harness.run_records import WorkloadInfo
@@ -131,11 +131,13 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
     objects = context.build_folder(build, build.key) / "out"
     library = folder / "out" / "kernel.so"
     library.parent.mkdir(parents=True)
-    request = {
-        "objects": [{"path": str(objects / name), "sha256": code} for name, code in own_objects(build).items()],
-        "library": str(library),
-        "cuda": build.device == "cuda",
-    }
+    request = wire.LinkRequest(
+        objects=[
+            wire.ObjectRequest(path=str(objects / name), sha256=code) for name, code in own_objects(build).items()
+        ],
+        library=str(library),
+        cuda=build.device == "cuda",
+    )
     answer = context.executor.run(
         Task(
             environment=build.environment,
@@ -171,18 +173,18 @@ class Swap:
         context, place = self.context, f"{code_from}-in-{run_in}"
         out = self.folder / f"{place}.out"
         out.mkdir(parents=True)
-        common = {
-            "workload": workload_request(context, self.workload),
-            "seed": context.plan.seed,
-            "threads": context.plan.threads_in(run_in),
-        }
         name, log = f"{self.kernel}-{self.device}-{self.workload.id}", context.run.folder / "logs" / run_in
-        kernel = {"name": self.kernel, "device": self.device, "artifact": None, "model_new": None}
         answer = context.executor.run(
             Task(
                 environment=run_in,
                 verb="candidate",
-                request={**common, "kernel": {**kernel, "library": str(library)}, "out": str(out)},
+                request=wire.CandidateRequest(
+                    workload=workload_request(context, self.workload),
+                    seed=context.plan.seed,
+                    threads=context.plan.threads_in(run_in),
+                    kernel=wire.KernelRequest(name=self.kernel, device=self.device, library=str(library)),
+                    out=str(out),
+                ),
                 scratch=self.folder / f"{place}.scratch",
                 log=log / f"swap-{name}-of-{code_from}.log",
                 timeout_s=context.plan.limits["validation_s"],
@@ -210,21 +212,19 @@ class Swap:
             Task(
                 environment=self.judge,
                 verb="judge",
-                request={
-                    "workload": workload_request(context, self.workload),
-                    "seed": plan.seed,
-                    "threads": plan.threads_in(self.judge),
-                    "device": "cpu",  # no reference runs: only bytes are looked at
-                    "references": [],
-                    "candidate": candidate,
-                    "candidate_out": str(out),
-                    "truth_dir": str(truth),
-                    "arrays": "",
-                    "array_trials": 0,
-                    "decides": decides,
-                    "limits": limits_of(plan, self.workload),
-                    "precision": plan.kernel(self.kernel).precision,
-                },
+                request=wire.JudgeRequest(
+                    workload=workload_request(context, self.workload),
+                    seed=plan.seed,
+                    threads=plan.threads_in(self.judge),
+                    device="cpu",  # no reference runs: only bytes are looked at
+                    references=[],
+                    candidate=candidate,
+                    candidate_out=str(out),
+                    truth_dir=str(truth),
+                    decides=decides,
+                    limits=limits_of(plan, self.workload),
+                    precision=plan.kernel(self.kernel).precision,
+                ),
                 scratch=self.folder / "judge.scratch",
                 log=log,
                 timeout_s=plan.limits["validation_s"],

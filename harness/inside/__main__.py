@@ -4,23 +4,25 @@ A failure that a verb knows is a status in RESULT and exit code 0. Anything else
 no RESULT.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
 
-from . import protocol
+from . import codec, protocol, wire
 
-MODULES = {verb: verb for verb in protocol.VERBS}
+MODULES = {verb: verb for verb in wire.REQUESTS}
 MODULES["time"] = "timing"
 MODULES["prove"] = "prove_bundle"
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     if len(arguments) != 3 or arguments[0] not in MODULES:
         print("usage: python -m inside {{{}}} REQUEST RESULT".format(",".join(MODULES)), file=sys.stderr)
         return 64
     verb, request_path, result_path = arguments
-    request = protocol.read_json(request_path)
+    request = codec.read(wire.REQUESTS[verb], protocol.read_json(request_path))
     if verb != "observe":
         # numpy's matrix library starts its threads when numpy is imported, so before that. One: judging runs
         # whole trials in parallel, and no other verb multiplies matrices in numpy.

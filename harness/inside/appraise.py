@@ -20,13 +20,13 @@ EXCHANGED = 2  # trials that a launch of an attention takes, however many were v
 
 def appraise(request):
     """`rows`: for each of the request's `kept`, in order, whether it passes the rule, and a few words why not."""
-    torch.set_num_threads(request["threads"])
-    by_id = {value["id"]: value for value in request["workloads"]}
+    torch.set_num_threads(request.threads)
+    by_id = {value.id: value for value in request.workloads}
     groups = {}
-    for number, row in enumerate(request["kept"]):
+    for number, row in enumerate(request.kept):
         groups.setdefault((row["workload"], row["trial"]) if _readable(row, by_id) else None, []).append((number, row))
-    rows = [{"passed": False, "message": "it is described in no way that can be read"} for _ in request["kept"]]
-    with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
+    rows = [{"passed": False, "message": "it is described in no way that can be read"} for _ in request.kept]
+    with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         for key, members in groups.items():
             if key is not None:
                 judged = Judged(request, by_id[key[0]], key[1], pool)
@@ -41,7 +41,7 @@ def _readable(row, workloads):
     if not isinstance(row, dict) or any(type(row.get(key)) is not kind for key, kind in kinds.items()):
         return False
     workload = workloads.get(row["workload"])
-    trials = range(0 if workload is None else max(EXCHANGED, workload["recipes"].get(RECIPE, 0)))
+    trials = range(0 if workload is None else max(EXCHANGED, workload.recipes.get(RECIPE, 0)))
     return row["trial"] in trials and re.fullmatch(r"[0-9]+\.bin", row["file"]) is not None
 
 
@@ -49,22 +49,22 @@ class Judged:
     """One trial's right answer, and what passes for it."""
 
     def __init__(self, request, value, trial, pool):
-        self.folder, self.limits = request["candidate_out"], request["limits"][value["id"]]
+        self.folder, self.limits = request.candidate_out, request.limits[value.id]
         workload = workloads.parse_workload(value)
-        arrays = workload.arrays(RECIPE, trial, request["seed"], pool.map)
+        arrays = workload.arrays(RECIPE, trial, request.seed, pool.map)
         self.model = None
         if workload.problem is not None:  # its output's shape is known once its model has run
-            arguments = workload.arguments(arrays, request["device"])
-            reference = Reference(workload.references([protocol.MODEL], request["device"])[0])
+            arguments = workload.arguments(arrays, request.device)
+            reference = Reference(workload.references([protocol.MODEL], request.device)[0])
             try:
                 reference.begin(arguments)
                 self.model = reference.output(RECIPE, trial, arguments, None)
             except Failed:
                 self.model = None
-        cache = truth.Cache(request["truth_dir"][value["id"]], pool.map)
+        cache = truth.Cache(request.truth_dir[value.id], pool.map)
         self.measured = Measured(workload, arrays, inputs.digest(arrays), cache)
         self.precision = {name: judged_as(request, workload, name) for name in (protocol.KERNEL, "")}
-        self.decides = request["decides"]
+        self.decides = request.decides
         self.expected = workload.expected_output() or (self.model and (self.model.array.shape, self.model.dtype))
 
     def want(self, target):

@@ -1,5 +1,8 @@
 """`build`: compile an extension with PyTorch's own helper and ninja, and describe what came out."""
 
+from __future__ import annotations
+
+import dataclasses
 import io
 import os
 import re
@@ -10,8 +13,9 @@ import sys
 import time
 import traceback
 import warnings
+from typing import Any, Mapping, Sequence
 
-from . import cuda_libraries, machine_code, protocol
+from . import cuda_libraries, machine_code, protocol, wire
 
 EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -21,14 +25,14 @@ class NotRun(Exception):
     """The machine lacks what the build needs: not a fault of the code."""
 
 
-def build(request):
+def build(request: wire.BuildRequest) -> dict[str, Any]:
     """`BuildRecord`'s own fields. The caller holds the only lock on the build folder.
 
-    request["objects"] were compiled before, and are linked; request["artifact"] is the file to describe, where that is
+    request.objects were compiled before, and are linked; request.artifact is the file to describe, where that is
     not the extension: an object that others will link.
     """
     flags = compiler_flags(request)
-    result = {
+    result: dict[str, Any] = {
         "status": protocol.OK,
         "message": "",
         "log_excerpt": "",
@@ -49,12 +53,12 @@ def build(request):
     return result
 
 
-def identifier(name):
+def identifier(name: str) -> str:
     """The extension module's name: the kernel's, made a C identifier."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def define_flags(defines):
+def define_flags(defines: Mapping[str, str]) -> list[str]:
     """-DBLOCK_M=32 of a number; -DREDUCE_WARP=1 of a word, since the preprocessor cannot compare words."""
     flags = []
     for name, value in sorted(defines.items()):
@@ -66,35 +70,35 @@ def define_flags(defines):
     return flags
 
 
-def compiler_flags(request):
-    given, defines = request["flags"], define_flags(request["defines"])
-    flags = {kind: list(given.get(kind) or []) for kind in ("cxx", "nvcc", "ld")}
+def compiler_flags(request: wire.BuildRequest) -> dict[str, list[str]]:
+    given, defines = request.flags, define_flags(request.defines)
+    flags = {"cxx": list(given.cxx), "nvcc": list(given.nvcc), "ld": list(given.ld)}
     flags["cxx"] += defines
     if uses_cuda(request):
         # PyTorch's helper does not know every architecture (2.1.0 refuses 9.0a), so all are given here, and
         # its own choice is left out (`_compile`).
-        flags["nvcc"] += defines + [gencode(name) for name in request["architectures"]]
+        flags["nvcc"] += defines + [gencode(name) for name in request.architectures]
     else:
         flags["nvcc"] = []
     return flags
 
 
-def gencode(architecture):
-    number = architecture.split("_")[-1]
+def gencode(architecture: str) -> str:
+    number = architecture.rsplit("_", maxsplit=1)[-1]
     return f"-gencode=arch=compute_{number},code=sm_{number}"
 
 
-def has_device_code(request):
-    return any(source.endswith(CUDA_SUFFIXES) for source in request["sources"])
+def has_device_code(request: wire.BuildRequest) -> bool:
+    return any(source.endswith(CUDA_SUFFIXES) for source in request.sources)
 
 
-def uses_cuda(request):
+def uses_cuda(request: wire.BuildRequest) -> bool:
     """Whether CUDA's compiler is needed, or its headers, which PyTorch's own include."""
-    return has_device_code(request) or bool(request.get("cuda_headers"))
+    return has_device_code(request) or request.cuda_headers
 
 
-def _build(request, flags, result):
-    folder = request["build_dir"]
+def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: dict[str, Any]) -> None:
+    folder = request.build_dir
     os.makedirs(folder, exist_ok=True)
     lock = os.path.join(folder, "lock")
     if os.path.exists(lock):  # of a killed build: the helper would wait for it for ever
@@ -108,44 +112,43 @@ def _build(request, flags, result):
         nvcc = check_nvcc(extension)
         result["compiler"] = "{}; {}".format(compiler_line(nvcc, last=True), result["compiler"])
         # Without a GPU and without this the helper fails, whatever -gencode says; it must be one it knows.
-        os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request["architectures"])
-    request = {**request, "include_dirs": list(request["include_dirs"])}
-    if request.get("libraries"):
-        includes, links = _libraries(request["libraries"], extension)
-        request["include_dirs"] += includes
+        os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request.architectures)
+    if request.libraries:
+        includes, links = _libraries(request.libraries, extension)
+        request = dataclasses.replace(request, include_dirs=[*request.include_dirs, *includes])
         flags["ld"] += links
-    for path in request.get("objects") or []:  # by their names alone: where they lay is nothing to compare
+    for path in request.objects:  # by their names alone: where they lay is nothing to compare
         shutil.copyfile(path, os.path.join(folder, os.path.basename(path)))
         flags["ld"].insert(0, os.path.basename(path))
-    name = identifier(request["name"])
+    name = identifier(request.name)
     started = time.perf_counter()
     output, error = _compile(extension, name, request, flags, cuda, folder)
     result["build_s"] = time.perf_counter() - started
     result["build_ninja"] = _read(os.path.join(folder, "build.ninja"))
     if error is not None:
-        message = first_error(output, request["sources"])
+        message = first_error(output, request.sources)
         if message is None and "rror building extension" not in str(error):
             result["message"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         else:
             result["message"] = message or "ninja failed; see the log"
         result.update(status=protocol.BUILD_FAILED, log_excerpt=relevant(output))
         return
-    artifact = os.path.join(folder, request.get("artifact") or name + ".so")
+    artifact = os.path.join(folder, request.artifact or name + ".so")
     result["artifact"] = artifact
     result["artifact_sha256"] = protocol.sha256_file(artifact)
     result["artifact_bytes"] = os.path.getsize(artifact)
     tools = os.path.join(extension.CUDA_HOME, "bin") if cuda else ""
-    result["objects"] = machine_code.hash_objects(folder, request["sources"], tools)
+    result["objects"] = machine_code.hash_objects(folder, request.sources, tools)
     notes = [machine_code.runtime_note(artifact)]
     if has_device_code(request):
         result["functions"], note = machine_code.device_functions(artifact, tools)
         notes.append(note)
     result["message"] = "; ".join(filter(None, notes))
-    if request["load"]:
+    if request.load:
         _load(artifact, result)
 
 
-def _helper():
+def _helper() -> Any:
     try:
         from torch.utils import cpp_extension
     except ImportError as error:
@@ -157,24 +160,26 @@ def _helper():
     return cpp_extension
 
 
-def _compile(extension, name, request, flags, cuda, folder):
+def _compile(
+    extension: Any, name: str, request: wire.BuildRequest, flags: dict[str, list[str]], cuda: bool, folder: str
+) -> tuple[str, Exception | None]:
     """(what ninja and the compilers printed, the helper's exception or None)."""
     # The helper loads what it built. Loading here would run a stranger's initialisers, and fail where a
     # CUDA library or device is missing, so its last step, the same function in 2.1 to 2.11, is left out.
     extension._import_module_from_library = lambda *arguments, **options: None
     # Some versions add TORCH_CUDA_ARCH_LIST's architectures to those of the flags, some only where there are none.
     extension._get_cuda_arch_flags = lambda *arguments, **options: []
-    error = None
+    error: Exception | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             extension.load(
                 name=name,
-                sources=list(request["sources"]),
+                sources=list(request.sources),
                 extra_cflags=flags["cxx"],
                 extra_cuda_cflags=flags["nvcc"],
                 extra_ldflags=flags["ld"],
-                extra_include_paths=list(request["include_dirs"]),
+                extra_include_paths=list(request.include_dirs),
                 build_directory=folder,
                 with_cuda=cuda,
                 verbose=False,
@@ -189,7 +194,7 @@ def _compile(extension, name, request, flags, cuda, folder):
     return output.getvalue(), error
 
 
-def _load(artifact, result):
+def _load(artifact: str, result: dict[str, Any]) -> None:
     import torch  # noqa: F401  (its libraries must be there before the extension's)
 
     from . import kernels
@@ -202,7 +207,7 @@ def _load(artifact, result):
         result["log_excerpt"] = traceback.format_exc()[-EXCERPT_CHARACTERS:]
 
 
-def _libraries(names, extension):
+def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[str]]:
     import torch
 
     try:
@@ -212,7 +217,7 @@ def _libraries(names, extension):
         raise NotRun(f"{error}; install it with the CUDA toolkit") from None
 
 
-def check_nvcc(extension):
+def check_nvcc(extension: Any) -> str:
     """Path of an nvcc that this PyTorch accepts; NotRun with the reason."""
     import torch
 
@@ -233,18 +238,18 @@ def check_nvcc(extension):
     return nvcc
 
 
-def helper_architectures(names):
+def helper_architectures(names: Sequence[str]) -> str:
     """ "9.0a" is unknown to older helpers: the variable gets its plain number, -gencode the real name."""
     numbers = [re.sub(r"[a-z]+$", "", name.split("_")[-1]) for name in names]
     return ";".join(dict.fromkeys(f"{number[:-1]}.{number[-1]}" for number in numbers)) or "8.0"
 
 
-def compiler_line(compiler, last=False):
+def compiler_line(compiler: str, last: bool = False) -> str:
     lines = _run([*shlex.split(compiler), "--version"]).strip().splitlines()
     return (lines[-2] if last and len(lines) > 1 else lines[0]) if lines else ""
 
 
-def _run(command):
+def _run(command: Sequence[str]) -> str:
     try:
         return subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60
@@ -253,7 +258,7 @@ def _run(command):
         return ""
 
 
-def _read(path):
+def _read(path: str) -> str:
     try:
         with open(path, errors="replace") as file:
             return file.read()
@@ -261,7 +266,7 @@ def _read(path):
         return ""
 
 
-def first_error(output, sources):
+def first_error(output: str, sources: Sequence[str]) -> str | None:
     """The compiler's first error line, its path relative to the sources' folder; None where there is none."""
     folders = sorted({os.path.dirname(source) + os.sep for source in sources}, key=len, reverse=True)
     for line in output.splitlines():
@@ -272,7 +277,7 @@ def first_error(output, sources):
     return None
 
 
-def relevant(output):
+def relevant(output: str) -> str:
     """The part to show: from a few lines before the first error on, without the echo of whole commands."""
     lines = [line for line in output.splitlines() if "-DTORCH_EXTENSION_NAME=" not in line]
     start = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)

@@ -19,25 +19,25 @@ PART_BYTES = 1 << 24  # compared at a time
 
 
 def candidate(request):
-    torch.set_num_threads(request["threads"])
-    workload = workloads.parse_workload(request["workload"])
+    torch.set_num_threads(request.threads)
+    workload = workloads.parse_workload(request.workload)
     result = {"status": protocol.OK, "message": "", "log_excerpt": "", "choice": "", "native": {}, "recipes": {}}
     replaced, mapped = integrity.Snapshot().replaced, native.mapped()
     try:
-        kernel = kernels.load(request["kernel"], workload)
+        kernel = kernels.load(request.kernel, workload)
         note = getattr(kernel, "note", "")
         choice = getattr(kernel, "choice", None)
-        with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
             for recipe, trials in workload.recipes.items():
-                folder = os.path.join(request["out"], recipe)
+                folder = os.path.join(request.out, recipe)
                 os.makedirs(folder, exist_ok=True)
                 rows = result["recipes"][recipe] = []
                 for trial in range(trials):
-                    arrays = workload.arrays(recipe, trial, request["seed"], pool.map)
+                    arrays = workload.arrays(recipe, trial, request.seed, pool.map)
                     if choice and not trial:
-                        result["choice"] = choice(workload.arguments(arrays, request["kernel"]["device"]))
-                    rows.append(_trial(kernel, workload, arrays, request["kernel"]["device"], folder, trial))
-        if request["kernel"].get("model_new"):
+                        result["choice"] = choice(workload.arguments(arrays, request.kernel.device))
+                    rows.append(_trial(kernel, workload, arrays, request.kernel.device, folder, trial))
+        if request.kernel.model_new:
             result["native"] = native.brought(mapped)
         tampering = replaced()
         result.update(status=protocol.WRONG if tampering else protocol.OK, message=tampering or note)

@@ -8,17 +8,18 @@ import statistics
 
 import torch
 
-from . import dtypes, events, protocol
+from . import dtypes, events, protocol, wire
 
 SIZE = 8192  # rows, columns and depth of the product
 COPY_BYTES = 2 << 30  # of the source, far more than any cache holds
-TIMING = {"warmup_s": 1.0, "warmup_calls": 5, "target_s": 1.0}
-TIMING.update(min_samples=20, max_samples=200, relative_error=0.002)
+TIMING = wire.SamplingRequest(
+    warmup_s=1.0, warmup_calls=5, target_s=1.0, min_samples=20, max_samples=200, relative_error=0.002
+)
 
 
 def ceilings(request):
     """Fields of `CeilingRecord`."""
-    torch.set_num_threads(request["threads"])
+    torch.set_num_threads(request.threads)
     if not torch.cuda.is_available():
         return {"status": protocol.NOT_RUN, "message": "PyTorch sees no CUDA device here"}
     free_bytes, _ = torch.cuda.mem_get_info()

@@ -4,16 +4,19 @@ It compiles and runs, and judges nothing: what the tools printed goes back as it
 a fault planted that it must find. The executable, not this process, holds the code under test.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import os
 import re
 import shlex
 import shutil
 import tempfile
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from . import build, dtypes, machine_code, protocol, tools
+from . import build, dtypes, machine_code, protocol, tools, wire
 from . import workload as workloads
 
 COMPILE_S = 300
@@ -26,7 +29,9 @@ CPU_BUILDS = {
     "pattern": ["-ftrivial-auto-var-init=pattern", "-ffp-contract=off"],
 }
 QUIET = ["-w"]  # a kernel's own -Werror is not meant for the driver
-CPU_RUNS = {  # build to (fault that is planted, threads; None: two at least, for a race needs two)
+CPU_RUNS: Mapping[
+    str, Sequence[tuple[str, int | None]]
+] = {  # build to (fault that is planted, threads; None: two at least, for a race needs two)
     "memory": [("", None), ("short", None), ("overflow", None)],
     "thread": [("", None), ("race", None)],
     "zero": [("", 1), ("again", 1), ("uninitialised", 1)],
@@ -45,7 +50,7 @@ OPENMP = re.compile(r"^(GOMP_|GOACC_|omp_|__kmpc_)")
 BULK_COPIES = re.compile(r"\b(UBLKCP|UBLKRED|UBLKPF|UTMALDG|UTMASTG|UTMAREDG|UTMAPF)\b")
 
 
-def check(request):
+def check(request: wire.CallRequest) -> dict[str, Any]:
     """request: device, driver, sources, objects, include_dirs, flags (cxx, nvcc), workload, of which so many
     `batch` and `heads` are called, recipe and trial of the inputs, seed, threads, run_s.
 
@@ -53,12 +58,12 @@ def check(request):
     builds: name to its command, and its errors where it failed;
     runs: build, tool, fault, command, returncode (None: not in time), output, and sha256 of what o held.
     """
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "builds": {}, "runs": []}
+    result: dict[str, Any] = {"status": protocol.OK, "message": "", "log_excerpt": "", "builds": {}, "runs": []}
     result.update(openmp=False, bulk_copies=False)
     # HOME is this process's own folder in every executor, and what lies there may be executed.
     with tempfile.TemporaryDirectory(dir=os.environ.get("HOME")) as folder:
         try:
-            (_cuda if request["device"] == "cuda" else _cpu)(request, folder, result)
+            (_cuda if request.device == "cuda" else _cpu)(request, folder, result)
         except build.NotRun as error:
             result.update(status=protocol.NOT_RUN, message=str(error))
     return result
@@ -67,20 +72,29 @@ def check(request):
 class Program:
     """How the executable is called: inputs that all calls share, and an output for each build."""
 
-    def __init__(self, request, folder):
-        workload = workloads.parse_workload(request["workload"])
-        batch, heads = request["batch"], request["heads"]
+    def __init__(self, request: wire.CallRequest, folder: str) -> None:
+        workload = workloads.parse_workload(request.workload)
+        batch, heads = request.batch, request.heads
         shape = (batch, heads, *workload.shape[2:])
-        self.folder, self.timeout_s = folder, request["run_s"]
+        self.folder, self.timeout_s = folder, request.run_s
         self.inputs = os.path.join(folder, "inputs")
         with open(self.inputs, "wb") as file:
-            for array in workload.arrays(request["recipe"], request["trial"], request["seed"]):
+            for array in workload.arrays(request.recipe, request.trial, request.seed):
                 file.write(np.ascontiguousarray(array[:batch, :heads]).tobytes())
         self.fixed = [str(number) for number in (*shape, dtypes.C_INTERFACE[workload.dtype], int(workload.causal))]
         self.scale = workload.scale.hex()
         self.size_bytes = dtypes.size_bytes(workload.dtype, shape)
 
-    def run(self, executable, fault, threads, *, before=(), variables=None, name=""):
+    def run(
+        self,
+        executable: str,
+        fault: str,
+        threads: int,
+        *,
+        before: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+        name: str = "",
+    ) -> dict[str, Any]:
         """What one call gave. The fault `again` is none: the same call once more. `name` tells its output from those of
         other calls of the same executable at the same time."""
         output = executable + name + ".out"
@@ -95,27 +109,27 @@ class Program:
         return dict(said, fault=fault)
 
 
-def shown(command, folder):
+def shown(command: Sequence[str], folder: str) -> str:
     """A command as a person would type it in the folder that it ran in."""
     return " ".join(map(shlex.quote, command)).replace(folder + os.sep, "./")
 
 
-def _compile(command, folder):
+def _compile(command: Sequence[str], folder: str) -> dict[str, str]:
     """What a `builds` entry holds."""
     code, output = tools.attempt(command, COMPILE_S)
     return {"command": shown(command, folder), "errors": (output[-4000:] or "it failed") if code != 0 else ""}
 
 
-def _cpu(request, folder, result):
-    needed = tools.undefined(request["objects"])
+def _cpu(request: wire.CallRequest, folder: str, result: dict[str, Any]) -> None:
+    needed = tools.undefined(request.objects)
     if needed is None:
         raise build.NotRun("nm is missing, so nobody can tell whether the kernel uses OpenMP: install binutils")
     result["openmp"] = any(OPENMP.match(name) for name in needed)
     program = Program(request, folder)
-    given = [*request["flags"]["cxx"], *(f"-I{path}" for path in request["include_dirs"])]
-    sources = [request["driver"], *request["sources"]]
+    given = [*request.flags.cxx, *(f"-I{path}" for path in request.include_dirs)]
+    sources = [request.driver, *request.sources]
 
-    def one(name):
+    def one(name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
         """(its `builds` entry, its `runs`)."""
         executable = os.path.join(folder, name)
         made = _compile(
@@ -123,18 +137,18 @@ def _cpu(request, folder, result):
         )
         rows = []
         for fault, threads in CPU_RUNS[name] if not made["errors"] else ():
-            called = program.run(executable, fault, threads or max(2, request["threads"]), variables=CPU_VARIABLES)
+            called = program.run(executable, fault, threads or max(2, request.threads), variables=CPU_VARIABLES)
             rows.append(dict(called, build=name, tool=name))
         return made, rows
 
     names = [name for name in CPU_BUILDS if not (name == "thread" and result["openmp"])]
-    with tools.confining(), concurrent.futures.ThreadPoolExecutor(request["threads"]) as pool:
+    with tools.confining(), concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         for name, (made, rows) in zip(names, pool.map(one, names)):
             result["builds"][name] = made
             result["runs"] += rows
 
 
-def _cuda(request, folder, result):
+def _cuda(request: wire.CallRequest, folder: str, result: dict[str, Any]) -> None:
     nvcc = need_cuda()
     sanitizer = find_sanitizer(os.path.dirname(nvcc))
     if sanitizer is None:
@@ -146,18 +160,18 @@ def _cuda(request, folder, result):
     cuobjdump = os.path.join(os.path.dirname(nvcc), "cuobjdump")
     result["bulk_copies"] = bool(BULK_COPIES.search(machine_code.run([cuobjdump, "-sass", executable]) or ""))
 
-    def one(tool, fault):
+    def one(tool: str, fault: str) -> dict[str, Any]:
         name = "-".join(["", tool, *([fault] if fault else [])])
         before = [sanitizer, "--tool", tool, *CUDA_OPTIONS.get(tool, [])]
         called = program.run(executable, fault, 0, before=before, name=name)
         return dict(called, build="call", tool=tool)
 
     calls = [(tool, fault) for tool, planted in CUDA_FAULTS.items() for fault in ("", planted)]
-    with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, request["threads"])) as pool:
+    with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, request.threads)) as pool:
         result["runs"] = list(pool.map(lambda call: one(*call), calls))
 
 
-def need_cuda():
+def need_cuda() -> str:
     """The path of nvcc, where a GPU and an nvcc for it are there. `build.NotRun` with the reason elsewhere."""
     import torch
     from torch.utils import cpp_extension
@@ -167,13 +181,13 @@ def need_cuda():
     return build.check_nvcc(cpp_extension)
 
 
-def link_cuda(nvcc, request, folder, builds):
+def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, dict[str, str]]) -> str | None:
     """The executable of the driver and the build's very objects; None where it cannot be made, as `builds` says."""
     executable, driver = os.path.join(folder, "call"), os.path.join(folder, "driver.o")
-    include = [f"-I{path}" for path in request["include_dirs"]]
-    gencode = [flag for flag in request["flags"]["nvcc"] if flag.startswith("-gencode")]
-    compiled = [nvcc, "-x", "cu", "-std=c++17", "-lineinfo", *gencode, *include, "-c", request["driver"], "-o", driver]
-    linked = [nvcc, driver, *request["objects"], "-o", executable]
+    include = [f"-I{path}" for path in request.include_dirs]
+    gencode = [flag for flag in request.flags.nvcc if flag.startswith("-gencode")]
+    compiled = [nvcc, "-x", "cu", "-std=c++17", "-lineinfo", *gencode, *include, "-c", request.driver, "-o", driver]
+    linked = [nvcc, driver, *request.objects, "-o", executable]
     for name, command in (("driver", compiled), ("call", linked)):
         builds[name] = _compile(command, folder)
         if builds[name]["errors"]:
@@ -181,7 +195,7 @@ def link_cuda(nvcc, request, folder, builds):
     return executable
 
 
-def find_sanitizer(folder):
+def find_sanitizer(folder: str) -> str | None:
     """compute-sanitizer beside nvcc, in the toolkit's folder of that name, or on the PATH; None."""
     beside = os.path.join(folder, "..", "compute-sanitizer")
     return next(filter(None, (shutil.which("compute-sanitizer", path=p) for p in (folder, beside, None))), None)

@@ -31,19 +31,19 @@ BUSY_SIZE = 2048
 
 def conditions(request):
     """status: wrong where the code under test replaced what is relied on, its failure where it could not be loaded."""
-    torch.set_num_threads(request["threads"])
-    if any(job["condition"]["site"] == "heap" for job in request["jobs"]):
+    torch.set_num_threads(request.threads)
+    if any(job.condition.site == "heap" for job in request.jobs):
         poisoning.keep_to_one_arena()
-    workload = workloads.parse_workload(request["workload"])
+    workload = workloads.parse_workload(request.workload)
     replaced = integrity.Snapshot().replaced
     try:
-        kernel = kernels.load(request["kernel"], workload)
+        kernel = kernels.load(request.kernel, workload)
     except kernels.KernelFailure as error:
         return {"status": error.status, "message": error.message, "log_excerpt": error.excerpt}
-    device = request["kernel"]["device"]
-    for index, job in enumerate(Job(kernel, workload, device, request, job) for job in request["jobs"]):
+    device = request.kernel.device
+    for index, job in enumerate(Job(kernel, workload, device, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)
-        if index == 0 and job.condition["before"] != "fresh" and not job.made_otherwise:
+        if index == 0 and job.condition.before != "fresh" and not job.made_otherwise:
             _warm_up(job)
         protocol.write_json(os.path.join(job.folder, DONE), _run_job(job))
         if tensors.lost(device):  # nothing runs on the device again in this process
@@ -56,49 +56,49 @@ class Job:
     """One condition, with what its calls need."""
 
     def __init__(self, kernel, workload, device, request, job):
-        self.condition = job["condition"]
-        self.made_otherwise = bool(self.condition["dtype"] or self.condition["integers"])
-        self.workload = workload.on(self.condition["recipe"]).of_length(self.condition["seq_len"])
+        self.condition = job.condition
+        self.made_otherwise = bool(self.condition.dtype or self.condition.integers)
+        self.workload = workload.on(self.condition.recipe).of_length(self.condition.seq_len)
         self.kernel = kernel.on(self.workload)
         self.device = device
-        self.place = SECOND if self.condition["gpu"] == "second" else device
-        self.seed = request["seed"]
-        self.trials = job["trials"]
-        self.repeats = job["repeats"]
-        self.patience_s = job["patience_s"]
-        self.folder = os.path.join(request["out"], str(job["number"]))
-        self.libraries = request["libraries"]
+        self.place = SECOND if self.condition.gpu == "second" else device
+        self.seed = request.seed
+        self.trials = job.trials
+        self.repeats = job.repeats
+        self.patience_s = job.patience_s
+        self.folder = os.path.join(request.out, str(job.number))
+        self.libraries = request.libraries
         self.site = None
 
     def arguments(self, arrays, place=""):
         """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
         made = self.workload.arguments(arrays, place or self.place)
-        made = [arrange(each, self.condition["layout"]) for each in made]
-        if not self.condition["dtype"]:
+        made = [arrange(each, self.condition.layout) for each in made]
+        if not self.condition.dtype:
             return made
-        return problem.each_float(made, lambda tensor: tensor.to(getattr(torch, self.condition["dtype"])))
+        return problem.each_float(made, lambda tensor: tensor.to(getattr(torch, self.condition.dtype)))
 
     def mode(self):
         """A context in which the kernel is made anew and called."""
-        if not self.condition["integers"]:
+        if not self.condition.integers:
             return contextlib.nullcontext()
-        return widening.AskedIntegers(wide=self.condition["integers"] == "int64")
+        return widening.AskedIntegers(wide=self.condition.integers == "int64")
 
     def prepare(self, arguments):
         """What happens just before the call, as a function; poisoning.Unavailable or Unsupported where it cannot."""
         condition = self.condition
-        if condition["site"] and self.site is None:
-            data = poisoning.tile(condition["pattern"], self.workload.dtype)
+        if condition.site and self.site is None:
+            data = poisoning.tile(condition.pattern, self.workload.dtype)
             size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
-            make = poisoning.SITES[condition["site"]]
-            self.site = make(self.device, data, condition["pattern"], size_bytes, self.libraries.get(condition["site"]))
+            make = poisoning.SITES[condition.site]
+            self.site = make(self.device, data, condition.pattern, size_bytes, self.libraries.get(condition.site))
         if self.site is not None:
             return self.site.before
-        if condition["before"] in ("", "fresh"):
+        if condition.before in ("", "fresh"):
             return lambda: None
-        if condition["before"] == "unrelated":
+        if condition.before == "unrelated":
             return unrelated(self.device)
-        reference = self.workload.references([condition["before"]], self.device)[0]
+        reference = self.workload.references([condition.before], self.device)[0]
         reference.attempt(arguments)
         call = reference.bind(arguments)
 
@@ -110,7 +110,7 @@ class Job:
 
     def fill(self, tensor):
         """What the output holds before the call."""
-        if self.condition["site"] == "output":
+        if self.condition.site == "output":
             return poisoning.fill(tensor, self.site.data)
         return tensors.poison(tensor)
 
@@ -127,19 +127,19 @@ def _warm_up(job):
 def _run_job(job):
     """Its outcome; shape and dtype of its outputs, and how often it ran on each trial: a slow kernel on fewer."""
     result = {"status": protocol.OK, "message": "", "log_excerpt": "", "shape": None, "dtype": None, "ran": []}
-    beside = busy(job.device) if job.condition["load"] == "beside" else contextlib.nullcontext()
+    beside = busy(job.device) if job.condition.load == "beside" else contextlib.nullcontext()
     deadline = time.monotonic() + job.patience_s
     try:
         if job.place == SECOND and torch.cuda.device_count() < 2:
             raise poisoning.Unavailable("no second GPU is visible here")
-        if job.condition["dtype"]:
-            job.kernel.cast(job.condition["dtype"])
-        if job.condition["integers"]:
+        if job.condition.dtype:
+            job.kernel.cast(job.condition.dtype)
+        if job.condition.integers:
             with job.mode():
                 job.kernel.make()
         with beside:
             for trial in job.trials:
-                arrays = job.workload.arrays(job.condition["recipe"], trial, job.seed)
+                arrays = job.workload.arrays(job.condition.recipe, trial, job.seed)
                 result["ran"].append(0)
                 for repeat in range(job.repeats):
                     output = _call(job, arrays, trial)
@@ -151,12 +151,12 @@ def _run_job(job):
                 if _enough(result["ran"], deadline):
                     break
     except kernels.KernelFailure as error:
-        unusual = job.condition["layout"] != "contiguous" or job.made_otherwise or job.place == SECOND
+        unusual = job.condition.layout != "contiguous" or job.made_otherwise or job.place == SECOND
         refused = unusual and not tensors.lost(job.device)
         status = protocol.UNSUPPORTED if refused and error.status == protocol.CRASHED else error.status
         result.update(status=status, message=error.message, log_excerpt=error.excerpt)
     except Unsupported as error:
-        result.update(status=protocol.NOT_RUN, message="{} cannot run: {}".format(job.condition["before"], error))
+        result.update(status=protocol.NOT_RUN, message=f"{job.condition.before} cannot run: {error}")
     except poisoning.Unavailable as error:
         result.update(status=protocol.NOT_RUN, message=str(error))
     return result
@@ -177,7 +177,7 @@ def _call(job, arrays, trial):
     arguments = job.arguments(arrays)
     before = job.prepare(arguments)
     call = job.kernel.bind(arguments, fill=job.fill)
-    run = on_a_side_stream if job.condition["stream"] == "side" else directly
+    run = on_a_side_stream if job.condition.stream == "side" else directly
     _wait_for_all(job)
     job.workload.reseed()
     try:

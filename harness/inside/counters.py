@@ -7,12 +7,15 @@ ncu runs each device function several times, with other counters each time, and 
 are flushed before each, as before a single cold call; clocks stay as they are.
 """
 
+from __future__ import annotations
+
 import glob
 import os
 import shutil
 import tempfile
+from typing import Any
 
-from . import build, check, protocol, tools
+from . import build, check, protocol, tools, wire
 
 # By their names since Volta, the same on sm_80, sm_89 and sm_90 (`ncu --query-metrics --chips ga100`, ad102, gh100).
 METRICS = (
@@ -31,16 +34,23 @@ OPTIONS = ("--csv", "--page", "raw", "--print-units", "base", "--cache-control",
 PACKAGED = "/opt/nvidia/nsight-compute/*/ncu"
 
 
-def counters(request):
+def counters(request: wire.CallRequest) -> dict[str, Any]:
     """request: as of `check`, for device cuda."""
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "tool": "", "builds": {}, "run": None}
+    result: dict[str, Any] = {
+        "status": protocol.OK,
+        "message": "",
+        "log_excerpt": "",
+        "tool": "",
+        "builds": {},
+        "run": None,
+    }
     with tempfile.TemporaryDirectory() as folder:
         try:
             nvcc = check.need_cuda()
             ncu = find_ncu(os.path.dirname(nvcc))
             if ncu is None:
                 raise build.NotRun("ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
-            result["tool"] = (tools.attempt([ncu, "--version"], request["run_s"])[1].strip().splitlines() or [""])[-1]
+            result["tool"] = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
             program = check.Program(request, folder)
             executable = check.link_cuda(nvcc, request, folder, result["builds"])
             if executable is not None:
@@ -52,7 +62,7 @@ def counters(request):
     return result
 
 
-def find_ncu(folder):
+def find_ncu(folder: str) -> str | None:
     """ncu beside nvcc, on the PATH, or where NVIDIA's packages put it; None."""
     found = shutil.which("ncu", path=folder) or shutil.which("ncu")
     return found or next(reversed(sorted(glob.glob(PACKAGED))), None)

@@ -1,18 +1,22 @@
 """Where the CUDA libraries that a kernel calls lie: PyTorch's own copies come first, since those are loaded with it."""
 
+from __future__ import annotations
+
 import glob
 import os
+from typing import Sequence
 
 HEADERS = {"cublas": "cublas_v2.h"}
 
 
-def find(names, packages, home):
+def find(names: Sequence[str], packages: str, home: str) -> tuple[list[str], list[str]]:
     """(include folders, linker flags) for libraries by name; LookupError with the one that is nowhere.
 
     `packages` is the folder of PyTorch's wheel and of NVIDIA's, `home` the CUDA toolkit's. Headers of the toolkit that
     compiles are preferred, libraries of the wheels: a version that is loaded twice, once for each, helps nobody.
     """
-    includes, flags = [], []
+    includes: list[str] = []
+    flags: list[str] = []
     for name in names:
         header = _first(os.path.join(home, "include", HEADERS[name])) or _first(
             os.path.join(packages, "nvidia", "*", "include", HEADERS[name])
@@ -28,5 +32,5 @@ def find(names, packages, home):
     return list(dict.fromkeys(includes)), list(dict.fromkeys(flags))
 
 
-def _first(pattern):
+def _first(pattern: str) -> str | None:
     return min(glob.glob(pattern), default=None)

@@ -1,6 +1,7 @@
 """The I/O dtypes in numpy, which has no bfloat16: arrays of that dtype are held as their bits, in uint16."""
 
 import math
+from typing import Iterable
 
 import numpy as np
 
@@ -52,5 +53,5 @@ def from_bytes(data, dtype, shape):
     return np.frombuffer(data, dtype=STORAGE[dtype]).reshape(shape)
 
 
-def size_bytes(dtype, shape):
+def size_bytes(dtype: str, shape: Iterable[int]) -> int:
     return math.prod(shape) * np.dtype(STORAGE[dtype]).itemsize

@@ -114,7 +114,7 @@ def at_once(call_us):
 def warm_up(sampler, timing):
     """Call until the times are stable, for `warmup_s` at most, but `warmup_calls` at least: (calls, median)."""
     calls, size, medians = 0, 1, []
-    deadline = _seconds() + timing["warmup_s"]
+    deadline = _seconds() + timing.warmup_s
     while True:
         times, span_end = [], _seconds() + SPAN_S
         while not times or _seconds() < span_end:
@@ -123,7 +123,7 @@ def warm_up(sampler, timing):
             if times:
                 size = at_once(statistics.median(times))
         medians.append(statistics.median(times))
-        if calls >= timing["warmup_calls"] and (is_stable(medians) or _seconds() >= deadline):
+        if calls >= timing.warmup_calls and (is_stable(medians) or _seconds() >= deadline):
             return calls, medians[-1]
 
 

@@ -44,9 +44,9 @@ class Candidate:
     operators = ()
 
     def __init__(self, request, workload):
-        result = request["candidate"]
+        result = request.candidate
         self.result = result if isinstance(result, dict) else {}
-        self.folder = request["candidate_out"]
+        self.folder = request.candidate_out
         self.workload = workload
         self.failed = None
         status = self.result.get("status")
@@ -119,28 +119,28 @@ class Reference:
 
 
 def judge(request):
-    torch.set_num_threads(request["threads"])
-    workload = workloads.parse_workload(request["workload"])
-    targets = [Reference(reference) for reference in workload.references(request["references"], request["device"])]
-    if request["candidate"] is not None:
+    torch.set_num_threads(request.threads)
+    workload = workloads.parse_workload(request.workload)
+    targets = [Reference(reference) for reference in workload.references(request.references, request.device)]
+    if request.candidate is not None:
         targets.append(Candidate(request, workload))
     arrays = {}
-    threads = max(1, request["threads"])
+    threads = max(1, request.threads)
     # Few large trials leave threads idle: heads of a truth are computed side by side, whichever trials they are of.
     # Trials, and what is done within one: a few large ones alone would leave processors idle.
     with concurrent.futures.ThreadPoolExecutor(threads) as pool, concurrent.futures.ThreadPoolExecutor(
         threads
     ) as within:
-        cache = truth.Cache(request["truth_dir"], within.map)
+        cache = truth.Cache(request.truth_dir, within.map)
         recipes = [
             _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, arrays)
             for recipe, trials in workload.recipes.items()
         ]
-    if request["arrays"]:
+    if request.arrays:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
-        protocol.write_atomically(request["arrays"], buffer.getvalue())
-    status, message = describe_validation(recipes, request["decides"], workload.no_truth)
+        protocol.write_atomically(request.arrays, buffer.getvalue())
+    status, message = describe_validation(recipes, request.decides, workload.no_truth)
     return {
         "status": status,
         "message": message,
@@ -153,8 +153,8 @@ def judge(request):
 def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, within, kept):
     failures, rows, pending, models = {}, [], collections.deque(), None
     for trial in range(trials):
-        arrays = workload.arrays(recipe, trial, request["seed"], within.map)
-        arguments = workload.arguments(arrays, request["device"])
+        arrays = workload.arrays(recipe, trial, request.seed, within.map)
+        arguments = workload.arguments(arrays, request.device)
         outputs = {}
         expected = workload.expected_output()
         for target in targets:
@@ -174,8 +174,8 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
                 if expected is None:  # a problem's shape is known once its model has run
                     expected = outputs[target.name].array.shape, outputs[target.name].dtype
         size_bytes = sum(array.nbytes for array in [*arrays, *(output.array for output in outputs.values())])
-        keep = kept if request["arrays"] and _is_kept(request, trial, outputs) else None
-        while len(pending) > request["threads"]:
+        keep = kept if request.arrays and _is_kept(request, trial, outputs) else None
+        while len(pending) > request.threads:
             rows.append(pending.popleft().result())
         pending.append(
             pool.submit(_judge_trial, workload, arrays, outputs, cache, within, request, recipe, trial, keep)
@@ -186,10 +186,10 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
             pending.clear()
     rows.extend(job.result() for job in pending)
     proven = []
-    if request.get("power"):
+    if request.power:
         precision = judged_as(request, workload, protocol.KERNEL)
-        rule = power.Rule(request["limits"], request["decides"], precision)
-        proven = power.prove(workload, recipe, trials, request["seed"], cache, rule, models)
+        rule = power.Rule(request.limits, request.decides, precision)
+        proven = power.prove(workload, recipe, trials, request.seed, cache, rule, models)
     return {
         "recipe": recipe,
         "trials": trials,
@@ -205,13 +205,13 @@ def _judge_recipe(request, workload, recipe, trials, targets, cache, pool, withi
 def _is_kept(request, trial, outputs):
     """Whether a trial's outputs, and its truth, are kept to be crossed: of the first trials, while there is room."""
     size_bytes = sum(output.array.nbytes + 8 * output.array.size / len(outputs) for output in outputs.values())
-    room = request.get("array_bytes")
-    return trial < request["array_trials"] and (room is None or size_bytes * (trial + 1) <= room)
+    room = request.array_bytes
+    return trial < request.array_trials and (room is None or size_bytes * (trial + 1) <= room)
 
 
 def _judge_trial(workload, arrays, outputs, cache, within, request, recipe, trial, keep):
     """Everything about one trial that needs its arrays; only numbers and digests are returned."""
-    sha256, limits = inputs.digest(arrays), request["limits"]
+    sha256, limits = inputs.digest(arrays), request.limits
     precisions = {name: judged_as(request, workload, name) for name in outputs}
     kernels = judged_as(request, workload, protocol.KERNEL)
     measured = Measured(workload, arrays, sha256, cache)
@@ -278,16 +278,16 @@ def _target_result(target, failed, rows, trials, request):
     result["repeats_max_units"] = max((units for _, units in apart if units is not None), default=None)
     result["inputs_mutated"] = sum(mutated for _, _, mutated, _ in seen)
     result["unwritten_trials"] = sum(unwritten for _, _, _, unwritten in seen)
-    others = [protocol.TRUTH] + [other for other in request["references"] if name == protocol.KERNEL]
+    others = [protocol.TRUTH] + [other for other in request.references if name == protocol.KERNEL]
     for other in others:
         found = [row["pairs"][name, other] for row in rows if (name, other) in row["pairs"]]
         if len(found) == trials:
             result["against"].append(agreement.combine(other, found))
     if name == protocol.KERNEL:
         result["nearer_to"] = nearer(rows, [item["against"] for item in result["against"][1:]])
-    deterministic = name == protocol.KERNEL and request.get("deterministic", False)
+    deterministic = name == protocol.KERNEL and request.deterministic
     result["status"], result["message"] = describe_target(
-        result, trials, request["decides"], request["limits"], deterministic
+        result, trials, request.decides, request.limits, deterministic
     )
     would = [row["would_pass"] for row in rows if row.get("would_pass")] if name == protocol.KERNEL else []
     if would:

@@ -6,20 +6,23 @@ validation. So nothing is to be had from wavering in validation: what is checked
 its inputs are exchanged in every launch.
 """
 
-import os
+from __future__ import annotations
 
-from . import tensors
+import os
+from typing import Any
+
+from . import tensors, wire
 
 
 class Kept:
     """Of one launch. Without a folder other bits are a fault, as where determinism is asked for."""
 
-    def __init__(self, request):
-        self.folder, self.left_bytes = request.get("out", ""), request.get("most_bytes", 0)
-        self.rows = []
-        self.known = {}  # (workload, trial, digest) to the file that holds it
+    def __init__(self, request: wire.TimeRequest) -> None:
+        self.folder, self.left_bytes = request.out, request.most_bytes
+        self.rows: list[dict[str, Any]] = []
+        self.known: dict[tuple[str, int, str], str] = {}  # (workload, trial, digest) to the file that holds it
 
-    def add(self, output, row, must):
+    def add(self, output: Any, row: dict[str, Any], must: bool) -> bool:
         """Whether it will be judged, or need not be: what does not fit."""
         if not self.folder:
             return False
@@ -41,11 +44,11 @@ class Kept:
 class Outputs:
     """Of one target on one workload."""
 
-    def __init__(self, kept, workload_id, target):
+    def __init__(self, kept: Kept, workload_id: str, target: str) -> None:
         self.kept, self.workload_id, self.target = kept, workload_id, target
         self.other_bits = 0
 
-    def keep(self, output, trial, where, must=False):
+    def keep(self, output: Any, trial: int, where: str, must: bool = False) -> bool:
         """As `Kept.add`. `where` is said of it, should it turn out to be wrong."""
         self.other_bits += 1
         row = {"workload": self.workload_id, "target": self.target, "trial": trial, "where": where}

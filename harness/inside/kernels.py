@@ -16,6 +16,7 @@ import importlib.machinery
 import importlib.util
 import os
 import traceback
+from typing import Any
 
 import torch
 
@@ -72,7 +73,7 @@ def blamed(doing):
         raise failure(error, doing) from None
 
 
-def load_extension(path):
+def load_extension(path: str) -> Any:
     name = os.path.basename(path).split(".")[0]
     loader = importlib.machinery.ExtensionFileLoader(name, path)
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))
@@ -154,20 +155,20 @@ class Model:
 
 def load(kernel, workload):
     """The request's kernel, ready to bind; KernelFailure."""
-    device = kernel["device"]
+    device = kernel.device
     if device == "cuda" and not torch.cuda.is_available():
         raise KernelFailure(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
-    if kernel.get("model_new"):
+    if kernel.model_new:
         if workload.problem is None:
             raise KernelFailure(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
-        return Model(kernel["model_new"], workload, device)
+        return Model(kernel.model_new, workload, device)
     if workload.problem is not None:
         raise KernelFailure(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
-    if kernel.get("library"):
+    if kernel.library:
         from . import centry
 
-        return centry.Library(kernel["library"], workload)
-    return Extension(kernel["artifact"], workload)
+        return centry.Library(kernel.library, workload)
+    return Extension(kernel.artifact, workload)
 
 
 def checked(output, workload, device):

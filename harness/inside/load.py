@@ -1,11 +1,14 @@
 """How busy the machine was with other things, from /proc; None where it cannot be known."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal: the fields of /proc/stat's first line
 
 
-def read_processors():
+def read_processors() -> list[int] | None:
     """Ticks of all processors by kind, or None."""
     try:
         with open("/proc/stat") as file:
@@ -17,11 +20,11 @@ def read_processors():
 class LoadMeter:
     """Watches from its making until `read`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.processors = read_processors()
         self.own = sum(os.times()[:4])
 
-    def read(self):
+    def read(self) -> dict[str, Any]:
         """The fields of `Load`."""
         now = read_processors()
         share, steal = None, None
@@ -41,7 +44,7 @@ class LoadMeter:
         }
 
 
-def cpu_mhz():
+def cpu_mhz() -> float | None:
     """Mean clock of all processors as the kernel last saw it, or None."""
     try:
         with open("/proc/cpuinfo") as file:

@@ -1,16 +1,19 @@
 """Hashes of machine code that stay the same when only paths and addresses change, and what GPU functions use."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+from typing import Any, Sequence
 
 # An instruction, perhaps behind a predicate: `@P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;`
 ATOMIC = re.compile(r"^(@!?U?P\w+\s+)?(RED|ATOM|ATOMG|ATOMS)\b")
 
 
-def hash_objects(folder, sources, tools=""):
+def hash_objects(folder: str, sources: Sequence[str], tools: str = "") -> dict[str, str]:
     """Object file name to `hash_object`. `tools`: folder of the CUDA toolkit's programs."""
     found = {}
     for source in sources:
@@ -22,12 +25,13 @@ def hash_objects(folder, sources, tools=""):
     return found
 
 
-def hash_object(path, tools=""):
+def hash_object(path: str, tools: str = "") -> str:
     """Hash of an object's disassembly; of its bytes, marked "raw:", where objdump or cuobjdump is missing."""
     text = run(["objdump", "-d", "-r", "--no-show-raw-insn", path]) if shutil.which("objdump") else None
     device = ""
     if path.endswith(".cuda.o"):  # objdump sees GPU code as data, and shows none of it
-        code = run([cuobjdump(tools), "-sass", path]) if cuobjdump(tools) else None
+        tool = cuobjdump(tools)
+        code = run([tool, "-sass", path]) if tool else None
         hashes = parse_sass(code or "")
         device = "\n".join(f"{' '.join(key)} {value}" for key, (value, _) in sorted(hashes.items()))
         text = text if hashes else None
@@ -37,13 +41,13 @@ def hash_object(path, tools=""):
     return hashlib.sha256((normalise_disassembly(text) + device).encode()).hexdigest()
 
 
-def cuobjdump(tools):
+def cuobjdump(tools: str) -> str | None:
     """Path of the tool, or None."""
     path = os.path.join(tools, "cuobjdump")
     return path if os.path.exists(path) else shutil.which("cuobjdump")
 
 
-def normalise_disassembly(text):
+def normalise_disassembly(text: str) -> str:
     """A disassembly without file name, addresses, and names that depend on the source's path."""
     lines = []
     for line in text.splitlines():
@@ -55,7 +59,7 @@ def normalise_disassembly(text):
     return "\n".join(lines)
 
 
-def normalise_names(text):
+def normalise_names(text: str) -> str:
     """nvcc and gcc put hashes of the source's path into names of anonymous namespaces."""
     text = re.sub(r"_GLOBAL__N__[0-9A-Za-z_]*?_(?=\d+[A-Za-z_])", "_GLOBAL__N_", text)
     text = re.sub(r"_GLOBAL__N__[0-9a-f]{8}_[0-9A-Za-z_]*", "_GLOBAL__N_", text)
@@ -63,7 +67,7 @@ def normalise_names(text):
     return re.sub(r"_GLOBAL__sub_I_\S+", "_GLOBAL__sub_I", text)
 
 
-def device_functions(artifact, tools):
+def device_functions(artifact: str, tools: str) -> tuple[list[dict[str, Any]], str]:
     """(`DeviceFunction`s of an extension, a note on what could not be read)."""
     tool = cuobjdump(tools)
     if not tool:
@@ -81,7 +85,7 @@ def device_functions(artifact, tools):
     return sorted(functions, key=lambda entry: (entry["architecture"], entry["name"])), ""
 
 
-def runtime_note(artifact):
+def runtime_note(artifact: str) -> str:
     """What to know of a C++ extension's runtime; empty where it is shared with PyTorch, or cannot be told.
 
     Two copies of libstdc++ in a process share symbols and not what lies behind them: a number in an exception's message
@@ -93,7 +97,7 @@ def runtime_note(artifact):
     return "libstdc++ is linked into it, beside PyTorch's: a refusal may crash; install the shared one for the compiler"
 
 
-def parse_usage(text):
+def parse_usage(text: str) -> list[dict[str, Any]]:
     """Registers, stack and shared memory of every function, from ``cuobjdump -res-usage``."""
     entries, architecture, name = [], "", ""
     for line in text.splitlines():
@@ -117,11 +121,13 @@ def parse_usage(text):
     return entries
 
 
-def parse_sass(text):
+def parse_sass(text: str) -> dict[tuple[str, str], tuple[str, int]]:
     """(architecture, function) to (hash of its normalised instructions, atomic ones), from ``cuobjdump -sass``."""
-    hashes, architecture, name, lines = {}, "", None, []
+    hashes: dict[tuple[str, str], tuple[str, int]] = {}
+    architecture, name = "", None
+    lines: list[str] = []
 
-    def close():
+    def close() -> None:
         if name is not None:
             atomics = sum(ATOMIC.search(line) is not None for line in lines)
             hashes[architecture, name] = hashlib.sha256("\n".join(lines).encode()).hexdigest(), atomics
@@ -140,7 +146,7 @@ def parse_sass(text):
     return hashes
 
 
-def run(command):
+def run(command: Sequence[str]) -> str | None:
     """What a tool printed, or None where it failed."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=300)

@@ -6,10 +6,10 @@ from . import agreement, protocol, rounding
 def judged_as(request, workload, name):
     """Beyond plain arithmetic in the dtype: what the kernel declares, and else, as for every reference, what PyTorch
     itself does here: a solution is built of PyTorch's operators, and they obey its switches."""
-    declared = request.get("precision")
+    declared = request.precision
     if name == protocol.KERNEL and declared is not None:
         return rounding.effective(declared, workload.dtype)
-    return workload.precision(request.get("device", "cpu"))
+    return workload.precision(request.device)
 
 
 class Measured:

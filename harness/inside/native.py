@@ -4,18 +4,21 @@ A Python file that is the same in two environments may compile other code in eac
 `torch.utils.cpp_extension`, or a file that it finds. So the code is read where it runs, from the process's memory.
 """
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
 import os
 import sys
+from typing import Collection, Iterable
 
 # Of the system, of Python and of PyTorch with what it brings: the environment's, which its record names.
 ENVIRONMENT = ("/usr/", "/lib/", "/lib64/", "/proc/", "/dev/")
 
 
-def mapped():
+def mapped() -> dict[str, list[tuple[int, int]]]:
     """{file: [(start, end)] of its readable and executable parts in this process}; deleted files too."""
-    found = {}
+    found: dict[str, list[tuple[int, int]]] = {}
     with open("/proc/self/maps") as maps:
         for line in maps:
             fields = line.split(None, 5)
@@ -25,7 +28,7 @@ def mapped():
     return found
 
 
-def brought(before):
+def brought(before: Collection[str]) -> dict[str, str]:
     """{file name: SHA-256 of its machine code} of what was mapped since `before` (an answer of `mapped`) and is none of
     the environment's."""
     import torch
@@ -39,7 +42,7 @@ def brought(before):
     }
 
 
-def _sha256(parts):
+def _sha256(parts: Iterable[tuple[int, int]]) -> str:
     sha256 = hashlib.sha256()
     for start, end in parts:
         sha256.update(ctypes.string_at(start, end - start))

@@ -1,51 +1,55 @@
 """`observe`: what the environment says of itself."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import platform
 import shutil
 import sys
+from typing import Any
 
-from . import build, confinement, wheels
+from . import build, confinement, wheels, wire
 
 ABSENT = ""  # of text that a missing torch or numpy cannot give
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
 
 
-def observe(request):
+def observe(request: wire.ObserveRequest) -> dict[str, Any]:
     """The fields of `Observation`; with "verify", also "damaged": files that are not what was installed."""
     model, flags = processor()
-    result = {
+    compiler = nvcc()
+    result: dict[str, Any] = {
         "python": platform.python_version(),
         "wheels": wheels.installed(),
         "machine": platform.machine(),
         "cpu_model": model,
         "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest(),
-        "threads": request["threads"],
+        "threads": request.threads,
         "kernel_release": platform.release(),
         "libc": " ".join(part for part in platform.libc_ver() if part),
         "compiler": build.compiler_line(os.environ.get("CXX", "c++")),
-        "nvcc": build.compiler_line(nvcc(), last=True) if nvcc() else ABSENT,
+        "nvcc": build.compiler_line(compiler, last=True) if compiler else ABSENT,
         "confinement": confinement.confinement(),
     }
-    result.update(_torch(request["threads"]))
-    asked = request.get("variables", ())
+    result.update(_torch(request.threads))
+    asked = request.variables
     result["settings"].update({"env." + name: os.environ[name] for name in asked if name in os.environ})
-    if request.get("verify"):
-        result["damaged"] = wheels.damaged(request["threads"])
+    if request.verify:
+        result["damaged"] = wheels.damaged(request.threads)
     return result
 
 
-def nvcc():
+def nvcc() -> str | None:
     """Path of the CUDA compiler that PyTorch's helper would call, or None."""
     home = os.environ.get("CUDA_HOME")
     found = shutil.which("nvcc", path=os.path.join(home, "bin")) if home else shutil.which("nvcc")
     return found or shutil.which("nvcc", path="/usr/local/cuda/bin")
 
 
-def processor():
+def processor() -> tuple[str, str]:
     """(model, its feature flags in order) from /proc/cpuinfo; empty where it is not told."""
-    fields = {}
+    fields: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo") as file:
             for line in file:
@@ -57,8 +61,8 @@ def processor():
     return model, " ".join(sorted((fields.get("flags") or fields.get("Features") or "").split()))
 
 
-def _torch(threads):
-    result = {
+def _torch(threads: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
         "torch": ABSENT,
         "torch_cuda": None,
         "torch_git": ABSENT,
@@ -95,16 +99,16 @@ def _torch(threads):
     return result
 
 
-def cpu_capability(torch):
+def cpu_capability(torch: Any) -> str:
     if hasattr(torch.backends, "cpu") and hasattr(torch.backends.cpu, "get_cpu_capability"):
-        return torch.backends.cpu.get_cpu_capability()
+        return str(torch.backends.cpu.get_cpu_capability())
     for line in torch.__config__.show().splitlines():
         if "CPU capability usage:" in line:
-            return line.split(":")[1].strip()
+            return str(line.split(":")[1].strip())
     return ABSENT
 
 
-def gpus(torch):
+def gpus(torch: Any) -> list[dict[str, Any]]:
     if not torch.version.cuda or not torch.cuda.is_available():
         return []
     driver = driver_version()
@@ -123,7 +127,7 @@ def gpus(torch):
     return found
 
 
-def driver_version():
+def driver_version() -> str:
     """The kernel module's version; a container without /proc/driver says nothing."""
     try:
         with open("/proc/driver/nvidia/version") as file:
@@ -133,7 +137,7 @@ def driver_version():
     return next((word for word in words if word[:1].isdigit()), "")
 
 
-def settings(torch):
+def settings(torch: Any) -> dict[str, str]:
     """PyTorch's switches that change numbers, those that this version has, and thread variables that are set."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     found = {

@@ -1,8 +1,11 @@
 """Outputs that the candidate's process left: untrusted files, read where that was never loaded."""
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
+from typing import BinaryIO
 
 from . import protocol
 
@@ -10,14 +13,14 @@ STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED,
 
 
 class Failed(Exception):
-    def __init__(self, status, message, excerpt=""):
+    def __init__(self, status: str, message: str, excerpt: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.excerpt = excerpt
 
 
-def read_output(folder, name, wanted):
+def read_output(folder: str, name: str, wanted: int) -> bytes:
     """The bytes of an output, exactly `wanted` of them; Failed, blaming who left it."""
     try:
         with open_plain(folder, name) as file:
@@ -33,7 +36,7 @@ def read_output(folder, name, wanted):
     return data
 
 
-def open_plain(folder, name):
+def open_plain(folder: str, name: str) -> BinaryIO:
     """Open a regular file below `folder` to read; OSError where any part of the way, `folder` included, is a link.
 
     What is behind a name cannot change between looking and reading: each step is looked at after it was opened.

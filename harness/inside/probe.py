@@ -1,13 +1,15 @@
 """`probe`: one product on the device, to know that it answers, and rightly, after a process that faulted or hung."""
 
+from __future__ import annotations
+
 import torch
 
-from . import protocol
+from . import protocol, wire
 
 SIZE = 1024
 
 
-def probe(_request):
+def probe(_request: wire.EmptyRequest) -> dict[str, str]:
     """status ok, or crashed with a message."""
     try:
         ones = torch.ones(SIZE, SIZE, device="cuda")

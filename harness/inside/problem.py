@@ -50,11 +50,11 @@ class ProblemWorkload:
     """A problem file with its stored tensors. The only recipe is `independent`."""
 
     def __init__(self, value):
-        self.id = value["id"]
-        self.dtype = value["dtype"]
-        self.problem = value["problem"]["file"]
-        self.folder = value["problem"]["store"]
-        self.recipes = {"independent": value["recipes"]["independent"]}
+        self.id = value.id
+        self.dtype = value.dtype
+        self.problem = value.problem.file
+        self.folder = value.problem.store
+        self.recipes = {"independent": value.recipes["independent"]}
         self.index = protocol.read_json(os.path.join(self.folder, "index.json"))
         self.shape = self.out_dtype = None  # known once the reference has run
         self.no_truth, self.pristine = "", None

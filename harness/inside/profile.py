@@ -18,25 +18,25 @@ FEWEST_CALLS = 3
 
 def profile(request):
     """request: kernel (for the target `kernel`), workload, target, seed, device, threads, calls, most_s."""
-    torch.set_num_threads(request["threads"])
-    workload = workloads.parse_workload(request["workload"])
-    device, target = request["device"], request["target"]
+    torch.set_num_threads(request.threads)
+    workload = workloads.parse_workload(request.workload)
+    device, target = request.device, request.target
     result = {"status": protocol.OK, "message": "", "log_excerpt": "", "profiled_calls": 0, "operators": []}
     result["threads"], call = torch.get_num_threads(), None
     try:
-        arguments = workload.arguments(workload.arrays(RECIPE, 0, request["seed"]), device)
+        arguments = workload.arguments(workload.arrays(RECIPE, 0, request.seed), device)
         with torch.no_grad(), contextlib.ExitStack() as stack:
-            if target == protocol.KERNEL and request["kernel"].get("model_new"):
-                call = _followed(request["kernel"], workload, arguments, result)
+            if target == protocol.KERNEL and request.kernel.model_new:
+                call = _followed(request.kernel, workload, arguments, result)
             elif target == protocol.KERNEL:
-                call = kernels.load(request["kernel"], workload).bind(arguments, anew=True)
+                call = kernels.load(request.kernel, workload).bind(arguments, anew=True)
             else:
                 reference = workload.references([target], device)[0]
                 reference.attempt(arguments)
                 stack.enter_context(reference.active())
                 call = reference.bind(arguments)
             with kernels.blamed(target):
-                result.update(observe(call, device, request["calls"], request["most_s"]))
+                result.update(observe(call, device, request.calls, request.most_s))
     except kernels.KernelFailure as error:
         result.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
         if call is not None:
@@ -49,7 +49,7 @@ def profile(request):
 def _followed(kernel, workload, arguments, result):
     """A kernel in Python, bound: which lines of its file run until its first call has returned, and what making it
     draws. A call that raises is left to who calls it next."""
-    path, device = kernel["model_new"], kernel["device"]
+    path, device = kernel.model_new, kernel.device
     with lines.running(path) as numbers:
         made = kernels.load(kernel, workload)
         own, models = problem.drawn(device), workload.drawn_by_model(device)

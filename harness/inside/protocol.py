@@ -18,9 +18,6 @@ from typing import Any, Final
 
 SCHEMA_VERSION = 1
 
-VERBS = ("observe", "build", "candidate", "judge", "time", "appraise", "store", "ceilings", "probe", "prove")
-VERBS += ("library", "conditions", "weigh", "link", "check", "profile", "counters")  # of experiments
-
 # Statuses of anything that was attempted; every failure is one of these, with a message.
 OK: Final = "ok"
 WRONG: Final = "wrong"  # it ran, and its output is not correct

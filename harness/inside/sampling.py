@@ -34,20 +34,20 @@ class StopRule:
 
     def __init__(self, timing):
         self.timing = timing
-        self.deadline = _seconds() + timing["target_s"]
+        self.deadline = _seconds() + timing.target_s
         self.looked_at = 0
 
     def is_met(self, samples):
-        if len(samples) >= self.timing["max_samples"]:
+        if len(samples) >= self.timing.max_samples:
             return True
-        if len(samples) < self.timing["min_samples"]:
+        if len(samples) < self.timing.min_samples:
             return False
         if _seconds() >= self.deadline:
             return True
         if len(samples) - self.looked_at < CHECK_EVERY:
             return False
         self.looked_at = len(samples)
-        return median_error(samples) <= self.timing["relative_error"]
+        return median_error(samples) <= self.timing.relative_error
 
 
 def sample(call, timing, audit=None):
@@ -57,7 +57,7 @@ def sample(call, timing, audit=None):
     Returns fields of `Timing`, and sampling_s; `status` and `message` among them where the clock cannot be believed.
     """
     began = _seconds()
-    warmup_calls, call_ns = warm_up(call, timing["warmup_s"], timing["warmup_calls"])
+    warmup_calls, call_ns = warm_up(call, timing.warmup_s, timing.warmup_calls)
     calls = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns)))
     keep = audit.keep if audit else _drop
     measure, measure_one = _sampler(call, calls, keep), _sampler(call, 1, keep)

@@ -17,19 +17,19 @@ INDEX = "index.json"
 
 def store(request):
     """Every file's name to its SHA-256."""
-    torch.manual_seed(request["seed"])
+    torch.manual_seed(request.seed)
     try:
-        module = problem.load_module(request["problem"])
-        dtype = getattr(torch, request["dtype"])
-        writer = Writer(request["out"], request["most_bytes"])
+        module = problem.load_module(request.problem)
+        dtype = getattr(torch, request.dtype)
+        writer = Writer(request.out, request.most_bytes)
         initial = problem.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
         # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
-        torch.manual_seed(request["seed"])
+        torch.manual_seed(request.seed)
         model = problem.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         sets, note, inputs = _inputs(module, request, writer)
         index = {
-            "seed": request["seed"],
+            "seed": request.seed,
             "init": [writer.encode(item, "init") for item in initial],
             "state": state,
             "inputs": sets,
@@ -38,10 +38,10 @@ def store(request):
         }
     except Exception as error:
         excerpt = problem.excerpt()
-        message = "{}: {}: {}".format(os.path.basename(request["problem"]), type(error).__name__, error)
+        message = f"{os.path.basename(request.problem)}: {type(error).__name__}: {error}"
         status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
         return {"status": status, "message": message, "log_excerpt": excerpt, "files": {}}
-    path = os.path.join(request["out"], INDEX)
+    path = os.path.join(request.out, INDEX)
     protocol.write_json(path, index)
     writer.files[INDEX] = protocol.sha256_file(path)
     return {"status": protocol.OK, "message": note, "log_excerpt": "", "files": writer.files}
@@ -50,12 +50,12 @@ def store(request):
 def _inputs(module, request, writer):
     """(the sets that are stored, a note, a trial's inputs): none where every environment makes the same ones anew."""
     sets = []
-    for trial in range(request["trials"]):
-        values, foreign = problem.made(module, request["seed"], trial, request["dtype"])
+    for trial in range(request.trials):
+        values, foreign = problem.made(module, request.seed, trial, request.dtype)
         if not foreign:
             return [], "", values
         note = "get_inputs() needs {}".format(", ".join(foreign))
-        if sum(map(_size_bytes, tensors.flat(values))) * (request["trials"] - trial) > writer.left_bytes:
+        if sum(map(_size_bytes, tensors.flat(values))) * (request.trials - trial) > writer.left_bytes:
             note += ", and what it gives does not fit into limits.output_gib: each environment makes its own"
             return [], note, values
         sets.append([writer.encode(item, "input") for item in values])

@@ -1,6 +1,9 @@
 """Torch tensors from stored bytes and back, bit for bit; and poison, to see what a kernel did not write."""
 
+from __future__ import annotations
+
 import hashlib
+from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -13,18 +16,18 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of so
 _detach, _view, _equal = torch.Tensor.detach, torch.Tensor.view, torch.equal
 
 
-def dtype_name(tensor):
+def dtype_name(tensor: Any) -> str:
     return str(tensor.dtype).replace("torch.", "")
 
 
-def to_tensor(array, dtype, device):
+def to_tensor(array: Any, dtype: str, device: str) -> Any:
     """A tensor with memory of its own from an array in `dtype`'s storage."""
     if dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).to(device)
     return torch.from_numpy(np.array(array)).to(device)
 
 
-def to_array(tensor):
+def to_array(tensor: Any) -> Any:
     """A tensor's elements, C order, in its dtype's storage."""
     tensor = tensor.detach().contiguous().cpu()
     if tensor.dtype == torch.bfloat16:
@@ -32,27 +35,28 @@ def to_array(tensor):
     return tensor.numpy()
 
 
-def to_bytes(tensor):
-    return to_array(tensor).tobytes()
+def to_bytes(tensor: Any) -> bytes:
+    data: bytes = to_array(tensor).tobytes()
+    return data
 
 
-def holds(tensor, array):
+def holds(tensor: Any, array: Any) -> bool:
     """Whether a tensor has an array's bits, of its dtype's storage."""
     return list(tensor.shape) == list(array.shape) and same_arrays(to_array(tensor), array)
 
 
-def same_arrays(one, other):
+def same_arrays(one: Any, other: Any) -> bool:
     """Whether two arrays of one shape and dtype have the same bits; by parts, so that none needs much room."""
     one, other = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
     parts = (slice(start, start + PART_BYTES) for start in range(0, len(one), PART_BYTES))
     return len(one) == len(other) and all(np.array_equal(one[part], other[part]) for part in parts)
 
 
-def sha256(tensor):
+def sha256(tensor: Any) -> str:
     return hashlib.sha256(np.ascontiguousarray(to_array(tensor)).data).hexdigest()
 
 
-def poison(tensor):
+def poison(tensor: Any) -> Any:
     """Fill with poison, in place; nothing where the dtype has no NaN."""
     name = dtype_name(tensor)
     if name in POISON:
@@ -60,30 +64,30 @@ def poison(tensor):
     return tensor
 
 
-def has_poison(tensor):
+def has_poison(tensor: Any) -> bool:
     name = dtype_name(tensor)
     if name not in POISON:
         return False
     return bool((bits(tensor) == POISON[name]).any())
 
 
-def bits(tensor):
+def bits(tensor: Any) -> Any:
     """The same memory as integers of the elements' size."""
     plain = _detach(tensor)
     return _view(plain, BITS[plain.element_size()])
 
 
-def same_bits(one, other):
+def same_bits(one: Any, other: Any) -> bool:
     """Whether two tensors, of one device, hold the same bits; compared there."""
-    return one.dtype == other.dtype and one.shape == other.shape and _equal(bits(one), bits(other))
+    return bool(one.dtype == other.dtype and one.shape == other.shape and _equal(bits(one), bits(other)))
 
 
-def leave_poison_behind(size_bytes, device, fill=poison):
+def leave_poison_behind(size_bytes: int, device: Any, fill: Callable[[Any], Any] = poison) -> None:
     """Poison a block of memory and free it: the allocator tends to hand it to the next one who asks."""
     fill(torch.empty(max(1, size_bytes // 4), dtype=torch.float32, device=device))
 
 
-def flat(values):
+def flat(values: Iterable[Any]) -> Iterator[Any]:
     """The tensors among a call's arguments, those in lists and dicts too, in the order in which they are stored."""
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -94,12 +98,12 @@ def flat(values):
             yield from flat(value)
 
 
-def synchronise(device):
+def synchronise(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def lost(device):
+def lost(device: str) -> str:
     """The CUDA error that ended this process's use of the device, in one line; empty where there is none."""
     if device != "cuda" or not torch.cuda.is_initialized():
         return ""

@@ -27,24 +27,24 @@ _get_num_threads = torch.get_num_threads
 
 def timing(request):
     meter = LoadMeter()
-    torch.set_num_threads(request["threads"])
+    torch.set_num_threads(request.threads)
     # A kernel that crashed on a workload in validation is not called there again: it would end the whole launch.
-    calls_kernel = request["kernel_workloads"] if request["kernel"] else ()
-    inputs = {value["id"]: Inputs(request, value) for value in request["workloads"]}
+    calls_kernel = request.kernel_workloads if request.kernel else ()
+    inputs = {value.id: Inputs(request, value) for value in request.workloads}
     pairs = [
-        (value["id"], target)
-        for value in request["workloads"]
-        for target in request["targets"]
-        if target != protocol.KERNEL or value["id"] in calls_kernel
+        (value.id, target)
+        for value in request.workloads
+        for target in request.targets
+        if target != protocol.KERNEL or value.id in calls_kernel
     ]
-    random.Random(request["order_seed"]).shuffle(pairs)
-    of_problem = protocol.MODEL in request["targets"]
+    random.Random(request.order_seed).shuffle(pairs)
+    of_problem = protocol.MODEL in request.targets
     if of_problem:
         pairs.sort(key=lambda pair: pair[1] == protocol.KERNEL)
-    with concurrent.futures.ThreadPoolExecutor(request["threads"]) as pool:
+    with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         for value in inputs.values():
             value.make(pool.map)
-    if request["held_back"]:
+    if request.held_back:
         sys.stdin.buffer.read()  # ends when it may begin
     rows, left = [], kept.Kept(request)
     replaced = integrity.Snapshot().replaced
@@ -68,7 +68,7 @@ def timing(request):
             row.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
         except Unsupported as error:
             row.update(status=protocol.UNSUPPORTED, message=str(error))
-        fault = tensors.lost(_device(request)) if row["status"] != protocol.OK else ""
+        fault = tensors.lost(request.device) if row["status"] != protocol.OK else ""
         if fault:
             lost = f"{target} on {workload_id} before it left the device unusable: {fault}"
         tampering = replaced() if touched else ""
@@ -82,7 +82,7 @@ def timing(request):
         "message": "",
         "threads": torch.get_num_threads(),
         "load": meter.read(),
-        "idle_processors": sampling.idle_processors() if _device(request) == "cpu" else None,
+        "idle_processors": sampling.idle_processors() if request.device == "cpu" else None,
         "sampling_s": sum(row.pop("sampling_s", 0.0) for row in rows),
         "timings": rows,
         "kept": left.rows,
@@ -92,7 +92,7 @@ def timing(request):
 def _other_threads(request):
     """Native kernels may bring threads of their own; a solution in Python takes PyTorch's."""
     now = _get_num_threads()
-    return "" if now == request["threads"] else "set {} threads, not {}".format(now, request["threads"])
+    return "" if now == request.threads else f"set {now} threads, not {request.threads}"
 
 
 class Inputs:
@@ -101,9 +101,9 @@ class Inputs:
 
     def __init__(self, request, value):
         self.workload = workloads.parse_workload(value)
-        self.device = _device(request)
-        self.seed, self.threads = request["seed"], request["threads"]
-        self.two = len(request["expected_sha256"].get(value["id"], ())) > 1
+        self.device = request.device
+        self.seed, self.threads = request.seed, request.threads
+        self.two = len(request.expected_sha256.get(value.id, ())) > 1
         self.arrays = {}
         self.arguments = None
         self.drawn = False  # whether the reference draws random numbers at each call
@@ -166,10 +166,10 @@ def _measure_reference(request, inputs, outputs, row):
 def _measure_kernel(request, inputs, outputs, row):
     workload, device, target = inputs.workload, inputs.device, outputs.target
     arguments = inputs.get()
-    expected = request["expected_sha256"].get(workload.id)
+    expected = request.expected_sha256.get(workload.id)
     try:
         with torch.no_grad():
-            kernel = kernels.load(request["kernel"], workload)
+            kernel = kernels.load(request.kernel, workload)
             call = kernel.bind(arguments)
 
             def judged(trial, where):
@@ -226,8 +226,8 @@ def _fault(first, judged, inputs, follows):
 
 
 def _sample(call, request, row, watching=None):
-    sample = events.sample if _device(request) == "cuda" else sampling.sample
-    _undisturbed(row, lambda: sample(call, request["timing"], watching))
+    sample = events.sample if request.device == "cuda" else sampling.sample
+    _undisturbed(row, lambda: sample(call, request.timing, watching))
 
 
 def _replay(call, expected, request, row, outputs):
@@ -235,7 +235,7 @@ def _replay(call, expected, request, row, outputs):
     if row["status"] == protocol.OK:
         call_us = statistics.median(row["samples_us"])
         keep = functools.partial(outputs.keep, trial=0, where=REPLAYED)
-        _undisturbed(row, lambda: graphs.sample(call, expected, call_us, request["timing"], keep))
+        _undisturbed(row, lambda: graphs.sample(call, expected, call_us, request.timing, keep))
 
 
 def _undisturbed(row, sample):
@@ -247,8 +247,3 @@ def _undisturbed(row, sample):
     finally:
         gc.enable()
     row.update({**fields, "sampling_s": row.get("sampling_s", 0.0) + fields.get("sampling_s", 0.0)})
-
-
-def _device(request):
-    """Where references run: where the kernel does."""
-    return request.get("device") or (request["kernel"] or {}).get("device") or "cpu"

@@ -1,5 +1,7 @@
 """Compilers, checkers and what they check, as child processes whose output is kept."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
@@ -8,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+from typing import Iterator, Mapping, Sequence
 
 from . import machine_code
 
@@ -17,7 +20,7 @@ ADDR_NO_RANDOMIZE, ASK = 0x0040000, 0xFFFFFFFF  # personality(2)
 
 
 @contextlib.contextmanager
-def confining():
+def confining() -> Iterator[None]:
     """Children that begin in here write no endless file and leave no core; addresses are not random in them.
 
     gcc 12's thread sanitizer does not start where a kernel randomises many bits. A container may refuse to grant it.
@@ -39,7 +42,9 @@ def confining():
             libc.personality(persona)
 
 
-def attempt(command, timeout_s, variables=None):
+def attempt(
+    command: Sequence[str], timeout_s: float, variables: Mapping[str, str] | None = None
+) -> tuple[int | None, str]:
     """(exit status, output) of a child; the status is None where it did not end in time, 127 where it did not start."""
     with tempfile.TemporaryFile() as printed:
         try:
@@ -54,7 +59,7 @@ def attempt(command, timeout_s, variables=None):
         except OSError as error:
             return 127, str(error)
         try:
-            code = child.wait(timeout_s)
+            code: int | None = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
@@ -65,25 +70,25 @@ def attempt(command, timeout_s, variables=None):
         return code, printed.read(KEPT_BYTES).decode(errors="replace")
 
 
-def cxx():
+def cxx() -> list[str]:
     """The C++ compiler, as PyTorch's helper chooses it."""
     return shlex.split(os.environ.get("CXX", "c++"))
 
 
-def cuda_folder():
+def cuda_folder() -> str:
     """The folder of the CUDA toolkit's programs that a build here uses."""
     from torch.utils import cpp_extension
 
     return os.path.join(cpp_extension.CUDA_HOME or "", "bin")
 
 
-def undefined(paths):
+def undefined(paths: Sequence[str]) -> list[str] | None:
     """What objects leave undefined, demangled, in its order, each once; None where nm is missing or fails."""
     listed = machine_code.run(["nm", "-u", "-C", *paths])
     return None if listed is None else parse_undefined(listed)
 
 
-def parse_undefined(listed):
+def parse_undefined(listed: str) -> list[str]:
     """Names from ``nm -u -C``."""
     lines = [line.split(None, 1) for line in listed.splitlines() if line.startswith(" ")]
     return list(dict.fromkeys(words[1].strip() for words in lines if len(words) == 2 and words[0] in "Uwv"))

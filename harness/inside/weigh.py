@@ -17,17 +17,17 @@ from .references import Unsupported
 
 def weigh(request):
     """For each job that ended well the fields of `ConditionResult`; for each other one its failure."""
-    workload = workloads.parse_workload(request["workload"])
-    weighed = {job["number"]: Weighed(job, request, workload) for job in request["jobs"]}
+    workload = workloads.parse_workload(request.workload)
+    weighed = {job.number: Weighed(job, request, workload) for job in request.jobs}
     wanted = collections.OrderedDict()  # (recipe, length, trial) to jobs: each truth is held once, and not for long
     for job in weighed.values():
         for trial in job.ran if job.failed is None else ():
             wanted.setdefault((job.recipe, job.seq_len, trial), []).append(job)
-    with concurrent.futures.ThreadPoolExecutor(max(1, request["threads"])) as pool:
-        cache = truth.Cache(request["truth_dir"], pool.map)
+    with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
+        cache = truth.Cache(request.truth_dir, pool.map)
         for (recipe, seq_len, trial), jobs in wanted.items():
             asked = workload.of_length(seq_len)
-            arrays = asked.arrays(recipe, trial, request["seed"])
+            arrays = asked.arrays(recipe, trial, request.seed)
             sha256 = inputs.digest(arrays)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, arrays)
@@ -44,11 +44,11 @@ def weigh(request):
 
 def _scales(workload, trial, request, cache, exact):
     """Whether the truth on smaller inputs is that on the full ones, scaled: then it is the same question."""
-    arrays = workload.arrays(protocol.RECIPES[0], trial, request["seed"])
+    arrays = workload.arrays(protocol.RECIPES[0], trial, request.seed)
     full = workload.truth(arrays, inputs.digest(arrays), cache)
     if full is None:
         return False
-    return agreement.is_scaled(full.values, exact.values, request["limits"], exact.yardstick)
+    return agreement.is_scaled(full.values, exact.values, request.limits, exact.yardstick)
 
 
 def _learn_shape(workload, arrays):
@@ -68,17 +68,17 @@ class Weighed:
     """One job's outputs: untrusted files, described by what its process may have written itself."""
 
     def __init__(self, job, request, workload):
-        self.number = job["number"]
-        self.recipe, self.seq_len = job["condition"]["recipe"], job["condition"]["seq_len"]
-        self.trials, self.repeats, self.ran = job["trials"], job["repeats"], {}
-        self.folder, self.limits = request["candidate_out"], request["limits"]
+        self.number = job.number
+        self.recipe, self.seq_len = job.condition.recipe, job.condition.seq_len
+        self.trials, self.repeats, self.ran = job.trials, job.repeats, {}
+        self.folder, self.limits = request.candidate_out, request.limits
         # Smaller outputs would pass any rule whose tolerance does not shrink with them.
-        self.decides = "rounding" if self.recipe in protocol.SCALED_RECIPES else request["decides"]
+        self.decides = "rounding" if self.recipe in protocol.SCALED_RECIPES else request.decides
         self.failed = self.scales = None
         self.passed = self.nonfinite = self.judged = 0
         self.max_units = self.apart_units = None
         self.output_sha256, self.input_sha256, self.within = {}, {}, collections.defaultdict(list)
-        done = job["done"] if isinstance(job["done"], dict) else {}
+        done = job.done if isinstance(job.done, dict) else {}
         status = done.get("status")
         if status not in STATUSES:
             self.failed = Failed(protocol.CRASHED, "its process left a result that cannot be read")

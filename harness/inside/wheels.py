@@ -1,5 +1,7 @@
 """Installed distributions, by the digest of the RECORD file that lists each one's files."""
 
+from __future__ import annotations
+
 import base64
 import concurrent.futures
 import csv
@@ -9,19 +11,20 @@ import os
 import pathlib
 import re
 import sys
+from typing import Iterator
 
 MAX_DAMAGED = 20
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
 
-def folders():
+def folders() -> list[str]:
     """This environment's own folders of packages: what the base Python brings elsewhere on the path is not its."""
     prefix = os.path.realpath(sys.prefix) + os.sep
     real = dict.fromkeys(os.path.realpath(folder) for folder in sys.path)
     return [folder for folder in real if folder.startswith(prefix) and os.path.isdir(folder)]
 
 
-def distributions():
+def distributions() -> Iterator[tuple[importlib.metadata.Distribution, str]]:
     """(metadata, text of RECORD) of those in this environment's own folders."""
     for real in folders():
         for name in sorted(os.listdir(real)):
@@ -32,12 +35,12 @@ def distributions():
                 yield importlib.metadata.Distribution.at(path), text
 
 
-def normalise(name):
+def normalise(name: str) -> str:
     """A project's name as package indexes write it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def record_digest(record):
+def record_digest(record: str) -> str:
     """SHA-256 of RECORD's lines, sorted, without those that the installer and the place decide.
 
     Scripts start with the path of the environment, installers sign with files of their own, and compiled
@@ -55,8 +58,8 @@ def record_digest(record):
     return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()
 
 
-def installed():
-    found = {}
+def installed() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
     for distribution, record in distributions():
         name = distribution.metadata["Name"]
         if name:
@@ -65,7 +68,7 @@ def installed():
     return dict(sorted(found.items()))
 
 
-def recorded_files():
+def recorded_files() -> Iterator[tuple[str, str]]:
     """(path, expected digest) of every file that a RECORD has a SHA-256 for.
 
     Not of bytecode, which some wheels bring and installers compile again.
@@ -76,7 +79,7 @@ def recorded_files():
                 yield str(distribution.locate_file(row[0])), row[1][len("sha256=") :]
 
 
-def intact(path, expected):
+def intact(path: str, expected: str) -> bool:
     try:
         state = hashlib.sha256()
         with open(path, "rb") as file:
@@ -87,7 +90,7 @@ def intact(path, expected):
     return base64.urlsafe_b64encode(state.digest()).rstrip(b"=").decode() == expected
 
 
-def damaged(threads):
+def damaged(threads: int) -> list[str]:
     """Paths, at most 20, of files that are missing or not what the wheel brought."""
     files = list(recorded_files())
     with concurrent.futures.ThreadPoolExecutor(max(1, threads)) as pool:

@@ -2,12 +2,13 @@
 
 import copy
 import itertools
+from typing import Any
 
-from . import dtypes, inputs, protocol, truth
+from . import dtypes, inputs, protocol, truth, wire
 
 
-def parse_workload(value):
-    if value.get("problem"):
+def parse_workload(value: wire.WorkloadRequest) -> Any:
+    if value.problem:
         from . import problem
 
         return problem.ProblemWorkload(value)
@@ -21,12 +22,12 @@ class AttentionWorkload:
     no_truth = ""
 
     def __init__(self, value):
-        self.id = value["id"]
-        self.dtype = value["dtype"]
-        self.shape = tuple(value[key] for key in ("batch", "heads", "seq_len", "head_dim"))
-        self.causal = bool(value["causal"])
-        self.scale = float(value["scale"])
-        self.recipes = dict(value["recipes"])
+        self.id = value.id
+        self.dtype = value.dtype
+        self.shape = value.batch, value.heads, value.seq_len, value.head_dim
+        self.causal = bool(value.causal)
+        self.scale = float(value.scale)
+        self.recipes = dict(value.recipes)
 
     def on(self, recipe):
         """The workload of a recipe: where Q and K are halved the scale makes up for it, and the weights stay."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.executors import Answer, Task
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.plan import PlannedLaunch
 from harness.records import Timing
 from harness.run_records import WorkloadInfo
@@ -47,18 +47,18 @@ def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadI
         Task(
             environment=planned.environment,
             verb="appraise",
-            request={
-                "workloads": requests,
-                "kept": kept,
-                "candidate_out": str(out),
-                "truth_dir": {id: str(folder) for id, folder in truths.items()},
-                "limits": {workload.id: limits_of(plan, workload) for workload in workloads},
-                "decides": str(plan.tolerances["decides"]),
-                "precision": context.plan.kernel(planned.kernel).precision,
-                "device": planned.device,
-                "seed": plan.seed,
-                "threads": plan.threads_in(planned.environment),
-            },
+            request=wire.AppraiseRequest(
+                workloads=requests,
+                kept=kept,
+                candidate_out=str(out),
+                truth_dir={id: str(folder) for id, folder in truths.items()},
+                limits={workload.id: limits_of(plan, workload) for workload in workloads},
+                decides=str(plan.tolerances["decides"]),
+                precision=context.plan.kernel(planned.kernel).precision,
+                device=planned.device,
+                seed=plan.seed,
+                threads=plan.threads_in(planned.environment),
+            ),
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"appraise-{place}.log",
             timeout_s=plan.limits["validation_s"],

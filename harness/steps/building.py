@@ -18,7 +18,7 @@ from typing import Any
 from harness import shipped
 from harness.errors import InputError
 from harness.executors import Task
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.matrix import Kernel
 from harness.plan import PlannedBuild
 from harness.records import BINDING_OBJECT, BuildRecord, Device, Status
@@ -109,25 +109,26 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
         return _kept(context, record if binding is None else _with_binding(record, binding), artifact)
 
 
-def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> dict[str, Any]:
+def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> wire.BuildRequest:
     kernel, device = context.kernel(planned.kernel), planned.device
     sources = [shipped.located(context.root, name) for name in context.sources[kernel.name][device]]
     folders = [*shipped.include_folders(context.root), *(source.parent for source in sources)]
-    return {
-        "name": artifact.stem,
-        "sources": list(map(str, sources)),
-        "objects": list(map(str, objects)),
-        "include_dirs": list(dict.fromkeys(map(str, folders))),
-        "flags": {
-            "cxx": _cxx_flags(context, planned.environment, kernel, device),
-            "nvcc": [*kernel.flags.nvcc, *context.plan.environment(planned.environment).spec.flags.nvcc],
-            "ld": LINK_FLAGS[device],
-        },
-        "defines": {name: str(value) for name, value in kernel.tunables.items()},
-        "architectures": kernel.architectures,
-        "libraries": kernel.libraries if device == "cuda" else [],
-        "load": planned.runnable,
-    }
+    return wire.BuildRequest(
+        name=artifact.stem,
+        build_dir=str(artifact.parent),
+        sources=list(map(str, sources)),
+        objects=list(map(str, objects)),
+        include_dirs=list(dict.fromkeys(map(str, folders))),
+        flags=wire.FlagsRequest(
+            cxx=_cxx_flags(context, planned.environment, kernel, device),
+            nvcc=[*kernel.flags.nvcc, *context.plan.environment(planned.environment).spec.flags.nvcc],
+            ld=LINK_FLAGS[device],
+        ),
+        defines={name: str(value) for name, value in kernel.tunables.items()},
+        architectures=kernel.architectures,
+        libraries=list(kernel.libraries) if device == "cuda" else [],
+        load=planned.runnable,
+    )
 
 
 def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path]:
@@ -141,17 +142,16 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
         known = _known(folder, object_file)
         if known is not None:
             return known, object_file
-        request = {
-            "name": SHIPPED_MODULE,
-            "artifact": object_file.name,
-            "cuda_headers": device == "cuda",
-            "sources": [str(shipped.located(context.root, SHIPPED_BINDING))],
-            "include_dirs": list(map(str, shipped.include_folders(context.root))),
-            "flags": {"cxx": _cxx_flags(context, planned.environment, kernel, device)},
-            "defines": {},
-            "architectures": [],
-            "load": False,
-        }
+        request = wire.BuildRequest(
+            name=SHIPPED_MODULE,
+            build_dir=str(object_file.parent),
+            artifact=object_file.name,
+            cuda_headers=device == "cuda",
+            sources=[str(shipped.located(context.root, SHIPPED_BINDING))],
+            include_dirs=list(map(str, shipped.include_folders(context.root))),
+            flags=wire.FlagsRequest(cxx=_cxx_flags(context, planned.environment, kernel, device)),
+            load=False,
+        )
         reads = tuple(shipped.located(context.root, name) for name in BINDING_FILES)
         log = f"build-{planned.kernel}-{device}-binding.log"  # others may compile theirs now, with other flags
         return _kept(context, _compile(context, part, key, object_file, request, reads, log), object_file), object_file
@@ -176,8 +176,8 @@ def _known(folder: Path, artifact: Path) -> BuildRecord | None:
 
 
 def _compile(
-    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: dict[str, Any], reads: tuple[Path, ...],
-    log: str,
+    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest,
+    reads: tuple[Path, ...], log: str,
 ) -> BuildRecord:  # fmt: skip
     """Run the verb with an empty folder to write to."""
     out = artifact.parent
@@ -189,7 +189,7 @@ def _compile(
         Task(
             environment=planned.environment,
             verb="build",
-            request={**request, "device": planned.device, "build_dir": str(out)},
+            request=request,
             scratch=folder.with_name(folder.name + ".scratch"),
             log=context.run.folder / "logs" / planned.environment / log,
             timeout_s=context.plan.limits["build_s"],

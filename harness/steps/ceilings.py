@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.executors import Task
+from harness.inside import wire
 from harness.records import CeilingRecord
 from harness.runs import now_utc
 from harness.steps.context import Context, checked
@@ -31,7 +32,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
         Task(
             environment=environment,
             verb="ceilings",
-            request={"threads": context.plan.threads_in(environment)},
+            request=wire.CeilingsRequest(threads=context.plan.threads_in(environment)),
             scratch=context.run.folder / "scratch" / environment / "ceilings",
             log=context.run.folder / "logs" / environment / "ceilings.log",
             timeout_s=context.plan.limits["launch_s"],

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.executors import Answer, Executor, Task
 from harness.gpu import Watch
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.plan import Plan, PlannedLaunch
 from harness.process import Gate
 from harness.records import Device, LaunchRecord, Outcome, Timing, ValidationRecord
@@ -72,11 +72,11 @@ def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> Laun
     return record.model_copy(update={"timings": relative(timings), "gpu": gpu, "message": message})
 
 
-def timing_request(plan: Plan, device: Device) -> dict[str, float]:
+def timing_request(plan: Plan, device: Device) -> wire.SamplingRequest:
     """How long to measure on a device."""
-    timing = dict(plan.timing)
+    timing: dict[str, Any] = dict(plan.timing)
     relative_error_cuda = timing.pop("relative_error_cuda")
-    return timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {})
+    return wire.SamplingRequest(**timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {}))
 
 
 AUDITED_TRIALS = 5
@@ -181,21 +181,21 @@ class Launch:
         return Task(
             environment=planned.environment,
             verb="time",
-            request={
-                "kernel": kernel,
-                "workloads": requests,
-                "kernel_workloads": self.runs_kernel,
-                "targets": self.targets,
-                "seed": plan.seed,
-                "device": planned.device,
-                "threads": plan.threads_in(planned.environment),
-                "order_seed": plan.order_seed + planned.position,
-                "timing": timing_request(plan, planned.device),
-                "expected_sha256": self._expected(),
-                "held_back": gate is not None,
-                "out": "" if plan.kernel(planned.kernel).deterministic else str(out),
-                "most_bytes": room_bytes(plan) // 2,
-            },
+            request=wire.TimeRequest(
+                kernel=kernel,
+                workloads=requests,
+                kernel_workloads=self.runs_kernel,
+                targets=self.targets,
+                seed=plan.seed,
+                device=planned.device,
+                threads=plan.threads_in(planned.environment),
+                order_seed=plan.order_seed + planned.position,
+                timing=timing_request(plan, planned.device),
+                expected_sha256=self._expected(),
+                held_back=gate is not None,
+                out="" if plan.kernel(planned.kernel).deterministic else str(out),
+                most_bytes=room_bytes(plan) // 2,
+            ),
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
             timeout_s=plan.limits["launch_s"],

@@ -6,7 +6,7 @@ import time
 
 from harness.errors import Unrecorded
 from harness.executors import Task
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.steps.context import Context
 
 TIMEOUT_S = 120.0
@@ -24,7 +24,7 @@ def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S
             Task(
                 environment=environment,
                 verb="probe",
-                request={},
+                request=wire.EmptyRequest(),
                 scratch=context.run.folder / "scratch" / environment / "probe",
                 log=context.run.folder / "logs" / environment / "probe.log",
                 timeout_s=TIMEOUT_S,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from harness.inside import wire
 from harness.plan import Plan
 from harness.records import BuildRecord, Device
 from harness.run_records import WorkloadInfo
@@ -14,32 +14,32 @@ EXPECTED_RECIPE = "independent"
 ROOM_GIB = 2
 
 
-def kernel_request(context: Context, name: str, device: Device, build_record: BuildRecord) -> dict[str, Any]:
+def kernel_request(context: Context, name: str, device: Device, build_record: BuildRecord) -> wire.KernelRequest:
     kernel = context.kernel(name)
     artifact = None
     if kernel.model_new is None:
         artifact = str(context.artifact(build_record, build_record.key))
     model_new = str(context.root / kernel.model_new) if kernel.model_new else None
-    return {"name": name, "device": device, "artifact": artifact, "model_new": model_new}
+    return wire.KernelRequest(name=name, device=device, artifact=artifact, model_new=model_new)
 
 
-def workload_request(context: Context, workload: WorkloadInfo) -> dict[str, Any]:
+def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadRequest:
     problem = None
     if workload.problem is not None:
         store = context.stores[workload.id]
-        problem = {"file": str(context.root / workload.problem), "store": str(store.folder)}
-    return {
-        "id": workload.id,
-        "dtype": workload.dtype,
-        "batch": workload.batch,
-        "heads": workload.heads,
-        "seq_len": workload.seq_len,
-        "head_dim": workload.head_dim,
-        "causal": workload.causal,
-        "scale": workload.scale,
-        "recipes": workload.trials,
-        "problem": problem,
-    }
+        problem = wire.ProblemRequest(file=str(context.root / workload.problem), store=str(store.folder))
+    return wire.WorkloadRequest(
+        id=workload.id,
+        dtype=workload.dtype,
+        batch=workload.batch,
+        heads=workload.heads,
+        seq_len=workload.seq_len,
+        head_dim=workload.head_dim,
+        causal=workload.causal,
+        scale=workload.scale,
+        recipes=workload.trials,
+        problem=problem,
+    )
 
 
 def room_bytes(plan: Plan) -> int:
@@ -47,12 +47,12 @@ def room_bytes(plan: Plan) -> int:
     return int((plan.limits["output_gib"] or ROOM_GIB) * 2**30)
 
 
-def files_of(kernel: dict[str, Any] | None, *workloads: dict[str, Any]) -> tuple[Path, ...]:
+def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest) -> tuple[Path, ...]:
     """The files and folders that these requests name."""
-    named = [kernel["artifact"], kernel["model_new"]] if kernel else []
+    named = [kernel.artifact, kernel.model_new, kernel.library] if kernel else []
     for workload in workloads:
-        if workload["problem"] is not None:
-            named += [workload["problem"]["file"], workload["problem"]["store"]]
+        if workload.problem is not None:
+            named += [workload.problem.file, workload.problem.store]
     return tuple(dict.fromkeys(Path(name) for name in named if name))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.executors import Task
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.matrix import Kernel
 from harness.records import Outcome, Status, ValidationRecord
 from harness.run_records import Cell, WorkloadInfo
@@ -48,15 +48,14 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
             Task(
                 environment=environment,
                 verb="store",
-                request={
-                    "problem": str(context.root / kernel.problem),
-                    "out": str(out),
-                    "seed": context.plan.seed,
-                    "trials": workload.trials[EXPECTED_RECIPE],
-                    "dtype": workload.dtype,
-                    "most_bytes": room_bytes(context.plan),
-                    "threads": context.plan.threads_in(environment),
-                },
+                request=wire.StoreRequest(
+                    problem=str(context.root / kernel.problem),
+                    out=str(out),
+                    seed=context.plan.seed,
+                    trials=workload.trials[EXPECTED_RECIPE],
+                    dtype=workload.dtype,
+                    most_bytes=room_bytes(context.plan),
+                ),
                 scratch=context.run.folder / "scratch" / f"store-{workload.id}",
                 log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
                 timeout_s=context.plan.limits["validation_s"],
@@ -136,7 +135,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     request = workload_request(context, workload)
-    common = {"workload": request, "seed": plan.seed, "threads": plan.threads_in(cell.environment)}
+    threads = plan.threads_in(cell.environment)
     candidate_failure: Outcome | None = None
     candidate = None
     duration_s = 0.0
@@ -146,7 +145,9 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             Task(
                 environment=cell.environment,
                 verb="candidate",
-                request={**common, "kernel": kernel, "out": str(out)},
+                request=wire.CandidateRequest(
+                    workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)
+                ),
                 scratch=scratch,
                 log=logs / f"candidate-{place}.log",
                 timeout_s=plan.limits["validation_s"],
@@ -175,23 +176,24 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         Task(
             environment=cell.environment,
             verb="judge",
-            request={
-                **common,
-                "device": cell.device,
-                "references": references,
-                "candidate": candidate,
-                "candidate_out": str(out),
-                "truth_dir": str(truth),
-                "arrays": str(run.folder / arrays),
-                "array_trials": array_trials(workload, 1 + len(references)),
-                "array_bytes": ARRAY_BYTES if workload.problem else None,
-                "decides": identity["decides"],
-                "deterministic": identity["deterministic"],
-                "limits": identity["limits"],
-                "precision": context.plan.kernel(cell.kernel).precision,
-                "power": True,
-                "problem": request["problem"],
-            },
+            request=wire.JudgeRequest(
+                workload=request,
+                seed=plan.seed,
+                threads=threads,
+                device=cell.device,
+                references=references,
+                candidate=candidate,
+                candidate_out=str(out),
+                truth_dir=str(truth),
+                arrays=str(run.folder / arrays),
+                array_trials=array_trials(workload, 1 + len(references)),
+                array_bytes=ARRAY_BYTES if workload.problem else None,
+                decides=identity["decides"],
+                deterministic=identity["deterministic"],
+                limits=identity["limits"],
+                precision=context.plan.kernel(cell.kernel).precision,
+                power=True,
+            ),
             scratch=scratch,
             log=logs / f"judge-{place}.log",
             timeout_s=plan.limits["validation_s"],

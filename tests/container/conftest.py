@@ -28,6 +28,7 @@ from harness.plan import PlannedEnvironment
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.container.engines import SecondEngine, variables
+from tests.messages import made
 
 BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4")
 BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
@@ -94,7 +95,7 @@ class Cells:
         return Task(
             environment="here",
             verb="code",
-            request={"code": textwrap.dedent(code), **options.pop("request", {})},
+            request=made(code=textwrap.dedent(code), **options.pop("request", {})),
             scratch=self.folder / "scratch" / name,
             log=self.folder / "logs" / f"{name}.log",
             timeout_s=timeout_s,

@@ -31,6 +31,7 @@ from harness.executors.namespaces import ENTER, probe_namespaces
 from tests.conftest import ROOT
 from tests.container.conftest import BUNDLED, stage_code
 from tests.container.unpacked import NOBODY, mounted, readable, snapshot
+from tests.messages import made
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
@@ -89,7 +90,8 @@ class Cells:
             executor.inside = self.staged
             name = uuid.uuid4().hex
             task = Task(
-                environment=BUNDLED, verb="code", request={"code": textwrap.dedent(code), **options.pop("request", {})},
+                environment=BUNDLED, verb="code",
+                request=made(code=textwrap.dedent(code), **options.pop("request", {})),
                 scratch=self.folder / "scratch" / name, log=self.folder / "logs" / f"{name}.log", timeout_s=timeout_s,
                 **options,
             )  # fmt: skip

@@ -17,6 +17,7 @@ from harness.executors.containers import DockerExecutor
 from harness.executors.docker.engine import Engine
 from harness.logs import LOG_LIMIT_BYTES
 from tests.container.conftest import LIMITS, Cells
+from tests.messages import asked
 
 pytestmark = pytest.mark.container
 
@@ -321,7 +322,7 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
         "workload": {"id": "w", "dtype": "float32", **shape, "recipes": {"independent": 3}, "problem": None},
         "seed": 0, "threads": 2, "device": "cpu", "references": ["flash"], "candidate": None, "candidate_out": "",
         "truth_dir": str(truth), "arrays": "", "array_trials": 0, "decides": "rounding",
-        "limits": {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}, "problem": None,
+        "limits": {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4},
     }  # fmt: skip
 
     def judge(*writes: Path) -> tuple[dict[str, object], dict[Path, int]]:
@@ -329,7 +330,7 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
             Task(
                 environment="here",
                 verb="judge",
-                request=request,
+                request=asked("judge", request),
                 scratch=tmp_path / "scratch",
                 log=tmp_path / "log",
                 timeout_s=120,

@@ -41,7 +41,6 @@ class Bench:
         result = self.environment.result(
             "build",
             {
-                "device": "cpu",
                 "name": name,
                 "sources": [str(path), *(more or [])],
                 "include_dirs": [str(ROOT / "csrc")],
@@ -113,6 +112,7 @@ class Bench:
             "truth_dir": str(self.environment.folder / "truth"),
             "decides": "rounding",
             "limits": LIMITS,
+            "device": "cpu",
             "jobs": ended,
         }
         rows = self.environment.result("weigh", request)["results"]

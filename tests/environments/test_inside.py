@@ -153,6 +153,7 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
             "order_seed": 3,
             "timing": TIMING,
             "expected_sha256": {case["id"]: kernel.output_sha256[:2]},
+            "device": "cpu",
             "held_back": False,
         }
         timed = environment.result("time", request)
@@ -193,6 +194,7 @@ def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
         "order_seed": 3,
         "timing": TIMING,
         "expected_sha256": {case["id"]: kernel.output_sha256[:1]},
+        "device": "cpu",
         "held_back": False,
         "out": "" if asked else str(out),
         "most_bytes": 1 << 20,
@@ -286,7 +288,6 @@ def test_cuda_sources_without_a_fitting_toolkit_are_not_a_failure(environments: 
     source = environment.folder / "x.cu"
     source.write_text("__global__ void f() {}\n")
     request = {
-        "device": "cuda",
         "name": "x",
         "sources": [str(source)],
         "include_dirs": [],

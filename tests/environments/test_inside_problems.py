@@ -89,8 +89,8 @@ OTHER = {
 def arrays_of(environments: list[Environment], case: dict[str, Any]) -> list[list[str]]:
     """By environment, the digests of three trials' inputs."""
     script = (
-        "import json, sys\nfrom inside import inputs, workload\n"
-        "known = workload.parse_workload(json.loads(sys.argv[1]))\n"
+        "import json, sys\nfrom inside import codec, inputs, wire, workload\n"
+        "known = workload.parse_workload(codec.checked(wire.WorkloadRequest, json.loads(sys.argv[1]), 'case'))\n"
         "print(json.dumps([inputs.digest(known.arrays('independent', trial, 0)) for trial in (2, 0, 1)]))"
     )
     found = []
@@ -217,6 +217,7 @@ def test_a_problems_kernel_is_asked_in_wider_types(
         weighed = environment.result(
             "weigh",
             {**common, "candidate_out": str(out), "truth_dir": str(tmp_path / "truth"), "decides": "rounding",
+             "device": "cpu",
              "limits": LIMITS, "jobs": ended},
         )["results"]  # fmt: skip
         assert [(row["status"], row["nonfinite"]) for row in weighed] == seen

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.inside import codec
 from harness.records import RecipeResult
 
 INSIDE = Path(__file__).resolve().parents[2] / "harness" / "inside"
@@ -30,7 +31,7 @@ class Environment:
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         paths = [self.folder / name for name in ("request.json", "result.json")]
-        paths[0].write_text(json.dumps(request))
+        paths[0].write_text(json.dumps({"version": codec.VERSION, **request}))
         paths[1].unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "TOY_FAULT": fault}
         done = subprocess.run(
@@ -56,7 +57,6 @@ class Environment:
         return self.result(
             "build",
             {
-                "device": "cpu",
                 "name": name,
                 "sources": [str(path)],
                 "include_dirs": [],

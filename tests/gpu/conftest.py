@@ -23,6 +23,7 @@ from harness.inside import protocol
 from harness.run_records import GpuFacts
 from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
+from tests.messages import asked
 
 HERE = "here"
 SEED = {"BLOCK_M": "32", "NUM_WARPS": "8", "VEC_WIDTH": "4", "SYNC_POLICY": "2", "REDUCE": "warp"}
@@ -84,7 +85,7 @@ class Here(VenvExecutor):
             Task(
                 environment=HERE,
                 verb=verb,
-                request=request,
+                request=asked(verb, request),
                 scratch=place / "scratch",
                 log=place / "log",
                 timeout_s=timeout_s,
@@ -102,7 +103,6 @@ class Here(VenvExecutor):
         source, defines = BUILDS[name]
         folder = self.build_folder(name)
         request = {
-            "device": "cuda",
             "name": f"k_{name.lower()}",
             "sources": [str(ROOT / source), str(ROOT / "csrc" / "attention_binding.cpp")],
             "include_dirs": [str(ROOT / "csrc")],

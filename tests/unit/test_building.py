@@ -42,23 +42,23 @@ class Builder:
 
     @property
     def asked(self) -> list[str]:
-        return [BINDING if task.request.get("artifact") == BINDING_OBJECT else KERNEL for task in self.tasks]
+        return [BINDING if task.request.artifact == BINDING_OBJECT else KERNEL for task in self.tasks]
 
     def run(self, task: Task) -> Answer:
         self.tasks.append(task)
-        out, request = Path(task.request["build_dir"]), task.request
+        out, request = Path(task.request.build_dir), task.request
         assert task.verb == "build" and not list(out.iterdir()) and task.writes == (out,)
         assert all(path.is_file() for path in task.reads)
-        is_binding = request.get("artifact") == BINDING_OBJECT
+        is_binding = request.artifact == BINDING_OBJECT
         if is_binding:
             assert self.busy.acquire(blocking=False), "two compile the binding at once"
             time.sleep(self.binding_s)
             self.busy.release()
             if self.binding_result is None:
                 raise Interrupted()
-        artifact = out / (request.get("artifact") or f"{request['name']}.so")
-        artifact.write_bytes(b"".join(Path(path).read_bytes() for path in request.get("objects", [])) or b"object")
-        source = Path(request["sources"][0])
+        artifact = out / (request.artifact or f"{request.name}.so")
+        artifact.write_bytes(b"".join(Path(path).read_bytes() for path in request.objects) or b"object")
+        source = Path(request.sources[0])
         result = {
             "status": "ok", "flags": ["cxx: -O3", "ld: -pthread"], "build_s": 9.0 if is_binding else 2.0,
             "artifact_sha256": protocol.sha256_file(str(artifact)), "objects": {f"{source.stem}.o": "code"},
@@ -221,13 +221,13 @@ def test_a_second_kernel_s_build_compiles_no_binding(project: Path) -> None:
     assert first.status == second.status == "ok" and asked(context) == [BINDING, KERNEL, KERNEL]
     executor: Any = context.executor
     of_binding, *of_kernels = executor.tasks
-    assert "BLOCK_M" not in str(of_binding.request) and not of_binding.request["load"]
+    assert "BLOCK_M" not in str(of_binding.request) and not of_binding.request.load
     assert set(of_binding.reads) == {project / name for name in BINDING_FILES}
     [made] = objects_kept(project)
     for task in of_kernels:
-        assert task.request["objects"] == [str(made)] and made in task.reads and made not in task.writes
-        assert task.request["sources"] == [str(project / "csrc" / "k.cpp")]
-        assert task.request["name"] == "attention", "the module's name is the shipped binding's"
+        assert task.request.objects == [str(made)] and made in task.reads and made not in task.writes
+        assert task.request.sources == [str(project / "csrc" / "k.cpp")]
+        assert task.request.name == "attention", "the module's name is the shipped binding's"
     assert not first.reused and built(context).reused and asked(context) == [BINDING, KERNEL, KERNEL]
 
 
@@ -307,7 +307,7 @@ def test_other_flags_and_devices_have_their_own(project: Path) -> None:
     assert {built(context, name, device).status for name in ("k", "other") for device in ("cpu", "cuda")} == {"ok"}
     assert asked(context).count(BINDING) == len(objects_kept(project)) == 4
     executor: Any = context.executor
-    assert [task.request["cuda_headers"] for task in executor.tasks if "cuda_headers" in task.request].count(True) == 2
+    assert [task.request.cuda_headers for task in executor.tasks].count(True) == 2
     assert len({task.log for task in executor.tasks}) == len(executor.tasks)
 
 
@@ -316,7 +316,7 @@ def test_a_binding_of_its_own_stays_as_it_is(project: Path) -> None:
     record = built(context, "my.kernel")
     executor: Any = context.executor
     [task] = executor.tasks
-    assert (task.request["name"], task.request["objects"]) == ("my_kernel", [])
+    assert (task.request.name, task.request.objects) == ("my_kernel", [])
     assert record.artifact == "my_kernel.so" and record.binding_s is None and BINDING_OBJECT not in record.objects
 
 

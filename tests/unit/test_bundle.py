@@ -16,9 +16,10 @@ from harness.errors import InfrastructureError
 from harness.executors import Answer, Task, bundle
 from harness.executors.bundle import BundleExecutor, unconfined
 from harness.executors.cells import VERB, bring_back, signalled
-from harness.inside import protocol
+from harness.inside import codec, protocol
 from harness.process import Ended
 from harness.records import Confinement, Gpu, Wheel
+from tests.messages import made
 from tests.unit.test_venv import PINS, observation, planned
 from tests.unit.unpacked import ALL, DIGEST, ID, MACHINE, entry, make_bundle
 
@@ -167,13 +168,13 @@ def test_what_a_verb_is_given_and_what_is_taken_back(
 
     monkeypatch.setattr(bundle, "run_child", run_child)
     task = Task(
-        environment=ID, verb="judge", request={"sources": [str(source)], "truth": str(shared)},
+        environment=ID, verb="judge", request=made(sources=[str(source)], truth=str(shared)),
         scratch=tmp_path / "scratch", log=tmp_path / "log", timeout_s=1, reads=(source, shared, run / "none"),
         writes=(shared, run / "arrays.npz"),
     )  # fmt: skip
     answer = executor.run(task)
     assert answer.result == {"status": "ok"}
-    assert seen["request"] == {"sources": ["/in/project/csrc/x.cu"], "truth": "/out/w0"}
+    assert seen["request"] == {"version": codec.VERSION, "sources": ["/in/project/csrc/x.cu"], "truth": "/out/w0"}
     assert seen["/in/project/csrc/x.cu"] == ("ro", str(source)) and seen["/out"][0] == "rw"
     assert seen["/opt/environment"] == ("ro", str(unpacked / "environments" / ID))
     assert {path.name for path in shared.iterdir()} == {"old", "new"} and (run / "arrays.npz").read_text() == "arrays"

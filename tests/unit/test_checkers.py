@@ -31,6 +31,7 @@ from harness.process import Ended
 from harness.records import BuildRecord, Device
 from harness.run_records import Cell, WorkloadInfo
 from harness.storage import Run, save_record
+from tests.messages import asked
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK
 
@@ -125,9 +126,10 @@ def test_every_tool_has_its_run_and_its_control_all_at_once(tmp_path: Path, monk
     monkeypatch.setattr(check, "find_sanitizer", lambda folder: str(tool))
     monkeypatch.setattr(check, "link_cuda", lambda nvcc, request, folder, builds: str(program))
     shape = {"id": "w", "dtype": "float16", "batch": 1, "heads": 1, "seq_len": 3, "head_dim": 8, "causal": False}
-    request = {"device": "cuda", "workload": {**shape, "scale": 1.0, "recipes": {"independent": 1}}, "batch": 1,
+    request = {"driver": "", "sources": [], "objects": [], "include_dirs": [], "flags": {}}
+    request |= {"device": "cuda", "workload": {**shape, "scale": 1.0, "recipes": {"independent": 1}}, "batch": 1,
                "heads": 1, "recipe": "independent", "trial": 0, "seed": 0, "threads": 8, "run_s": 20}  # fmt: skip
-    runs = check.check(request)["runs"]
+    runs = check.check(asked("check", request))["runs"]
     assert [(run["tool"], run["fault"]) for run in runs] == [
         (tool, fault) for tool, planted in CUDA_FAULTS.items() for fault in ("", planted)
     ]
@@ -235,7 +237,7 @@ def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Pat
     (task,) = executor.tasks
     assert record.status == "ok" and record.duration_s == 2.0 and len(record.results) == 4
     assert task.compiles and task.timeout_s == TOTAL_S and not task.writes
-    assert task.request["objects"] == [str(tmp_path / "build" / "out" / "k.o")]
+    assert task.request.objects == [str(tmp_path / "build" / "out" / "k.o")]
     assert {tmp_path / name for name in (DRIVER, "csrc/k.cpp", "csrc/attention.h")} <= set(task.reads)
 
 
@@ -280,4 +282,4 @@ def test_the_tools_see_inputs_on_which_it_fails(tmp_path: Path) -> None:
         assert inputs_of(context, CELL) == ("independent", trial)
     save_record(context.run.validation_path(CELL), validation(units=[1.0, 2.0, 9.0, 1.0]))
     run_checkers(context, CELL)
-    assert context.executor.tasks[0].request["trial"] == 2
+    assert context.executor.tasks[0].request.trial == 2

@@ -21,6 +21,7 @@ from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames, o
 from harness.executors.docker.connection import EngineGone, EngineRefused, answering
 from harness.executors.docker.engine import Engine
 from harness.records import Confinement
+from tests.messages import made
 
 LIMITS = CellLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
 CONFINED = Confinement(
@@ -139,7 +140,14 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
         cells = executor(tmp_path, FakeEngine(history))
         monkeypatch.setattr(cells, "_attempt", fails)
         tried.clear()
-        task = Task(environment="e", verb="v", request={}, scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
+        task = Task(
+            environment="e",
+            verb="v",
+            request=made(),
+            scratch=tmp_path / "s",
+            log=tmp_path / "l",
+            timeout_s=1,
+        )
         with pytest.raises(Unrecorded, match="at unix:///there went away: cut off") as caught:
             cells.run(task)
         assert "the same command" in caught.value.remedy and not task.scratch.exists()
@@ -165,7 +173,7 @@ def test_places_of_a_request(tmp_path: Path) -> None:
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"
     task = Task(
-        environment="e", verb="v", request={}, scratch=tmp_path, log=tmp_path, timeout_s=1,
+        environment="e", verb="v", request=made(), scratch=tmp_path, log=tmp_path, timeout_s=1,
         reads=(root / "csrc" / "x.cu", stored, truth, out), writes=(truth, tmp_path / "arrays.npz"),
     )  # fmt: skip
     places, outputs = cell_places(task, root)

@@ -14,7 +14,7 @@ import pytest
 from harness.experiments.counters import METRIC_OF, Printed, parse, read_run
 from harness.experiments.records import CountersRecord, FunctionCounters
 from harness.experiments.running import uncounted
-from harness.inside import counters
+from harness.inside import counters, wire
 from harness.run_records import Cell
 from harness.storage import Run, save_record
 from reports.counters import Counted, counted
@@ -214,9 +214,9 @@ def test_a_cell_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     asked = []
 
-    def request(context: Any, cell: Cell, shape: tuple[int, int], *rest: Any) -> tuple[dict[str, Any], tuple[()]]:
+    def request(context: Any, cell: Cell, shape: tuple[int, int], *rest: Any) -> tuple[wire.Request, tuple[()]]:
         asked.append(shape)
-        return {}, ()
+        return wire.EmptyRequest(), ()
 
     def answer(task: Any) -> Answer:
         printed = called(printed_page()).model_dump()

@@ -15,7 +15,7 @@ from harness.experiments.conditions import Session
 from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.experiments.conditions_list import conditions_of
 from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.process import Ended
 from harness.records import Device
 from harness.run_records import Cell
@@ -163,7 +163,7 @@ class Scripted:
         self.variables: list[Mapping[str, str]] = []
 
     def run(self, task: Task) -> Answer:
-        numbers = [job["number"] for job in task.request["jobs"]]
+        numbers = [job.number for job in task.request.jobs]
         if task.verb == "weigh":
             rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
             return Answer(result={"status": "ok", "results": rows}, ended=ended(0))
@@ -207,9 +207,14 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
     one.results, one.spent_s = {}, {job.number: 0.0 for job in one.jobs}
     one.stopped, one.ends, one.hangs, one.processes, one.libraries = None, 0, 0, 0, {}
     one.scratch, one.out, one.truth, one.logs = (tmp_path / n for n in ("scratch", "out", "truth", "logs"))
-    one.place, one.workload, one.limits, one.timeout_s = "place", {"problem": None}, {}, 9.0
+    one.place, one.workload, one.limits, one.timeout_s = (
+        "place",
+        wire.WorkloadRequest(id="w", dtype="float32", recipes={}),
+        {},
+        9.0,
+    )
     one.precision = None
-    one.kernel = {"artifact": None, "model_new": None}
+    one.kernel = wire.KernelRequest(name="k", device="cpu")
     monkeypatch.setattr(Session, "_build_probes", lambda self: None)
     one.run()
     return one, executor

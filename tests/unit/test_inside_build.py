@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.inside import build, machine_code, sampling, wheels
+from harness.inside import build, machine_code, sampling, wheels, wire
+
+REQUEST = wire.BuildRequest(
+    name="k", build_dir="/b", sources=["/a/x.cpp"], include_dirs=[], flags=wire.FlagsRequest(), load=False
+)
 
 
 def test_defines() -> None:
@@ -28,17 +33,17 @@ def test_architectures_that_old_helpers_do_not_know() -> None:
 
 
 def test_cuda_flags_only_with_cuda_sources() -> None:
-    request = {"sources": ["/a/x.cpp"], "flags": {"nvcc": ["-lineinfo"]}, "defines": {}, "architectures": ["sm_80"]}
+    request = replace(REQUEST, flags=wire.FlagsRequest(nvcc=["-lineinfo"]), architectures=["sm_80"])
     assert build.compiler_flags(request) == {"cxx": [], "nvcc": [], "ld": []}
-    request["sources"] = ["/a/x.cu"]
+    request = replace(request, sources=["/a/x.cu"])
     assert build.compiler_flags(request)["nvcc"] == ["-lineinfo", "-gencode=arch=compute_80,code=sm_80"]
 
 
 def test_the_shipped_binding_needs_cuda_s_headers_and_none_of_its_flags() -> None:
-    request = {"sources": ["/a/x.cpp"], "cuda_headers": True, "flags": {"cxx": ["-O3"]}, "defines": {}}
+    request = replace(REQUEST, cuda_headers=True, flags=wire.FlagsRequest(cxx=["-O3"]))
     assert build.uses_cuda(request) and not build.has_device_code(request)
-    assert build.compiler_flags({**request, "architectures": []}) == {"cxx": ["-O3"], "nvcc": [], "ld": []}
-    assert not build.uses_cuda({**request, "cuda_headers": False})
+    assert build.compiler_flags(request) == {"cxx": ["-O3"], "nvcc": [], "ld": []}
+    assert not build.uses_cuda(replace(request, cuda_headers=False))
 
 
 GCC = """[1/2] c++ -DTORCH_EXTENSION_NAME=k -c /home/u/csrc/k.cpp -o k.o
@@ -136,20 +141,15 @@ def test_the_median_is_known_better_with_more_samples() -> None:
 
 
 def test_sampling_stops_at_its_limits() -> None:
-    timing = {
-        "warmup_s": 0.0,
-        "warmup_calls": 3,
-        "target_s": 0.0,
-        "min_samples": 4,
-        "max_samples": 100,
-        "relative_error": 0.0,
-    }
+    timing = wire.SamplingRequest(
+        warmup_s=0.0, warmup_calls=3, target_s=0.0, min_samples=4, max_samples=100, relative_error=0.0
+    )
     calls: list[int] = []
     got = sampling.sample(lambda: calls.append(1), timing)
     assert len(got["samples_us"]) == 4
     assert got["clock"] == "perf_counter_ns" and got["warmup_calls"] == 3
     assert len(calls) == 3 + 4 * got["calls_per_sample"]
-    timing.update(target_s=60.0, max_samples=7)
+    timing = replace(timing, target_s=60.0, max_samples=7)
     assert len(sampling.sample(lambda: None, timing)["samples_us"]) == 7
 
 

@@ -16,6 +16,7 @@ from harness.experiments.checkers import Printed, cpu_results
 from harness.experiments.records import CheckerResult
 from harness.inside import check, link, machine_code, protocol, tools
 from tests.conftest import ROOT
+from tests.messages import asked
 
 pytestmark = [
     pytest.mark.process,
@@ -54,7 +55,7 @@ def checked(folder: Path, *flags: str, **changes: Any) -> Printed:
         "run_s": 20,
         **changes,
     }
-    return Printed(**check.check(request))
+    return Printed(**check.check(asked("check", request)))
 
 
 @functools.cache

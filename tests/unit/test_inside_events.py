@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.inside import wire
+
 WRITE_S, HOST_S = 35e-6, 2e-6  # of one write larger than the cache; of enqueueing anything
-TIMING = {"warmup_s": 0.2, "warmup_calls": 3, "target_s": 0.3}
-TIMING |= {"min_samples": 10, "max_samples": 2000, "relative_error": 0.003}
+TIMING = wire.SamplingRequest(
+    warmup_s=0.2, warmup_calls=3, target_s=0.3, min_samples=10, max_samples=2000, relative_error=0.003
+)
 
 
 class Device:
@@ -131,10 +135,10 @@ def test_warm_up_ends_when_times_are_stable_or_its_time_is_over(events: Any, dev
     _, call_us = events.warm_up(events.ColdSampler(falling(0.08)), TIMING)
     assert call_us == pytest.approx(20, rel=0.01)
     begun = device.host_s
-    events.warm_up(events.ColdSampler(falling(10.0)), {**TIMING, "warmup_s": 0.03})
+    events.warm_up(events.ColdSampler(falling(10.0)), replace(TIMING, warmup_s=0.03))
     assert device.host_s - begun < 0.06
     begun = device.host_s
-    calls, _ = events.warm_up(events.ColdSampler(lambda: device.work(0.2)), {**TIMING, "warmup_calls": 5})
+    calls, _ = events.warm_up(events.ColdSampler(lambda: device.work(0.2)), replace(TIMING, warmup_calls=5))
     assert calls == 5 and device.host_s - begun < 1.1
 
 
@@ -149,10 +153,10 @@ def test_sampling_stops_at_its_limits(events: Any, device: Device) -> None:
     def spread() -> None:
         device.work((next(times) * 7919 % 100 + 20) * 1e-6)
 
-    found = events.sample(spread, {**TIMING, "relative_error": 0.0, "max_samples": 40})
+    found = events.sample(spread, replace(TIMING, relative_error=0.0, max_samples=40))
     assert len(found["samples_us"]) == 40
     begun = device.host_s
-    events.sample(spread, {**TIMING, "relative_error": 0.0, "max_samples": 10**6})
+    events.sample(spread, replace(TIMING, relative_error=0.0, max_samples=10**6))
     assert 0.3 < device.host_s - begun < 0.6
 
 

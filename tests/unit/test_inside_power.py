@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.inside import agreement, dtypes, inputs, power, rounding, truth, verdict, workload
+from harness.inside import agreement, dtypes, inputs, power, rounding, truth, verdict, wire, workload
 
 LIMITS = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
 RULE = power.Rule(LIMITS, "rounding", [])
@@ -16,9 +16,8 @@ RULE = power.Rule(LIMITS, "rounding", [])
 
 def attention(dtype: str, seq_len: int = 256, causal: bool = False) -> workload.AttentionWorkload:
     asked = {"id": "x", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": seq_len, "head_dim": 64}
-    return workload.AttentionWorkload(
-        {**asked, "causal": causal, "scale": 0.125, "recipes": {"independent": 2}, "problem": None}
-    )
+    request = wire.WorkloadRequest(**asked, causal=causal, scale=0.125, recipes={"independent": 2})
+    return workload.AttentionWorkload(request)
 
 
 def proven(work: workload.AttentionWorkload, folder: Path, recipe: str = "independent") -> dict[str, dict[str, Any]]:

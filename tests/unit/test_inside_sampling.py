@@ -6,16 +6,16 @@ import time
 
 import pytest
 
-from harness.inside import sampling
+from harness.inside import sampling, wire
 
-TIMING = {
-    "warmup_s": 0.0,
-    "warmup_calls": 1,
-    "target_s": 0.01,
-    "min_samples": 3,
-    "max_samples": 20,
-    "relative_error": 0.0,
-}
+TIMING = wire.SamplingRequest(
+    warmup_s=0.0,
+    warmup_calls=1,
+    target_s=0.01,
+    min_samples=3,
+    max_samples=20,
+    relative_error=0.0,
+)
 
 
 def test_a_clock_that_runs_slow_or_fast_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:

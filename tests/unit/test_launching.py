@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness import matrix
 from harness.gpu import Reading, Watch
 from harness.records import LaunchRecord, Timing
 from harness.steps.context import Store
@@ -90,9 +91,9 @@ def test_without_readings_a_launch_stands_and_its_moments_are_relative() -> None
 
 
 def test_each_device_has_its_own_precision() -> None:
-    plan: Any = SimpleNamespace(timing={"target_s": 0.3, "relative_error": 0.005, "relative_error_cuda": 0.003})
-    assert timing_request(plan, "cpu") == {"target_s": 0.3, "relative_error": 0.005}
-    assert timing_request(plan, "cuda") == {"target_s": 0.3, "relative_error": 0.003}
+    plan: Any = SimpleNamespace(timing=matrix.Timing().model_dump())
+    assert timing_request(plan, "cpu").relative_error == 0.005
+    assert timing_request(plan, "cuda").relative_error == 0.003
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import keys, own_code
-from harness.inside import protocol
+from harness.inside import wire
 from tests.conftest import ROOT
 
 
@@ -57,7 +57,7 @@ def test_an_edit_of_what_runs_inside(sources: Path) -> None:
 def test_every_verb_makes_some_record_or_none_that_is_kept() -> None:
     """A new verb belongs into `keys.CODE`, with the records that it makes."""
     kept = {verb for verbs, _ in keys.CODE.values() for verb in verbs}
-    assert set(protocol.VERBS) - kept == {"observe", "probe", "prove"}, "asked anew each time"
+    assert set(wire.REQUESTS) - kept == {"observe", "probe", "prove"}, "asked anew each time"
 
 
 def test_every_step_and_experiment_makes_some_record(root: Path) -> None:

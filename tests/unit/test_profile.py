@@ -116,7 +116,7 @@ def test_a_profile_is_a_record(tmp_path: Path) -> None:
     executor = Scripted(result())
     record = profiled(tmp_path, executor, "math")
     assert (record.status, record.target, record.profiled_calls, record.duration_s) == ("ok", "math", 20, 2.0)
-    assert executor.tasks[0].request["kernel"] is None and executor.tasks[0].reads == ()
+    assert executor.tasks[0].request.kernel is None and executor.tasks[0].reads == ()
     profiled(tmp_path, executor, "kernel")
     assert executor.tasks[1].reads == (tmp_path / "k.so",)
 

@@ -13,6 +13,7 @@ from harness.matrix import Kernel, load_matrix
 from harness.pins import ensure_pins, known_pins, pins_path
 from harness.plan import PlannedEnvironment
 from harness.steps.building import BINDING_FILES, kernel_files
+from tests.messages import made
 
 KERNEL = Kernel(name="k", sources={"cpu": ["k.cpp"]})  # type: ignore[arg-type]
 
@@ -48,7 +49,13 @@ def test_names_and_places_answer_each_other(tmp_path: Path) -> None:
 def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
     reads = (tmp_path / "k.cpp", shipped.CSRC / "attention.h", shipped.CSRC / "probes" / "attention_call.cpp")
     task = Task(
-        environment="e", verb="build", request={}, scratch=tmp_path, log=tmp_path / "l", timeout_s=1.0, reads=reads
+        environment="e",
+        verb="build",
+        request=made(),
+        scratch=tmp_path,
+        log=tmp_path / "l",
+        timeout_s=1.0,
+        reads=reads,
     )
     places, _ = cell_places(task, tmp_path)
     assert [relocate(str(path), places) for path in reads] == [

@@ -8,7 +8,7 @@ import pytest
 
 from harness.executors import Answer, Task
 from harness.experiments.swap import _link, judged, own_objects, unavailable
-from harness.inside import protocol
+from harness.inside import protocol, wire
 from harness.matrix import Kernel
 from harness.process import Ended
 from harness.records import BINDING_OBJECT, BuildRecord, Outcome
@@ -99,7 +99,7 @@ class Linker:
         self.result, self.leaves, self.root, self.task = result, leaves, root, None
 
     def run(self, task: Task) -> Answer:
-        self.task, library = task, Path(task.request["library"])
+        self.task, library = task, Path(task.request.library)
         if self.leaves == "file":
             library.write_bytes(b"x")
         elif self.leaves == "link":
@@ -122,7 +122,9 @@ def test_linking_is_asked_for_the_kernels_objects_alone(tmp_path: Path) -> None:
     linker = Linker(tmp_path, OK)
     assert linked(tmp_path, linker) == tmp_path / "folder" / "out" / "kernel.so"
     assert linker.task is not None
-    assert linker.task.request["objects"] == [{"path": str(tmp_path / "build-a" / "out" / "k.o"), "sha256": "x"}]
+    assert linker.task.request.objects == [
+        wire.ObjectRequest(path=str(tmp_path / "build-a" / "out" / "k.o"), sha256="x")
+    ]
     assert linker.task.reads == (tmp_path / "build-a" / "out" / "k.o",)
 
 

@@ -14,6 +14,7 @@ from harness.interpreters import Interpreter
 from harness.plan import PlannedEnvironment
 from harness.process import Ended
 from harness.records import Observation, Wheel
+from tests.messages import made
 
 HASH = "--hash=sha256:" + "0" * 64
 PINS = f"torch==2.5.0 {HASH}\nnumpy==1.26.4 {HASH}\n"
@@ -138,7 +139,14 @@ def test_the_key_knows_pins_index_replica_and_interpreter(
 def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecutor, tmp_path: Path) -> None:
     executor._pythons["e"] = tmp_path / "no" / "python"
     executor.stop()
-    asked = Task(environment="e", verb="build", request={}, scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
+    asked = Task(
+        environment="e",
+        verb="build",
+        request=made(),
+        scratch=tmp_path / "s",
+        log=tmp_path / "l",
+        timeout_s=1,
+    )
     with pytest.raises(Interrupted):
         executor.run(asked)
 
@@ -168,13 +176,13 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
     for id in (environment.id, "other"):
         executor._observe(id, tmp_path, verify=False)
     (asked, seen), (asked_other, seen_other) = given
-    assert asked == {"threads": 1, "verify": False, "variables": ["MKL_CBWR", "OMP_NUM_THREADS"]}
+    assert asked == {"version": 1, "threads": 1, "verify": False, "variables": ["MKL_CBWR", "OMP_NUM_THREADS"]}
     assert (seen["OMP_NUM_THREADS"], seen["MKL_CBWR"]) == ("1", "AVX2")
-    assert asked_other == {"threads": 2, "verify": False, "variables": []}
+    assert asked_other == {"version": 1, "threads": 2, "verify": False, "variables": []}
     assert seen_other["OMP_NUM_THREADS"] == "2" and "MKL_CBWR" not in seen_other
 
     lent = Task(
-        environment=environment.id, verb="conditions", request={}, scratch=tmp_path / "scratch",
+        environment=environment.id, verb="conditions", request=made(), scratch=tmp_path / "scratch",
         log=tmp_path / "log", timeout_s=1, variables={"MKL_CBWR": "SSE"},
     )  # fmt: skip
     executor.run(lent)
