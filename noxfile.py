@@ -34,7 +34,8 @@ def kernel_matrix(session: nox.Session, verb: str, *arguments: str) -> None:
     """One verb. A failed build is a row of its report; with --fail-on, what it names fails the session."""
     install(session)
     gate = verb == "gate" or any(option.startswith("--fail-on") for option in arguments)
-    session.run("python", "-m", "harness.cli", verb, *arguments, success_codes=[DONE] if gate else [DONE, BUILD_FAILED])
+    codes = [DONE] if gate else [DONE, BUILD_FAILED]
+    session.run("python", "-m", "harness.cli.main", verb, *arguments, success_codes=codes)
 
 
 @nox.session
@@ -151,4 +152,4 @@ def docs(session: nox.Session) -> None:
 def screenshot(session: nox.Session) -> None:
     """A picture of a page: `nox -s screenshot -- reports/latest/index.html OUT.png`."""
     install(session, "tests")
-    session.run("python", "-m", "reports.screenshot", *session.posargs)
+    session.run("python", "-m", "reports.render.screenshot", *session.posargs)

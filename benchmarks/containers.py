@@ -18,17 +18,17 @@ import tempfile
 import time
 
 from benchmarks.matrix import ROOT, run_harness
-from harness.environments import PYPI
-from harness.executors.choosing import cell_limits
-from harness.executors.containers import KEEPER, VERB, owner
-from harness.executors.docker.cell import open_cell
-from harness.executors.docker.engine import Engine
-from harness.executors.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
-from harness.executors.parcels import pack
-from harness.interpreters import need_interpreter
-from harness.matrix import load_matrix
-from harness.pins import pins_path
-from harness.plan import PlannedEnvironment
+from harness.config.environments import PYPI
+from harness.config.interpreters import need_interpreter
+from harness.config.matrix import load_matrix
+from harness.config.pins import pins_path
+from harness.config.plan import PlannedEnvironment
+from harness.isolate.choose import cell_limits
+from harness.isolate.docker.container import open_cell
+from harness.isolate.docker.engine import Engine
+from harness.isolate.docker.executor import KEEPER, VERB, owner
+from harness.isolate.docker.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
+from harness.isolate.transfer import pack
 from harness.tools import cache_folder, uv_command
 
 

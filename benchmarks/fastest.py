@@ -3,7 +3,7 @@
     python -m benchmarks.fastest RUN --kernel attention [--times cold]
 
 By medians of a launch: the kernel's in each environment, the reference with the smallest of all, and for each
-environment the ratio to it with its interval (`harness.effects`), over the blocks that both were launched in.
+environment the ratio to it with its interval (`harness.stats.effects`), over the blocks that both were launched in.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import math
 import sys
 from pathlib import Path
 
-from harness.effects import Estimate, compare_launches
 from harness.errors import BAD_INPUT, InputError
-from harness.inside import protocol
+from harness.stats.effects import Estimate, compare_launches
+from harness.worker import protocol
 from reports import model
-from reports.evidence import Evidence, load_evidence
-from reports.latency import Rows, group_launches, shared_blocks, side
+from reports.compare.latency import Rows, group_launches, shared_blocks, side
+from reports.load.evidence import Evidence, load_evidence
 from reports.model import LatencySide
 
 DEVICE = "cuda"

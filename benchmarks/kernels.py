@@ -44,7 +44,7 @@ from benchmarks.attention_calls import (  # noqa: E402
     measure,
     reference,
 )
-from harness.inside import cuda_libraries  # noqa: E402
+from harness.worker import cuda_libraries  # noqa: E402
 
 FAMILIES = {
     "scalar": ["csrc/attention_scalar.cu"],

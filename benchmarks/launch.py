@@ -97,7 +97,7 @@ class Case:
         """(its process's seconds, its result)."""
         paths = [self.folder / f"{name}.{what}.json" for what in ("request", "result")]
         paths[0].write_text(json.dumps({"seed": 0, "threads": self.threads, **request}))
-        elapsed_s = self._process("-m", "inside", name, *map(str, paths))
+        elapsed_s = self._process("-m", "worker", name, *map(str, paths))
         result: dict[str, Any] = json.loads(paths[1].read_text())
         if result["status"] != "ok":
             raise SystemExit(f"{name}: {result['message']}")

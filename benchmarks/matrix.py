@@ -22,10 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from harness.environments import PYPI  # noqa: E402
-from harness.interpreters import need_interpreter  # noqa: E402
-from harness.matrix import load_matrix  # noqa: E402
-from harness.storage import Run  # noqa: E402
+from harness.config.environments import PYPI  # noqa: E402
+from harness.config.interpreters import need_interpreter  # noqa: E402
+from harness.config.matrix import load_matrix  # noqa: E402
+from harness.schema.storage import Run  # noqa: E402
 from harness.tools import uv_command  # noqa: E402
 
 

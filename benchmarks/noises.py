@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.effects import Floats as Table
-from harness.extending import times_of
-from harness.storage import Run
+from harness.run.extend import times_of
+from harness.schema.storage import Run
+from harness.stats.effects import Floats as Table
 
 RECORDS = Path(__file__).parents[1] / "reports" / "records"
 RECORDED = {  # folder or archive, and the smallest effect that counts on its device

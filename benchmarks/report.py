@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 from reports.__main__ import write_report
-from reports.causes import attribute
-from reports.compare import compare
-from reports.evidence import load_evidence
-from reports.latency import group_launches
-from reports.page import render_page
-from reports.report import build_report
+from reports.attribute import attribute
+from reports.compare.latency import group_launches
+from reports.compare.rows import compare
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import build_report
 from tests.unit.spec import NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 

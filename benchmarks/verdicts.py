@@ -2,10 +2,10 @@
 
     python -m benchmarks.verdicts [--pages 400] [--write benchmarks/verdicts.md]
 
-A page is a table of rows by blocks: differences of log launch medians, this environment less the baseline. It is judged
-by what judges a run, `harness.effects` and `harness.deciding`; "default" is a run that goes on while rows stay
-undecided, as `harness.extending` does. The noise is of `benchmarks.noises`: synthetic, with luck that rows of a launch
-share and without, or of this repository's records.
+A page is a table of rows by blocks: differences of log launch medians, this environment less the baseline. It is
+judged by what judges a run, `harness.stats.effects` and `harness.stats.decide`; "default" is a run that goes on while
+rows stay undecided, as `harness.run.extend` does. The noise is of `benchmarks.noises`: synthetic, with luck that rows
+of a launch share and without, or of this repository's records.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.noises import RECORDED, SYNTHETIC, Table, drawn
-from harness import deciding, effects
-from reports.statistics import pass_interval
+from harness.stats import decide, effects
+from reports.compare.statistics import pass_interval
 
 PLANNED, MOST = 10, 40
 CONFIDENCE, RATE = 0.95, 0.05
@@ -59,13 +59,13 @@ class Count:
 
 def judge(table: Table, min_effect: float, looks: Sequence[int]) -> tuple[int, list[effects.Estimate], list[str]]:
     """(blocks used, estimates, verdicts): as a run, at one look after another."""
-    rule = deciding.Rule(confidence=CONFIDENCE, rate=RATE, rows=len(table), looks=len(looks))
+    rule = decide.Rule(confidence=CONFIDENCE, rate=RATE, rows=len(table), looks=len(looks))
     for blocks in looks:
         estimates = effects.estimates(list(table[:, :blocks]), CONFIDENCE)
-        q_values = deciding.adjust([each.p_value for each in estimates], len(looks))
-        verdicts = [deciding.decide(each, q, min_effect, RATE) for each, q in zip(estimates, q_values, strict=True)]
+        q_values = decide.adjust([each.p_value for each in estimates], len(looks))
+        verdicts = [decide.decide(each, q, min_effect, RATE) for each, q in zip(estimates, q_values, strict=True)]
         if not any(
-            deciding.goes_on(each, verdict, rule, min_effect, looks[-1])
+            decide.goes_on(each, verdict, rule, min_effect, looks[-1])
             for each, verdict in zip(estimates, verdicts, strict=True)
         ):
             break
@@ -77,7 +77,7 @@ def _holds(estimate: effects.Estimate) -> bool:
 
 
 def simulate(setting: Setting, pages: int, seed: int = 0) -> Count:
-    looks = deciding.look_counts(PLANNED, MOST) if setting.launches is None else (setting.launches,)
+    looks = decide.look_counts(PLANNED, MOST) if setting.launches is None else (setting.launches,)
     noise = drawn(setting.noise) if setting.noise in RECORDED else SYNTHETIC[setting.noise]
     count = Count()
     for page in range(pages):
@@ -88,12 +88,12 @@ def simulate(setting: Setting, pages: int, seed: int = 0) -> Count:
         still = list(zip(estimates, verdicts, strict=True))[1 if setting.effect else 0 :]
         count += Count(
             pages=1,
-            wrong=any(verdict not in (deciding.SAME, deciding.UNDECIDED) for _, verdict in still),
-            found=verdicts[0] == deciding.SLOWER,
+            wrong=any(verdict not in (decide.SAME, decide.UNDECIDED) for _, verdict in still),
+            found=verdicts[0] == decide.SLOWER,
             rows=len(still),
             held=(held := sum(_holds(each) for each, _ in still)),
             held_of_page=[held / len(still)],
-            undecided=sum(verdict == deciding.UNDECIDED for _, verdict in still),
+            undecided=sum(verdict == decide.UNDECIDED for _, verdict in still),
             launches=[blocks],
         )
     return count

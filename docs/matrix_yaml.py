@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SCHEMA = Path(__file__).parents[1] / "harness" / "matrix.schema.json"
+SCHEMA = Path(__file__).parents[1] / "harness" / "config" / "matrix.schema.json"
 PAGE = Path(__file__).with_name("matrix-yaml.md")
 LONGEST_DEFAULT = 100  # characters; a longer one is told in its key's description
 
 HEAD = """\
 # matrix.yaml
 
-<!-- Written by `python docs/matrix_yaml.py` from harness/matrix.schema.json. Change the descriptions there:
-     harness/matrix.py, harness/environments.py. -->
+<!-- Written by `python docs/matrix_yaml.py` from harness/config/matrix.schema.json. Change the descriptions there:
+     harness/config/matrix.py, harness/config/environments.py. -->
 
 The one file to edit. It says which environments are compared, with which kernels, on which workloads. Only `kernels` is
 required, so the shortest file has three lines:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from harness.run_records import GpuFacts
+from harness.schema.run_records import GpuFacts
 
 PERIOD_S = 0.01  # between readings
 PROCESSES_EVERY = 50  # readings: to list processes takes the driver milliseconds

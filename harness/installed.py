@@ -10,6 +10,6 @@ from pathlib import Path
 def main() -> int:
     """The command `kernel-matrix`; its exit code."""
     sys.path.insert(0, str(Path(__file__).parent))
-    from harness.cli import main as run
+    from harness.cli.main import main as run
 
     return run()

@@ -15,18 +15,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.cli.options import Parser, run_options
+from harness.cli.progress import printable
 from harness.errors import HarnessError, exit_code
-from harness.options import Parser, run_options
-from harness.progress import printable
-from reports import bisection, calibration, gate, sweep
-from reports.calibration import FILE as CALIBRATION
-from reports.evidence import load_evidence
-from reports.exit_codes import exit_codes, unseen_text
-from reports.files import write_file
-from reports.page import render_page
-from reports.report import Report, build_report
-from reports.reproduce import render_script
-from reports.summaries import render_csv, render_junit, render_markdown, render_summary
+from reports.compare import calibration, gate
+from reports.compare.calibration import FILE as CALIBRATION
+from reports.compare.exit_codes import exit_codes, unseen_text
+from reports.load.evidence import load_evidence
+from reports.render import bisection, sweep
+from reports.render.files import write_file
+from reports.render.page import render_page
+from reports.render.report import Report, build_report
+from reports.render.reproduce import render_script
+from reports.render.summaries import render_csv, render_junit, render_markdown, render_summary
 
 LATEST = Path("reports") / "latest"
 

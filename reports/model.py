@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.effects import Estimate
+from harness.stats.effects import Estimate
 
 PASS = "pass"
 FAILING = "failing"
@@ -19,7 +19,7 @@ NEWLY_SUPPORTED = "newly_supported"
 NO_LONGER_SUPPORTED = "no_longer_supported"
 # Refused in both environments: neither a pass, for nothing ran, nor undecided, for it is known.
 UNSUPPORTED = "unsupported"
-# Right in both environments, with errors that moved so far that it counts (harness.comparing).
+# Right in both environments, with errors that moved so far that it counts (harness.stats.outputs).
 LESS_EXACT = "less_exact"
 MORE_EXACT = "more_exact"
 # A time that moved for sure, and by so nearly the smallest effect that counts that it is not told from it.
@@ -165,7 +165,7 @@ class OnGpu:
     sm_mhz: float | None
     throttled_samples: int
     throttled_launches: int
-    capped_samples: int = 0  # taken under the power cap, and kept: `harness.medians`
+    capped_samples: int = 0  # taken under the power cap, and kept: `harness.stats.medians`
     capped_launches: int = 0
 
 

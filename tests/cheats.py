@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.records import Timing
-from harness.steps.appraising import appraised
+from harness.run.appraise import appraised
+from harness.schema.records import Timing
 from tests.conftest import ROOT
 
 SIZE = 192
@@ -288,7 +288,7 @@ import json, os, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
-from inside import appraise, candidate, codec, judge, store, timing, wire
+from worker import appraise, candidate, codec, judge, store, timing, wire
 
 
 def asked(verb, **request):

@@ -17,12 +17,12 @@ REAL = {"environments", "container", "gpu", "browser", "process"}
 # What measures time, kills processes, fills disks or counts containers: all of these but what is named.
 ALONE = (
     "browser", "container", "environments", "faults", "gpu", "unit/test_bundling_unpack.py", "unit/test_gpu.py",
-    "unit/test_inside_check.py", "unit/test_inside_sampling.py", "unit/test_process.py",
+    "unit/test_worker_check.py", "unit/test_worker_sampling.py", "unit/test_process.py",
 )  # fmt: skip
 NOT_ALONE = (
     "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
     "environments/test_host.py", "environments/test_hostile.py", "environments/test_inside.py",
-    "environments/test_inside_problems.py",
+    "environments/test_worker_problems.py",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from harness.records import LaunchRecord
+from harness.schema.records import LaunchRecord
 
 INCORRECT = "incorrect"  # the kernel's row of the launch has times, and `correct` is False
 SLEEP_S = "86399"  # what `daemon` leaves asleep

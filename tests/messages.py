@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from harness.inside import codec, wire
+from harness.worker import codec, wire
 
 
 def asked(verb: str, request: dict[str, Any]) -> Any:

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.experiments import findings as parse
-from harness.experiments.calling import Built, Called, ask, call_request, driver_sha256, unavailable
-from harness.experiments.planning import failing_trials
-from harness.experiments.records import CheckerFinding, CheckerResult, CheckersRecord
-from harness.inside import protocol
-from harness.records import Device, Outcome, ValidationRecord
-from harness.run_records import Cell, WorkloadInfo
-from harness.runs import now_utc
-from harness.steps.context import Context, checked
-from harness.steps.probing import check_device
-from harness.steps.requests import EXPECTED_RECIPE
-from harness.storage import load_record
+from harness.experiments.executable import Built, Called, ask, call_request, driver_sha256, unavailable
+from harness.experiments.plan import failing_trials
+from harness.run.context import Context, checked
+from harness.run.folders import now_utc
+from harness.run.probe import check_device
+from harness.run.requests import EXPECTED_RECIPE
+from harness.schema.experiment_records import CheckerFinding, CheckerResult, CheckersRecord
+from harness.schema.records import Device, Outcome, ValidationRecord
+from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.storage import load_record
+from harness.worker import protocol
 
 MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call; a checker slows it by ten to a thousand
 RUN_S = 60.0
@@ -41,7 +41,7 @@ COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "unini
 
 
 class Printed(Outcome):
-    """What `inside.check` gives."""
+    """What `worker.check` gives."""
 
     openmp: bool
     bulk_copies: bool

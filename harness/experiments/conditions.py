@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.executors import Answer, Task, read_result
-from harness.experiments import second_gpu
-from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
-from harness.experiments.conditions_list import conditions_of
+from harness.experiments import second_device
+from harness.experiments.condition_list import conditions_of
+from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
-from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
-from harness.inside import protocol, wire
-from harness.records import Outcome, Status
-from harness.run_records import Cell, WorkloadInfo
-from harness.runs import now_utc
-from harness.steps.context import Context, failure
-from harness.steps.probing import check_device
-from harness.steps.requests import files_of, kernel_request, limits_of, workload_request
+from harness.isolate import Answer, Task, read_result
+from harness.run.context import Context, failure
+from harness.run.folders import now_utc
+from harness.run.probe import check_device
+from harness.run.requests import files_of, kernel_request, limits_of, workload_request
+from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
+from harness.schema.records import Outcome, Status
+from harness.schema.run_records import Cell, WorkloadInfo
+from harness.worker import protocol, wire
 
 MOST_ENDS = 4  # processes that die one after the other before the rest is given up
 MOST_HANGS = 2  # each costs its whole time limit
@@ -65,7 +65,7 @@ def jobs_of(
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others,
             lengths=lengths_of(workload) if experiment == "lengths" else (),
-            second_gpu=experiment == "places" and second_gpu.of(context.gpu) is not None,
+            second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
         )
     ]
     output_bytes = int((workload.bytes or 4 << 20) / 4)
@@ -184,7 +184,7 @@ class Session:
         """Run jobs in one process, and in others what is left when it ends early. Gives those that left something."""
         if jobs[0].condition.gpu == "current":
             return self._run_here(jobs)
-        with second_gpu.held_for(self.context.gpu) as ours:
+        with second_device.held_for(self.context.gpu) as ours:
             if not ours:
                 for job in jobs:
                     self._fail(job, "not_run", "another run is measuring on the second GPU")
@@ -260,7 +260,7 @@ class Session:
         if condition is not None and condition.site == "heap":
             variables = with_bare_heap(variables)
         if condition is not None and condition.gpu == "second":
-            variables = {**variables, **second_gpu.variables(self.context.gpu)}
+            variables = {**variables, **second_device.variables(self.context.gpu)}
         return Task(
             environment=self.cell.environment,
             verb=verb,

@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.experiments.calling import Built, Called, ask, call_request, driver_sha256, unavailable
-from harness.experiments.records import CountersRecord, FunctionCounters
-from harness.inside import protocol
-from harness.records import Outcome
-from harness.run_records import Cell
-from harness.runs import now_utc
-from harness.steps.context import Context, checked
-from harness.steps.probing import check_device
-from harness.steps.requests import EXPECTED_RECIPE
+from harness.experiments.executable import Built, Called, ask, call_request, driver_sha256, unavailable
+from harness.run.context import Context, checked
+from harness.run.folders import now_utc
+from harness.run.probe import check_device
+from harness.run.requests import EXPECTED_RECIPE
+from harness.schema.experiment_records import CountersRecord, FunctionCounters
+from harness.schema.records import Outcome
+from harness.schema.run_records import Cell
+from harness.worker import protocol
 
 RUN_S, TOTAL_S = 180.0, 600.0
 COUNTERS = "counters"
@@ -40,7 +40,7 @@ METRIC_OF = {
 
 
 class Printed(Outcome):
-    """What `inside.counters` gives."""
+    """What `worker.counters` gives."""
 
     tool: str
     builds: dict[str, Built]

@@ -6,7 +6,7 @@ import collections
 import re
 from collections.abc import Iterable, Iterator
 
-from harness.experiments.records import CheckerFinding
+from harness.schema.experiment_records import CheckerFinding
 
 MOST_FINDINGS, TEXT_CHARACTERS = 20, 300
 FRAME = re.compile(

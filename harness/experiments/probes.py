@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from harness import shipped
-from harness.executors import Task
-from harness.inside import protocol, wire
-from harness.records import Device
-from harness.steps.context import Context
+from harness.config import shipped
+from harness.isolate import Task
+from harness.run.context import Context
+from harness.schema.records import Device
 from harness.tools import cache_lock
+from harness.worker import protocol, wire
 
 FOLDER = shipped.CSRC / "probes"
 # Site to its probe: what fills it cannot be done from Python.

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.executors import Task
-from harness.experiments.records import ProfileRecord
-from harness.inside import protocol, wire
-from harness.records import Outcome
-from harness.run_records import Cell
-from harness.runs import now_utc
-from harness.steps.context import Context, checked
-from harness.steps.probing import check_device
-from harness.steps.requests import files_of, kernel_request, workload_request
+from harness.isolate import Task
+from harness.run.context import Context, checked
+from harness.run.folders import now_utc
+from harness.run.probe import check_device
+from harness.run.requests import files_of, kernel_request, workload_request
+from harness.schema.experiment_records import ProfileRecord
+from harness.schema.records import Outcome
+from harness.schema.run_records import Cell
+from harness.worker import protocol, wire
 
 CALLS = 20
 MOST_S = 5.0  # of profiled calls

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.executors import Task
-from harness.experiments.records import SwapRecord, SwapResult
-from harness.inside import protocol, wire
-from harness.matrix import Kernel
-from harness.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
-from harness.run_records import WorkloadInfo
-from harness.runs import now_utc
-from harness.steps.context import Context, checked, failure
-from harness.steps.probing import check_device
-from harness.steps.requests import limits_of, workload_request
-from harness.steps.validating import keep_outputs
+from harness.config.matrix import Kernel
+from harness.isolate import Task
+from harness.run.context import Context, checked, failure
+from harness.run.folders import now_utc
+from harness.run.probe import check_device
+from harness.run.requests import limits_of, workload_request
+from harness.run.validate import keep_outputs
+from harness.schema.experiment_records import SwapRecord, SwapResult
+from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
+from harness.schema.run_records import WorkloadInfo
+from harness.worker import protocol, wire
 
 TRIALS = 10  # of each recipe, at most: validation's first ones
 LINK_S = 300.0

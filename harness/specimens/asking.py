@@ -26,7 +26,7 @@ class Answer:
 
 
 class Given(Protocol):
-    """The part of `reports.causes`' Cause that is looked at."""
+    """The part of `reports.attribute`' Cause that is looked at."""
 
     cause: str
     grade: str
@@ -47,7 +47,7 @@ def answers(causes: Sequence[Given], kernel: str, device: str) -> list[Answer]:
 def ask(run_folder: Path) -> list[Any]:
     """Every cause that the reports give for a run, ranked."""
     try:
-        causes = importlib.import_module("reports.causes")
+        causes = importlib.import_module("reports.attribute")
     except ImportError as error:
         raise InfrastructureError(
             f"the attribution cannot be asked: {error}", "see what specimens show without it: --no-causes"

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from harness.environments import ExtraFlags, Variables
+from harness.config.environments import ExtraFlags, Variables
+from harness.config.matrix import Kernel, Limits, Reference, Timing, Tolerances, Workload
+from harness.config.yaml_files import Model, parse_yaml
 from harness.errors import InputError
-from harness.matrix import Kernel, Limits, Reference, Timing, Tolerances, Workload
-from harness.records import Device, Status
-from harness.yaml_files import Model, parse_yaml
+from harness.schema.records import Device, Status
 
 Cause = Literal[
     "wrong_everywhere",

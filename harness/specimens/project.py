@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from harness.environments import Environment
+from harness.config.environments import Environment
+from harness.config.matrix import Matrix, parse_matrix
 from harness.errors import InputError
-from harness.inside import protocol
-from harness.matrix import Matrix, parse_matrix
 from harness.specimens.format import FILE, KERNEL, Place, Specimen
+from harness.worker import protocol
 
 SOURCES = "kernel"  # where a specimen's own files lie in its project
 SHARED_HEADER = "common.h"

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.config.matrix import load_matrix
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InfrastructureError, InputError
-from harness.inside import protocol
-from harness.matrix import load_matrix
-from harness.records import Device
+from harness.schema.records import Device
+from harness.schema.storage import Run
 from harness.specimens.asking import answers, ask
 from harness.specimens.format import CAUSES, HEALTHY, KERNEL, Half, Specimen, load_specimens
 from harness.specimens.project import make_project, project_folder
 from harness.specimens.scoring import Scored, render, score, summary
 from harness.specimens.showing import Shown, missing, shown_by
-from harness.storage import Run
+from harness.worker import protocol
 
 SPECIMENS = Path("csrc") / "specimens"
 RAN = (0, BUILD_FAILED, INFRASTRUCTURE)  # exit codes of a run that left its records

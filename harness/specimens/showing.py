@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.inside import protocol
-from harness.records import LaunchRecord, ValidationRecord
-from harness.run_records import RunRecord
+from harness.schema.records import LaunchRecord, ValidationRecord
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import Run
 from harness.specimens.format import Specimen
-from harness.storage import Run
+from harness.worker import protocol
 
 # Of several workloads the one that went worst speaks for an environment.
 ORDER = (

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from harness.environments import PYPI
+from harness.config.environments import PYPI
+from harness.config.matrix import Matrix, load_matrix
+from harness.config.pins import ensure_pins
+from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.executors import Answer, Task
-from harness.executors.containers import DockerExecutor
-from harness.executors.docker.cell import CellLimits
-from harness.executors.docker.engine import Engine
-from harness.executors.images import base_identity, build_image
-from harness.matrix import Matrix, load_matrix
-from harness.pins import ensure_pins
-from harness.plan import PlannedEnvironment
+from harness.isolate import Answer, Task
+from harness.isolate.docker.container import CellLimits
+from harness.isolate.docker.engine import Engine
+from harness.isolate.docker.executor import DockerExecutor
+from harness.isolate.docker.images import base_identity, build_image
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.container.engines import SecondEngine, variables
@@ -34,8 +34,8 @@ BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4
 BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
 LIMITS = CellLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
 
-# In place of harness/inside: a verb that runs the code of its request as the code under test would run.
-INSIDE = """\
+# In place of harness/worker: a verb that runs the code of its request as the code under test would run.
+WORKER = """\
 import json, sys
 verb, asked, answered = sys.argv[1:]
 request = json.load(open(asked))
@@ -75,9 +75,9 @@ def planned(matrix: Matrix, torch: str) -> PlannedEnvironment:
 
 def stage_code(folder: Path) -> Path:
     """An executor's `inside` whose only verb runs its request's code."""
-    (folder / "inside").mkdir(parents=True, exist_ok=True)
-    (folder / "inside" / "__init__.py").write_text("")
-    (folder / "inside" / "__main__.py").write_text(INSIDE)
+    (folder / "worker").mkdir(parents=True, exist_ok=True)
+    (folder / "worker" / "__init__.py").write_text("")
+    (folder / "worker" / "__main__.py").write_text(WORKER)
     return folder
 
 
@@ -87,7 +87,7 @@ class Cells:
     def __init__(self, engine: Engine, image: str, folder: Path, limits: CellLimits = LIMITS) -> None:
         self.folder = folder
         self.executor = DockerExecutor(engine, folder / "project", folder / "cache", 2, limits=limits)
-        self.executor.inside = stage_code(folder / "fake")
+        self.executor.worker = stage_code(folder / "fake")
         self.executor._images["here"] = image
 
     def task(self, code: str, timeout_s: float = 60, **options: Any) -> Task:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import docker
 
-from harness.executors.docker.engine import OWNER
-from harness.storage import Run
+from harness.isolate.docker.engine import OWNER
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.container.conftest import BASE
 from tests.environments.test_run import command, head, make_project

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.bundling.manifest import Bundle, load_bundle
-from harness.executors import Task
-from harness.executors.bundle import BundleExecutor
-from harness.executors.namespaces import probe_namespaces
-from harness.matrix import Matrix
-from harness.pins import ensure_pins
-from harness.storage import Run
+from harness.config.matrix import Matrix
+from harness.config.pins import ensure_pins
+from harness.isolate import Task
+from harness.isolate.bundle.executor import BundleExecutor
+from harness.isolate.bundle.manifest import Bundle, load_bundle
+from harness.isolate.bundle.namespaces import probe_namespaces
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.container.conftest import BUNDLED, planned, stage_code
 from tests.environments.test_run import SHIPPED, head, make_project
@@ -80,7 +80,7 @@ def test_a_library_that_lost_its_code_is_found(executor: BundleExecutor) -> None
 
 
 def test_extensions_are_built_in_it(executor: BundleExecutor, tmp_path: Path) -> None:
-    executor.inside = stage_code(tmp_path / "fake")
+    executor.worker = stage_code(tmp_path / "fake")
     task = Task(
         environment=BUNDLED, verb="code", request={"code": EXTENSION}, scratch=tmp_path / "scratch",
         log=tmp_path / "log", timeout_s=850, compiles=True,

@@ -22,12 +22,12 @@ import psutil
 import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 import pytest
 
-from harness.bundling.manifest import load_bundle
 from harness.errors import InfrastructureError
-from harness.executors import Task
-from harness.executors.bundle import BundleExecutor
-from harness.executors.cells import VERB
-from harness.executors.namespaces import ENTER, probe_namespaces
+from harness.isolate import Task
+from harness.isolate.bundle.executor import BundleExecutor
+from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.bundle.namespaces import ENTER, probe_namespaces
+from harness.isolate.sandbox import VERB
 from tests.conftest import ROOT
 from tests.container.conftest import BUNDLED, stage_code
 from tests.container.unpacked import NOBODY, mounted, readable, snapshot
@@ -82,12 +82,12 @@ class Cells:
 
     def run(self, code: str, timeout_s: float = 60, **options: Any) -> dict[str, Any]:
         """How the verb ended, and what it put into `result`."""
-        from harness.executors.namespaces import Namespaces
+        from harness.isolate.bundle.namespaces import Namespaces
 
         def here() -> dict[str, Any]:
             granted = Namespaces(rootless=self.namespaces["rootless"], granted=tuple(self.namespaces["granted"]))
             executor = BundleExecutor(self.bundle, granted, self.folder / "project", self.folder / "cache", 2)
-            executor.inside = self.staged
+            executor.worker = self.staged
             name = uuid.uuid4().hex
             task = Task(
                 environment=BUNDLED, verb="code",
@@ -148,7 +148,7 @@ def test_a_cell_is_another_user_s_with_no_rights(cells: Cells) -> None:
 def test_it_writes_to_its_own_folder_and_nowhere_else(cells: Cells, unpacked: Path) -> None:
     before = snapshot(unpacked)
     places = ["/x", "/usr/x", "/etc/passwd", "/opt/environment/x", "/opt/environment/bin/python", "/in/x",
-              "/in/request.json", "/in/inside/inside/__init__.py", "/dev/x", "/sys/x", "/proc/sys/kernel/hostname",
+              "/in/request.json", "/in/worker/inside/__init__.py", "/dev/x", "/sys/x", "/proc/sys/kernel/hostname",
               "/proc/sysrq-trigger", "/var/x", "/root/x", "/home/x"]  # fmt: skip
     result = cells.result(
         ATTEMPTS

@@ -14,10 +14,10 @@ from typing import Any
 import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 import pytest
 
-from harness.bundling.manifest import load_bundle
-from harness.executors.cells import VERB
-from harness.inside import protocol
-from harness.storage import Run
+from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.sandbox import VERB
+from harness.schema.storage import Run
+from harness.worker import protocol
 from tests.conftest import ROOT
 from tests.container.conftest import BUNDLED
 from tests.container.project import DOCKER
@@ -86,7 +86,7 @@ def test_nothing_is_left_mounted_or_running(as_root: tuple[Path, Run], unpacked:
 
 def test_without_root_it_runs_the_same(unpacked: Path, as_root: tuple[Path, Run]) -> None:
     able = subprocess.run(
-        [sys.executable, "-c", "import harness.runner"], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-c", "import harness.run.workflow"], cwd=ROOT, capture_output=True, text=True,
         user=NOBODY, group=NOBODY, extra_groups=[],
     ) if readable(Path(sys.executable)) else None  # fmt: skip
     if able is None or able.returncode:

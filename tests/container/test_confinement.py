@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.executors.containers import KEEPER, VERB
+from harness.isolate.docker.executor import KEEPER, VERB
 from tests.container.conftest import Cells
 
 pytestmark = pytest.mark.container

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import PYPI
+from harness.config.environments import PYPI
+from harness.config.matrix import Matrix
+from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
-from harness.executors import containers
-from harness.executors.docker.engine import Engine
-from harness.executors.images import base_identity, build_image
-from harness.matrix import Matrix
-from harness.plan import PlannedEnvironment
-from harness.storage import Run
+from harness.isolate.docker import executor
+from harness.isolate.docker.engine import Engine
+from harness.isolate.docker.images import base_identity, build_image
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.container.conftest import BASE, LIMITS, Cells, planned
 from tests.container.engines import SecondEngine, Wire, until
@@ -159,9 +159,9 @@ def test_an_engine_that_comes_back_costs_nothing(image: str, wire: Wire, tmp_pat
 
 IMPATIENT = """\
 import sys
-from harness.executors import containers
-containers.AWAY_S = 2.0
-from harness.__main__ import main
+from harness.isolate.docker import executor
+executor.AWAY_S = 2.0
+from harness.cli.commands import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -228,7 +228,7 @@ def test_a_killed_dockerd_that_is_started_again_costs_nothing(
 def test_a_dockerd_that_stays_dead_is_told(
     second: SecondEngine, small: str, at: Callable[[str], Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(containers, "AWAY_S", 1.0)
+    monkeypatch.setattr(executor, "AWAY_S", 1.0)
     cells = Cells(at(second.address), small, tmp_path)
     task = cells.task("import time\nprint('began', flush=True)\ntime.sleep(600)")
     try:

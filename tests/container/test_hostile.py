@@ -1,12 +1,12 @@
 """Hostile kernels in containers: those that only a container can hold, and of `tests.hostile` those that meet the
-executor, by how they end, what they print and what they leave. All others meet `harness.inside` alone."""
+executor, by how they end, what they print and what they leave. All others meet `harness.worker` alone."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness.logs import LOG_LIMIT_BYTES
-from harness.storage import Run
+from harness.isolate.logs import LOG_LIMIT_BYTES
+from harness.schema.storage import Run
 from tests.container.project import containers_of, docker_run
 from tests.environments.test_run import head, make_project
 from tests.hostile import AFTER_FIRST_TRIAL, HOSTILE, OUTPUTS, PROBLEM, Hostile, check_launch, hostile

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.matrix import Matrix
+from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.executors.containers import DockerExecutor, owner
-from harness.executors.docker.engine import OWNER, Engine
-from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
-from harness.matrix import Matrix
-from harness.plan import PlannedEnvironment
-from harness.process import birth
+from harness.isolate.docker.engine import OWNER, Engine
+from harness.isolate.docker.executor import DockerExecutor, owner
+from harness.isolate.docker.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
+from harness.isolate.process import birth
 from tests.conftest import ROOT
 from tests.container.conftest import BASE, LIMITS, planned
 from tests.container.engines import SecondEngine, until

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors import MOST_RESULT_BYTES, Answer, Task
-from harness.executors.containers import DockerExecutor
-from harness.executors.docker.engine import Engine
-from harness.logs import LOG_LIMIT_BYTES
+from harness.isolate import MOST_RESULT_BYTES, Answer, Task
+from harness.isolate.docker.engine import Engine
+from harness.isolate.docker.executor import DockerExecutor
+from harness.isolate.logs import LOG_LIMIT_BYTES
 from tests.container.conftest import LIMITS, Cells
 from tests.messages import asked
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.executors.docker.engine import Engine
-from harness.records import BINDING_OBJECT, BuildRecord, LaunchRecord, TargetResult
-from harness.storage import Run, load_record
+from harness.isolate.docker.engine import Engine
+from harness.schema.records import BINDING_OBJECT, BuildRecord, LaunchRecord, TargetResult
+from harness.schema.storage import Run, load_record
 from harness.tools import cache_folder, cache_lock
 from tests.container.conftest import BASE
 from tests.container.project import DOCKER, begin, containers_of, docker_run, latest, printed

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.executors.docker.cell import CellLimits
-from harness.executors.docker.engine import Engine
+from harness.isolate.docker.container import CellLimits
+from harness.isolate.docker.engine import Engine
 from harness.specimens.format import Specimen, load_specimens
 from tests.conftest import ROOT
 from tests.container.conftest import Cells

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.inside import rounding
+from harness.worker import rounding
 from tests.unit.test_csrc import BF16, FP16, FP32, decode, encode, truth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ FLAGS = (
 # How the linker finds a source's own `extern __shared__` array: it lies where all dynamic shared memory does.
 SHARED = "_ZN16attention_scalar6sharedE"
 DTYPES = {FP16: "float16", BF16: "bfloat16", FP32: "float32"}
-# Errors, in units of what correct rounding costs on the same input: harness/inside/rounding.py.
+# Errors, in units of what correct rounding costs on the same input: harness/worker/rounding.py.
 MOST_UNITS = 4.0
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import PYPI
-from harness.executors.venv import VenvExecutor
-from harness.matrix import load_matrix
-from harness.pins import ensure_pins
-from harness.plan import PlannedEnvironment
+from harness.config.environments import PYPI
+from harness.config.matrix import load_matrix
+from harness.config.pins import ensure_pins
+from harness.config.plan import PlannedEnvironment
+from harness.isolate.venv import VenvExecutor
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.environments.verbs import Environment, stage

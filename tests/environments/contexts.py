@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.executors.choosing import make_executor
-from harness.gathering import Options, make_plan
-from harness.phases.preparing import prepare_and_build
-from harness.plan import Selection
-from harness.progress import Display
-from harness.runs import new_run
-from harness.steps.context import Context
+from harness.cli.progress import Display
+from harness.config.plan import Selection
+from harness.isolate.choose import make_executor
+from harness.run.builds import prepare_and_build
+from harness.run.context import Context
+from harness.run.folders import new_run
+from harness.run.prepare import Options, make_plan
 from harness.tools import cache_folder
 
 

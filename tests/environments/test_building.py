@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.plan import PlannedBuild
-from harness.records import BINDING_OBJECT
-from harness.steps.building import SHIPPED_BINDING, build
-from harness.steps.context import Context
+from harness.config.plan import PlannedBuild
+from harness.run.build import SHIPPED_BINDING, build
+from harness.run.context import Context
+from harness.schema.records import BINDING_OBJECT
 from tests.environments.contexts import built_context
 from tests.environments.test_run import BROKEN_SOURCE, SHIPPED, head, make_project
 

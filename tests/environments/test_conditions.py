@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.conditions_list import PATTERNS, conditions_of
+from harness.experiments.condition_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
-from harness.experiments.records import Condition, ConditionResult
+from harness.schema.experiment_records import Condition, ConditionResult
 from tests.conftest import ROOT
 from tests.environments.verbs import LIMITS, Environment, stage, workload
 from tests.faulty import SOURCE, STRIDES

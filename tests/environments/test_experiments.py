@@ -8,12 +8,12 @@ import pytest
 
 from harness.experiments.checkers import run_checkers
 from harness.experiments.profile import run_profile
-from harness.experiments.records import CheckersRecord, ProfileRecord, SwapRecord
 from harness.experiments.swap import own_objects, run_swap
-from harness.inside import protocol
-from harness.run_records import Cell
-from harness.steps.context import Context
-from harness.storage import load_record
+from harness.run.context import Context
+from harness.schema.experiment_records import CheckersRecord, ProfileRecord, SwapRecord
+from harness.schema.run_records import Cell
+from harness.schema.storage import load_record
+from harness.worker import protocol
 from tests.conftest import ROOT
 from tests.environments.contexts import built_context
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.planning import AFTERWARDS, EXPERIMENTS, LENGTHS
-from harness.experiments.records import ConditionsRecord
-from harness.storage import Run, load_record
+from harness.experiments.plan import AFTERWARDS, EXPERIMENTS, LENGTHS
+from harness.schema.experiment_records import ConditionsRecord
+from harness.schema.storage import Run, load_record
 from tests.conftest import ROOT
 from tests.environments.test_run import command, head, make_project, report, start
 from tests.faulty import SOURCE

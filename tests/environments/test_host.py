@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors.host import PYTHON_VARIABLE
-from harness.storage import Run
+from harness.isolate.host import PYTHON_VARIABLE
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.environments.test_run import SHIPPED, VENV, command, head, make_project, report
 

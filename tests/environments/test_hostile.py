@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.logs import LOG_LIMIT_BYTES
-from harness.records import LaunchRecord, Timing, ValidationRecord
-from harness.storage import Run
+from harness.isolate.logs import LOG_LIMIT_BYTES
+from harness.schema.records import LaunchRecord, Timing, ValidationRecord
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.environments.test_run import head, make_project, report, start
 from tests.hostile import HOSTILE, PROBLEM, SCRIPT, SLEEP_S, check_launch
@@ -21,7 +21,7 @@ PATCHES = """
 import builtins, hashlib, importlib, json, os, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
-from inside import integrity, kernels, sampling, tensors, timing
+from worker import integrity, kernels, sampling, tensors, timing
 look = integrity.Snapshot().replaced
 
 import torch._dynamo, torch._inductor, torch.utils.cpp_extension, torch.library, torch.func, torch.onnx
@@ -70,7 +70,7 @@ time.perf_counter = time.monotonic = fake
 assert look().endswith("(and 1 more)")
 
 # What a GPU's times are asked of: a type in C, which takes no other method from Python, in any version.
-from inside import events
+from worker import events
 event = events._Event(enable_timing=True)
 assert event.query() and callable(event.record) and callable(event.elapsed_time)
 for name in ("record", "query", "synchronize", "elapsed_time"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.records import BuildRecord, Load, Observation, Timing
-from harness.steps.appraising import appraised
+from harness.run.appraise import appraised
+from harness.schema.records import BuildRecord, Load, Observation, Timing
 from tests.environments.verbs import LIMITS, REFERENCES, Environment, workload
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.conditions_list import conditions_of
-from harness.inside import protocol
+from harness.experiments.condition_list import conditions_of
+from harness.worker import protocol
 from tests.environments.verbs import LIMITS, Environment
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
@@ -89,7 +89,7 @@ OTHER = {
 def arrays_of(environments: list[Environment], case: dict[str, Any]) -> list[list[str]]:
     """By environment, the digests of three trials' inputs."""
     script = (
-        "import json, sys\nfrom inside import codec, inputs, wire, workload\n"
+        "import json, sys\nfrom worker import codec, inputs, wire, workload\n"
         "known = workload.parse_workload(codec.checked(wire.WorkloadRequest, json.loads(sys.argv[1]), 'case'))\n"
         "print(json.dumps([inputs.digest(known.arrays('independent', trial, 0)) for trial in (2, 0, 1)]))"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.storage import Run
+from harness.schema.storage import Run
 from tests.cheats import CHEATS, check_cheat, run_cheats
 from tests.conftest import ROOT
 from tests.environments.test_run import head, make_project, report, start

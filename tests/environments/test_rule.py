@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.inside import protocol
+from harness.worker import protocol
 from tests.environments.verbs import Environment
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import ValidationRecord
-from harness.run_records import RunRecord
-from harness.storage import Run, load_record
+from harness.schema.records import ValidationRecord
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import Run, load_record
 from tests.conftest import ROOT
 from tests.hostile import PROBLEM
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import Run
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.__main__ import main
-from harness.matrix import load_matrix
-from harness.storage import Run, load_record
-from harness.sweeping import space
-from harness.sweeping.records import SweepRecord
-from reports.sweep import main as render
+from harness.cli.commands import main
+from harness.config.matrix import load_matrix
+from harness.schema.storage import Run, load_record
+from harness.schema.sweep_records import SweepRecord
+from harness.search.sweep import space
+from reports.render.sweep import main as render
 from tests.environments.test_run import head, make_project
 from tests.faulty import SOURCE
 

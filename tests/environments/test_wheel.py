@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import Run
+from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.environments.test_run import head
 
@@ -50,7 +50,7 @@ def test_it_brings_one_name_and_what_projects_need_not_hold(installed: Path) -> 
     there = {path.relative_to(package).as_posix() for path in package.rglob("*")}
     assert there >= {
         "csrc/attention.h", "csrc/attention_binding.cpp", "csrc/probes/attention_call.cpp", "docker/Dockerfile",
-        "docker/pins/torch2.5.0-pypi-py311.txt", "harness/inside/judge.py", "reports/templates/index.html.j2",
+        "docker/pins/torch2.5.0-pypi-py311.txt", "harness/worker/judge.py", "reports/render/templates/index.html.j2",
     }  # fmt: skip
     assert not any(
         part in name

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.inside import codec
-from harness.records import RecipeResult
+from harness.schema.records import RecipeResult
+from harness.worker import codec
 
-INSIDE = Path(__file__).resolve().parents[2] / "harness" / "inside"
+WORKER = Path(__file__).resolve().parents[2] / "harness" / "worker"
 LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
 REFERENCES = ["flash", "math", "default"]
 
@@ -35,7 +35,7 @@ class Environment:
         paths[1].unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "TOY_FAULT": fault}
         done = subprocess.run(
-            [str(self.python), "-m", "inside", verb, *map(str, paths)],
+            [str(self.python), "-m", "worker", verb, *map(str, paths)],
             cwd=scratch,
             env=environment,
             capture_output=True,
@@ -115,5 +115,5 @@ def workload(dtype: str = "float32") -> dict[str, Any]:
 
 
 def stage(python: Path, folder: Path) -> Environment:
-    shutil.copytree(INSIDE, folder / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(WORKER, folder / "worker", ignore=shutil.ignore_patterns("__pycache__"))
     return Environment(python, folder)

@@ -21,21 +21,22 @@ from typing import Any
 
 import numpy as np
 
-import harness.runner  # noqa: F401 - imported before a process is forked, so that a run starts at once
-from harness import gathering, indexes, runner
-from harness.__main__ import main
-from harness.bisecting import command, environments, running
-from harness.bisecting.releases import Listed
+import harness.run.workflow  # noqa: F401 - imported before a process is forked, so that a run starts at once
+from harness.cli.commands import main
+from harness.config import indexes
+from harness.config.interpreters import Interpreter
+from harness.config.pins import load_pins, normalise
+from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
-from harness.executors import Answer, Task, venv
-from harness.inside import protocol
-from harness.interpreters import Interpreter
 from harness.interrupts import keep_interrupts
-from harness.phases import launching
-from harness.pins import load_pins, normalise
-from harness.plan import PlannedEnvironment
-from harness.run_records import GpuFacts
-from harness.storage import KINDS, Run, load_record
+from harness.isolate import Answer, Task, venv
+from harness.run import launches, prepare, workflow
+from harness.schema.run_records import GpuFacts
+from harness.schema.storage import KINDS, Run, load_record
+from harness.search.bisect import command, environments
+from harness.search.bisect import run as running
+from harness.search.bisect.releases import Listed
+from harness.worker import protocol
 
 ROOT = Path(__file__).parents[2]
 INTERPRETER = Path(__file__).with_name("interpreter.py")
@@ -147,13 +148,13 @@ class ScriptedExecutor(venv.VenvExecutor):
 
 
 def patch() -> None:
-    runner.make_executor = lambda choice, limits, plan, root, cache: ScriptedExecutor(root, cache, plan.threads)
-    launching.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
+    workflow.make_executor = lambda choice, limits, plan, root, cache: ScriptedExecutor(root, cache, plan.threads)
+    launches.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
     indexes.probe_index = lambda index: ""
-    gathering.host_facts = lambda: {"cpu": "scripted", "compiler": "scripted 1.0"}
-    gathering.gpus = _gpus
-    gathering.physical_cores = lambda: 1
-    gathering.find_interpreter = lambda version: PYTHON
+    prepare.host_facts = lambda: {"cpu": "scripted", "compiler": "scripted 1.0"}
+    prepare.gpus = _gpus
+    prepare.physical_cores = lambda: 1
+    prepare.find_interpreter = lambda version: PYTHON
     venv.need_interpreter = lambda version: PYTHON
     command.fetch_listing = listing
     running.probe_index = lambda index: ""

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.runs import all_runs, new_run, point_latest
-from harness.storage import Run
+from harness.run.folders import all_runs, new_run, point_latest
+from harness.schema.storage import Run
 from tests.faults.scripted import Scripted, contents, identities, litter
 from tests.faults.test_kill import SEED
 

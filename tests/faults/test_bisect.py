@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.bisecting.records import BisectionRecord, VersionRecord
-from harness.storage import load_record
-from reports.bisection import main as render
+from harness.schema.bisection_records import BisectionRecord, VersionRecord
+from harness.schema.storage import load_record
+from reports.render.bisection import main as render
 from tests.faults.scripted import BROKEN, RELEASES, STORY, Scripted, identities, litter
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]

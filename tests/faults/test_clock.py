@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import runs
-from harness.runs import all_runs, find_run, new_run
+from harness.run import folders
+from harness.run.folders import all_runs, find_run, new_run
 from tests.faults.scripted import BROKEN, ROOT, Scripted, contents
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -35,7 +35,7 @@ class Clock(datetime.datetime):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
-    monkeypatch.setattr(runs, "datetime", SimpleNamespace(datetime=Clock, timezone=datetime.timezone))
+    monkeypatch.setattr(folders, "datetime", SimpleNamespace(datetime=Clock, timezone=datetime.timezone))
     monkeypatch.setattr(Clock, "offset_s", 0)
     return Clock
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.inside import protocol
-from harness.records import LaunchRecord, Timing
-from harness.storage import Run, refuse_without_space
+from harness.schema.records import LaunchRecord, Timing
+from harness.schema.storage import Run, refuse_without_space
+from harness.worker import protocol
 from tests.environments.test_run import SHIPPED, command, head, make_project
 from tests.faults.scripted import ROOT, Scripted, contents, identities, litter
 

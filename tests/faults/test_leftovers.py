@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.process import MARK, kill_leftovers
+from harness.isolate.process import MARK, kill_leftovers
 from tests.faults.scripted import ROOT
 from tests.faults.test_at_once import wait_until
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 HARNESS = """
 import sys
 from pathlib import Path
-from harness.process import run_child
+from harness.isolate.process import run_child
 inner = "import subprocess, time; subprocess.Popen(['sleep', '601'], start_new_session=True); time.sleep(601)"
 run_child([sys.executable, "-c", inner], cwd=Path("/tmp"), log=Path(sys.argv[1]), timeout_s=600, environment={})
 """

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.records import BINDING_OBJECT
-from harness.storage import Run
+from harness.schema.records import BINDING_OBJECT
+from harness.schema.storage import Run
 from harness.tools import cache_folder
 from tests.environments.test_run import command, head, make_project
 from tests.faults.scripted import ROOT, identities, litter

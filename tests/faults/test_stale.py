@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.storage import Run
-from reports.evidence import load_evidence
+from harness.schema.storage import Run
+from reports.load.evidence import load_evidence
 from tests.faults.scripted import GPU, MATRIX, STORY, TASKS, Scripted, contents
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import load_record
-from harness.sweeping.records import BatchRecord, SweepRecord
-from reports.sweep import main as render
+from harness.schema.storage import load_record
+from harness.schema.sweep_records import BatchRecord, SweepRecord
+from reports.render.sweep import main as render
 from tests.faults.scripted import BROKEN, MATRIX, Scripted, identities, litter
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]

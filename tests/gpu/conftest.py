@@ -16,11 +16,11 @@ from typing import Any
 import filelock
 import pytest
 
-from harness.executors import Answer, Task
-from harness.executors.venv import VenvExecutor
 from harness.gpu import models, use
-from harness.inside import protocol
-from harness.run_records import GpuFacts
+from harness.isolate import Answer, Task
+from harness.isolate.venv import VenvExecutor
+from harness.schema.run_records import GpuFacts
+from harness.worker import protocol
 from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
 from tests.messages import asked

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.experiments import second_gpu
-from harness.experiments.conditions_list import PATTERNS, conditions_of
+from harness.experiments import second_device
+from harness.experiments.condition_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
-from harness.experiments.records import Condition, ConditionResult
 from harness.gpu import use
-from harness.inside import machine_code
+from harness.schema.experiment_records import Condition, ConditionResult
+from harness.worker import machine_code
 from tests.gpu.conftest import REFERENCES, Here, architecture, workload
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -96,7 +96,7 @@ def test_a_kernel_that_ignores_the_stream_is_wrong_on_another_alone(here: Here, 
 
 @pytest.mark.parametrize(("fault", "status"), [("NONE", "ok"), ("KEEPS", "crashed")])
 def test_a_second_gpu_shows_what_belongs_to_the_first(here: Here, probe: str, fault: str, status: str) -> None:
-    variables = second_gpu.variables(use(dict(os.environ)))
+    variables = second_device.variables(use(dict(os.environ)))
     if not variables:
         pytest.skip("there is no second GPU of the same model here")
     (first,) = run(here, probe, fault, [Condition(label="x")])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.calling import DRIVER
 from harness.experiments.checkers import COMPUTE, Printed, cuda_results
 from harness.experiments.counters import Printed as Counted
 from harness.experiments.counters import read_run
-from harness.experiments.records import CheckerResult, OperatorTime
+from harness.experiments.executable import DRIVER
+from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
 from tests.conftest import ROOT
 from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, workload

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.run_records import GpuFacts
-from harness.steps.probing import check_device
-from harness.storage import Run
+from harness.run.probe import check_device
+from harness.schema.run_records import GpuFacts
+from harness.schema.storage import Run
 from tests.gpu.conftest import HERE, Here, row, workload
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]

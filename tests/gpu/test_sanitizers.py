@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.kernels import FAMILIES, cublas_flags
 from harness.gpu import gpus
-from harness.inside import check, tools
 from harness.tools import cuda_compiler
+from harness.worker import check, tools
 from tests.conftest import ROOT
 from tests.gpu.conftest import architecture
 from tests.gpu.conftest import programs as folder_of_programs

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from harness.gpu import Watch
-from harness.records import LaunchRecord
-from harness.run_records import GpuFacts
-from harness.steps.launching import implausible, watched_launch
+from harness.run.launch import implausible, watched_launch
+from harness.schema.records import LaunchRecord
+from harness.schema.run_records import GpuFacts
 from tests.gpu.conftest import REFERENCES, TIMING, Here, row, workload
 
 torch = pytest.importorskip("torch")
@@ -95,7 +95,7 @@ def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here,
 
 def inside():
     """Ours, in this process: it runs no code under test here."""
-    from harness.inside import events, graphs
+    from harness.worker import events, graphs
 
     return events, graphs
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.storage import Run
-from reports.causes import Cause, explained
+from harness.schema.storage import Run
+from reports.attribute import Cause, explained
 from tests.unit.experiments import KERNEL
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run

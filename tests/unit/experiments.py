@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from harness.experiments.records import (
+from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
     CheckersRecord,
@@ -20,7 +20,7 @@ from harness.experiments.records import (
     SwapRecord,
     SwapResult,
 )
-from harness.storage import Run, save_record
+from harness.schema.storage import Run, save_record
 from tests.unit.spec import BASE, NEXT
 from tests.unit.synthetic_cells import sha
 

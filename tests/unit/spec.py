@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.records import Device, Outcome
-from harness.run_records import Fallback
+from harness.schema.records import Device, Outcome
+from harness.schema.run_records import Fallback
 
 SEED_ONLY: dict[str, Any] = {"workloads": ("seed-fp16",)}
 BASE = "torch2.1.0-cu121-py311"

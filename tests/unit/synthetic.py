@@ -1,4 +1,4 @@
-"""Made-up runs, written through harness.records exactly as the harness writes real ones: for tests and benchmarks."""
+"""Made-up runs, written through `harness.schema` as the harness writes real ones: for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records import CeilingRecord, Outcome
-from harness.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, WorkloadInfo
-from harness.storage import Run, load_record, save_record
+from harness.schema.records import CeilingRecord, Outcome
+from harness.schema.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, WorkloadInfo
+from harness.schema.storage import Run, load_record, save_record
 from tests.unit.spec import GBPS, TFLOPS, UUID, Spec
 from tests.unit.synthetic_cells import (
     build_record,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.records import (
+from harness.schema.records import (
     BINDING_OBJECT,
     Agreement,
     BuildRecord,
@@ -30,7 +30,7 @@ from harness.records import (
     Wheel,
     Worst,
 )
-from harness.run_records import Cell
+from harness.schema.run_records import Cell
 from tests.unit.spec import HOST, UUID, Case, Spec
 
 START = datetime(2025, 1, 1, 0, 10, tzinfo=timezone.utc)

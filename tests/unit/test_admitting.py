@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.experiments.admitting import refusal, untried
-from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
-from harness.records import Agreement, BuildRecord, RecipeResult, Status, TargetResult, ValidationRecord
+from harness.experiments.admission import refusal, untried
+from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
+from harness.schema.records import Agreement, BuildRecord, RecipeResult, Status, TargetResult, ValidationRecord
 from tests.unit.spec import BASE, NEXT
 from tests.unit.synthetic_cells import sha
 

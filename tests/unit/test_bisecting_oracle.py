@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.bisecting import planning
-from harness.bisecting.oracle import LEVEL, LOOKS, TRIAL_FACTORS, classify, differing, judge, launch_counts, ratio_of
-from harness.bisecting.records import Aspect, CellSeen, Rate
-from harness.records import Status
+from harness.schema.bisection_records import Aspect, CellSeen, Rate
+from harness.schema.records import Status
+from harness.search.bisect import plan
+from harness.search.bisect.oracle import (
+    LEVEL,
+    LOOKS,
+    TRIAL_FACTORS,
+    classify,
+    differing,
+    judge,
+    launch_counts,
+    ratio_of,
+)
 
 EFFECT = {"cpu": 0.05, "cuda": 0.01}
 
@@ -166,8 +175,8 @@ def simulate(draw: Callable[[int, int], list[CellSeen]], count: int, what: Aspec
         return [0, *labels[1:-1], 0]
     first[0], first[1] = ends
     labels[0], labels[-1] = 0, 1
-    while (index := planning.next_version(labels)) is not None:
-        neighbours = planning.neighbours(labels, index)
+    while (index := plan.next_version(labels)) is not None:
+        neighbours = plan.neighbours(labels, index)
         label = None
         for number in range(look, LOOKS):
             seen = draw(index, number)
@@ -175,7 +184,7 @@ def simulate(draw: Callable[[int, int], list[CellSeen]], count: int, what: Aspec
             if label is not None:
                 first.setdefault(label, seen)
                 break
-        labels[index] = planning.UNKNOWN if label is None else label
+        labels[index] = plan.UNKNOWN if label is None else label
     return labels
 
 
@@ -195,7 +204,7 @@ def test_a_flaky_step_is_found_or_bracketed(good: float, bad: float) -> None:
             share = good if version < step else bad
             return rates(a=(sum(generator.random() < share for _ in range(trials)), trials))
 
-        found = planning.steps(simulate(draw, count))
+        found = plan.steps(simulate(draw, count))
         wrong += any(not before < step <= after for before, after in found)
         exact += found == [(step - 1, step)]
     assert wrong / bisections <= 0.1, f"{wrong} of {bisections} bisections name a step that is not there"
@@ -212,7 +221,7 @@ def test_two_flaky_steps_are_both_told() -> None:
             share = 1.0 if version < 4 else 0.5 if version < 9 else 0.0
             return rates(a=(sum(generator.random() < share for _ in range(trials)), trials))
 
-        both += planning.steps(simulate(draw, 14)) == [(3, 4), (8, 9)]
+        both += plan.steps(simulate(draw, 14)) == [(3, 4), (8, 9)]
     assert both >= 50
 
 
@@ -232,7 +241,7 @@ def test_times_that_vary_are_bisected() -> None:
             ratio, low, high = ratio_of(base, this, LEVEL)
             return [CellSeen(cell="small-fp32/cpu", status="ok", ratio=ratio, low=low, high=high)]
 
-        found = planning.steps(simulate(draw, 11, "latency"))
+        found = plan.steps(simulate(draw, 11, "latency"))
         right += found == [(step - 1, step)]
         wrong += any(not before < step <= after for before, after in found)
     assert right >= 55 and wrong <= 2, (right, wrong)
@@ -241,7 +250,7 @@ def test_times_that_vary_are_bisected() -> None:
 def test_no_difference_is_no_step() -> None:
     generator = random.Random(11)
     steps = sum(
-        bool(planning.steps(simulate(lambda version, look: rates(a=(generator.randint(15, 17), 20)), 9)))
+        bool(plan.steps(simulate(lambda version, look: rates(a=(generator.randint(15, 17), 20)), 9)))
         for _ in range(50)
     )
     assert steps == 0

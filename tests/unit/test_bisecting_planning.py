@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bisecting import planning
-from harness.bisecting.planning import GOOD, UNKNOWN
+from harness.search.bisect import plan
+from harness.search.bisect.plan import GOOD, UNKNOWN
 
 
 def bisect(
@@ -16,7 +16,7 @@ def bisect(
     """(labels, versions asked) of a bisection whose versions answer with their label."""
     labels: list[int | None] = [UNKNOWN if index in skipped else None for index in range(len(truth))]
     asked = []
-    while (index := planning.next_version(labels, every=every)) is not None:
+    while (index := plan.next_version(labels, every=every)) is not None:
         assert labels[index] is None, "a version is asked twice"
         asked.append(index)
         labels[index] = truth[index]
@@ -28,9 +28,9 @@ def test_one_step_is_found_at_every_position_of_every_length_within_the_bound() 
         for first_bad in range(1, count):
             truth = [int(index >= first_bad) for index in range(count)]
             labels, asked = bisect(truth)
-            assert planning.steps(labels) == [(first_bad - 1, first_bad)]
-            assert len(asked) <= planning.most_environments(count), (count, first_bad)
-            assert planning.is_monotonic(labels)
+            assert plan.steps(labels) == [(first_bad - 1, first_bad)]
+            assert len(asked) <= plan.most_environments(count), (count, first_bad)
+            assert plan.is_monotonic(labels)
 
 
 @given(st.data())
@@ -41,9 +41,9 @@ def test_skipped_versions_cost_nothing_and_the_step_is_still_bracketed(data: st.
     labels, asked = bisect([int(i >= first_bad) for i in range(count)], skipped=skipped)
     usable = [i for i in range(count) if i not in skipped]
     before, after = max(i for i in usable if i < first_bad), min(i for i in usable if i >= first_bad)
-    assert planning.steps(labels) == [(before, after)]
+    assert plan.steps(labels) == [(before, after)]
     assert not skipped & set(asked)
-    assert len(asked) <= planning.most_environments(len(usable))
+    assert len(asked) <= plan.most_environments(len(usable))
 
 
 @given(st.data())
@@ -52,10 +52,10 @@ def test_versions_that_turn_out_unknown_cost_one_environment_each(data: st.DataO
     first_bad = data.draw(st.integers(1, count - 1))
     broken = data.draw(st.frozensets(st.integers(1, max(1, count - 2)))) - {0, count - 1}
     labels, asked = bisect([UNKNOWN if index in broken else int(index >= first_bad) for index in range(count)])
-    [(before, after)] = planning.steps(labels)
+    [(before, after)] = plan.steps(labels)
     assert before < first_bad <= after
     assert all(labels[index] == UNKNOWN for index in range(before + 1, after)), "what could be asked was not"
-    assert len(asked) <= planning.most_environments(count) + len(broken & set(asked))
+    assert len(asked) <= plan.most_environments(count) + len(broken & set(asked))
 
 
 @given(st.integers(3, 60), st.data())
@@ -64,8 +64,8 @@ def test_two_steps_are_both_found_when_the_middle_is_unlike_both_ends(count: int
     second = data.draw(st.integers(first + 1, count - 1))
     truth = [0 if index < first else 2 if index < second else 1 for index in range(count)]
     labels, asked = bisect(truth)
-    assert planning.steps(labels) == [(first - 1, first), (second - 1, second)]
-    assert len(asked) <= 2 * planning.most_environments(count)
+    assert plan.steps(labels) == [(first - 1, first), (second - 1, second)]
+    assert len(asked) <= 2 * plan.most_environments(count)
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40))
@@ -74,23 +74,23 @@ def test_every_version_is_asked_once_where_all_are_wanted_and_what_returns_is_sa
     labels, asked = bisect(truth, every=True)
     assert labels == truth and sorted(asked) == list(range(len(truth)))
     runs = [label for index, label in enumerate(truth) if index == 0 or truth[index - 1] != label]
-    assert planning.is_monotonic(labels) == (len(runs) == len(set(runs)))
-    assert len(planning.steps(labels)) == len(runs) - 1
+    assert plan.is_monotonic(labels) == (len(runs) == len(set(runs)))
+    assert len(plan.steps(labels)) == len(runs) - 1
 
 
 def test_ends_that_are_alike_end_the_bisection() -> None:
     labels, asked = bisect([0, 1, 1, 0])
-    assert asked == [0, 3] and planning.steps(labels) == []
+    assert asked == [0, 3] and plan.steps(labels) == []
 
 
 @pytest.mark.parametrize("labels", [[UNKNOWN, None, 1], [0, None, UNKNOWN]])
 def test_an_end_that_cannot_be_told_leaves_nothing_to_ask(labels: list[int | None]) -> None:
-    assert planning.next_version(labels) is None
+    assert plan.next_version(labels) is None
 
 
 def test_neighbours_are_the_nearest_that_are_known() -> None:
-    assert planning.neighbours([0, UNKNOWN, None, 2, 1], 2) == (0, 2)
+    assert plan.neighbours([0, UNKNOWN, None, 2, 1], 2) == (0, 2)
 
 
 def test_the_bound() -> None:
-    assert [planning.most_environments(count) for count in (2, 3, 4, 5, 8, 9, 11)] == [3, 4, 4, 5, 5, 6, 6]
+    assert [plan.most_environments(count) for count in (2, 3, 4, 5, 8, 9, 11)] == [3, 4, 4, 5, 5, 6, 6]

@@ -11,9 +11,9 @@ from io import BytesIO
 import pytest
 from packaging import tags
 
-from harness.bisecting.releases import Listed, fetch_listing, parse_listing, releases_between, supported_tags
-from harness.environments import PYPI, Environment
+from harness.config.environments import PYPI, Environment
 from harness.errors import InfrastructureError, InputError
+from harness.search.bisect.releases import Listed, fetch_listing, parse_listing, releases_between, supported_tags
 
 SPEC = Environment(torch="2.1.0", cuda="12.1", python="3.11")
 OWN = SPEC.wheel_index

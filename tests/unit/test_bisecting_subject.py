@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.bisecting.environments import named_environments
-from harness.bisecting.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
+from harness.config.matrix import Matrix, load_matrix, matrix_text, parse_matrix
+from harness.config.plan import Facts, plan_run
 from harness.errors import InputError
-from harness.matrix import Matrix, load_matrix, matrix_text, parse_matrix
-from harness.plan import Facts, plan_run
+from harness.search.bisect.environments import named_environments
+from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)
 SUBJECT = Subject(good="2.1.0", bad="2.5.0", what="correctness")

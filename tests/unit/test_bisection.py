@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.__main__ import main as harness
-from harness.bisecting import observing
-from harness.bisecting.answering import conclude, describe, print_table
-from harness.bisecting.records import BisectionRecord, CellSeen, Question, Rate, Release, VersionRecord
+from harness.cli.commands import main as harness
 from harness.errors import RecordError
-from harness.records import Agreement, RecipeResult, TargetResult, Timing, ValidationRecord
-from harness.run_records import Fallback
-from harness.storage import load_record, save_record
+from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Rate, Release, VersionRecord
+from harness.schema.records import Agreement, RecipeResult, TargetResult, Timing, ValidationRecord
+from harness.schema.run_records import Fallback
+from harness.schema.storage import load_record, save_record
+from harness.search.bisect import observe
+from harness.search.bisect.answer import conclude, describe, print_table
 from reports.__main__ import main
-from reports.bisection import render_markdown, render_page, rows
+from reports.render.bisection import render_markdown, render_page, rows
 from tests.unit.test_records import launch
 
 NASTY = "<script>alert(1)</script> | `x`"
@@ -212,7 +212,7 @@ def validation(*targets: TargetResult, status: str = "ok", message: str = "") ->
 )
 def test_a_trial_passes_where_nothing_is_wrong_with_it(result: dict[str, object], passed: int) -> None:
     record = validation(TargetResult(target="kernel", status="ok", **result))  # type: ignore[arg-type]
-    seen = observing.validated("mine/w/cpu", record, "kernel")
+    seen = observe.validated("mine/w/cpu", record, "kernel")
     assert seen.rates == {"independent": Rate(passed=passed, trials=20)}
     assert seen.status == ("ok" if passed == 20 else "wrong")
 
@@ -220,14 +220,14 @@ def test_a_trial_passes_where_nothing_is_wrong_with_it(result: dict[str, object]
 def test_what_did_not_run_has_a_status_and_no_rate() -> None:
     refused = TargetResult(target="flash", status="unsupported", message="no kernel")
     right = TargetResult(target="kernel", status="ok", against=[agreement(20)])
-    assert observing.validated("w/cpu", validation(refused, right), "flash").status == "unsupported"
-    assert observing.validated("w/cpu", validation(right), "flash").status == "not_run"
-    assert observing.validated("w/cpu", None, "flash").status == "not_run"
+    assert observe.validated("w/cpu", validation(refused, right), "flash").status == "unsupported"
+    assert observe.validated("w/cpu", validation(right), "flash").status == "not_run"
+    assert observe.validated("w/cpu", None, "flash").status == "not_run"
     failed = validation(refused, status="build_failed", message="error: x")
-    assert observing.validated("mine/w/cpu", failed, "kernel").message == "error: x"
+    assert observe.validated("mine/w/cpu", failed, "kernel").message == "error: x"
     # A reference is judged even where the kernel beside it did not build.
     beside = TargetResult(target="math", status="ok", against=[agreement(20)])
-    assert observing.validated("w/cpu", validation(beside, status="build_failed"), "math").rates
+    assert observe.validated("w/cpu", validation(beside, status="build_failed"), "math").rates
 
 
 def test_medians_are_those_of_the_launches_that_went_well() -> None:
@@ -239,10 +239,10 @@ def test_medians_are_those_of_the_launches_that_went_well() -> None:
         launch(environment="e", timings=[timing("crashed")]),
         launch(environment="other", timings=[timing("ok", 9)]),
     ]
-    assert observing.medians(launches, "e", ("mine", "w", "cpu"), "math") == ([2.0], "")
-    assert observing.medians(launches[1:], "e", ("mine", "w", "cpu"), "math") == ([], "why")
-    assert observing.medians([], "e", ("mine", "w", "cpu"), "math")[1] == "no launch of it is recorded"
-    assert observing.timed("w/cpu", [1.0], [], level=0.01, same=False, why="why").message == "why"
+    assert observe.medians(launches, "e", ("mine", "w", "cpu"), "math") == ([2.0], "")
+    assert observe.medians(launches[1:], "e", ("mine", "w", "cpu"), "math") == ([], "why")
+    assert observe.medians([], "e", ("mine", "w", "cpu"), "math")[1] == "no launch of it is recorded"
+    assert observe.timed("w/cpu", [1.0], [], level=0.01, same=False, why="why").message == "why"
 
 
 @pytest.mark.parametrize(

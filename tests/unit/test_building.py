@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from harness.config.matrix import Flags, Kernel
+from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
-from harness.executors import Answer, Task
-from harness.inside import protocol
-from harness.matrix import Flags, Kernel
-from harness.plan import Facts, PlannedBuild
-from harness.process import Ended
-from harness.records import BINDING_OBJECT, BuildRecord, Device
-from harness.steps.building import BINDING_FILES, build, kernel_files
-from harness.steps.context import Context
-from harness.storage import Run
-from reports.reproduce import COMPILED
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
+from harness.run.build import BINDING_FILES, build, kernel_files
+from harness.run.context import Context
+from harness.schema.records import BINDING_OBJECT, BuildRecord, Device
+from harness.schema.storage import Run
+from harness.worker import protocol
+from reports.render.reproduce import COMPILED
 from tests.conftest import ROOT
 
 BINDING, KERNEL = "binding", "kernel"

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from harness.bundling.manifest import load_bundle
-from harness.environments import PYPI
+from harness.config.environments import PYPI
 from harness.errors import InfrastructureError
-from harness.executors import Answer, Task, bundle
-from harness.executors.bundle import BundleExecutor, unconfined
-from harness.executors.cells import VERB, bring_back, signalled
-from harness.inside import codec, protocol
-from harness.process import Ended
-from harness.records import Confinement, Gpu, Wheel
+from harness.isolate import Answer, Task
+from harness.isolate.bundle import executor as bundle
+from harness.isolate.bundle.executor import BundleExecutor, unconfined
+from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.process import Ended
+from harness.isolate.sandbox import VERB, bring_back, signalled
+from harness.schema.records import Confinement, Gpu, Wheel
+from harness.worker import codec, protocol
 from tests.messages import made
 from tests.unit.test_venv import PINS, observation, planned
 from tests.unit.unpacked import ALL, DIGEST, ID, MACHINE, entry, make_bundle

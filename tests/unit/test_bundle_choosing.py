@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.bundling.manifest import load_bundle
-from harness.environments import PYPI
+from harness.config.environments import PYPI
 from harness.errors import InfrastructureError, InputError
-from harness.executors import choosing
-from harness.executors.bundle import choose_bundled_index, plain_id, unsuitable
-from harness.executors.choosing import choose_bundle, wanted_bundle
-from harness.executors.namespaces import Namespaces
-from harness.gathering import bundled_indexes
+from harness.isolate import choose
+from harness.isolate.bundle.executor import choose_bundled_index, plain_id, unsuitable
+from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.bundle.namespaces import Namespaces
+from harness.isolate.choose import choose_bundle, wanted_bundle
+from harness.run.prepare import bundled_indexes
 from tests.unit.test_host import WITH_HOST
 from tests.unit.test_matrix import parse_matrix
 from tests.unit.unpacked import ALL, ID, make_bundle
@@ -23,13 +23,13 @@ H200 = ("NVIDIA H200", "90", "580.159.04")
 
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(choosing, "models", list)
-    monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: ALL)
+    monkeypatch.setattr(choose, "models", list)
+    monkeypatch.setattr(choose, "probe_namespaces", lambda bundle: ALL)
     return make_bundle(tmp_path / "bundle")
 
 
 def test_a_folder_that_is_named_asks_for_its_executor(tmp_path: Path) -> None:
-    there = {choosing.BUNDLE_VARIABLE: str(tmp_path / "b")}
+    there = {choose.BUNDLE_VARIABLE: str(tmp_path / "b")}
     assert wanted_bundle("auto", tmp_path, {}) == tmp_path
     assert wanted_bundle("bundle", tmp_path, there) == tmp_path
     assert wanted_bundle("bundle", None, there) == wanted_bundle("auto", None, there) == tmp_path / "b"
@@ -42,7 +42,7 @@ def test_contradictions_are_bad_input(tmp_path: Path) -> None:
         wanted_bundle("venv", tmp_path, {})
     with pytest.raises(InputError, match="which one") as caught:
         wanted_bundle("bundle", None, {})
-    assert choosing.BUNDLE_VARIABLE in caught.value.remedy
+    assert choose.BUNDLE_VARIABLE in caught.value.remedy
 
 
 def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monk
     assert choice.executor == "bundle" and choice.reason.startswith("a bundle of 2026-01-02 for sm_90; cells")
     assert "without seccomp filter and memory limit" in choice.reason and "network" not in choice.reason
     few = Namespaces(rootless=True, granted=("pid",))
-    monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: few)
+    monkeypatch.setattr(choose, "probe_namespaces", lambda bundle: few)
     said = choose_bundle(unpacked).reason
     assert "in a user namespace" in said and "the network is the machine's" in said and "processes are seen" not in said
 
@@ -73,7 +73,7 @@ def test_a_machine_of_another_kind_and_a_path_with_a_colon(unpacked: Path, monke
     with pytest.raises(InputError, match="colon"):
         choose_bundle(unpacked.with_name("a:b"))
     unpacked.with_name("a:b").rename(unpacked)
-    monkeypatch.setattr(choosing.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(choose.platform, "machine", lambda: "aarch64")
     with pytest.raises(InputError, match="this machine is aarch64"):
         choose_bundle(unpacked)
 
@@ -94,7 +94,7 @@ def test_the_gpu_and_its_driver_are_asked_first(
 ) -> None:
     problem, remedy = unsuitable(load_bundle(unpacked), gpus)
     assert (said in problem and bool(problem) == bool(said)) and bool(remedy) == bool(said)
-    monkeypatch.setattr(choosing, "models", lambda: gpus)
+    monkeypatch.setattr(choose, "models", lambda: gpus)
     if said:
         with pytest.raises(InfrastructureError):
             choose_bundle(unpacked)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness.bundling.manifest import load_bundle
 from harness.errors import InfrastructureError
-from harness.executors import namespaces
-from harness.executors.cells import VERB
-from harness.executors.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_cell
+from harness.isolate.bundle import namespaces
+from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.bundle.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_cell
+from harness.isolate.sandbox import VERB
 from tests.unit.unpacked import ALL, make_bundle
 
 
@@ -32,7 +32,7 @@ def test_a_cell_is_described_for_the_bundle_s_own_python(unpacked: Path, tmp_pat
         "--library-path",
         f"{there.root}/{namespaces.LIBRARIES}",
     ]
-    assert command[3:5] == [f"{there.root}/usr/bin/python3.11", "-ISB"] and command[5].endswith("enter_bundle.py")
+    assert command[3:5] == [f"{there.root}/usr/bin/python3.11", "-ISB"] and command[5].endswith("enter.py")
     cell = json.loads((tmp_path / "cell.json").read_text())
     assert cell["mounts"] == [["ro", "/a b", "/in/a"]] and cell["variables"] == {"A": "b"} and cell["user"] == VERB
     assert cell["namespaces"] == ["pid", "net", "ipc", "uts"] and cell["rootless"] is False

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bundling.elf import sections
-from harness.bundling.fatbin import Entry, blank, containers, foreign, needed
-from harness.bundling.slim import blank_libraries
+from harness.isolate.bundle.elf import sections
+from harness.isolate.bundle.fatbin import Entry, blank, containers, foreign, needed
+from harness.isolate.bundle.slim import blank_libraries
 from tests.unit.fatbins import CUBIN, INTERMEDIATE, PTX, Code, container, shared_object
 
 needs_compiler = [

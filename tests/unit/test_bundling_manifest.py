@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.bundling.manifest import BundleManifest, Proof, load_bundle, parse_manifest, render_contents
 from harness.errors import InfrastructureError, InputError
-from harness.inside import protocol
+from harness.isolate.bundle.manifest import BundleManifest, Proof, load_bundle, parse_manifest, render_contents
+from harness.worker import protocol
 from tests.unit.bundles import ENVIRONMENTS, PROOF, manifest
 
 FIRST = ENVIRONMENTS[0]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import __main__ as command
-from harness.bundling import pack
-from harness.bundling.pack import Options, least_driver, run_bundle
+from harness.cli import commands as command
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.bundle import pack
+from harness.isolate.bundle.pack import Options, least_driver, run_bundle
 from tests.unit.test_images import FakeEngine
 
 REAL = pack.Packer

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.bundling import archive as archiving
-from harness.bundling.archive import pack_archive
-from harness.bundling.launchers import RUN, render_python
-from harness.bundling.slim import ENVIRONMENT, SHARED, leave_out
-from harness.bundling.tools import find_program, libraries, pack_tools
-from harness.bundling.tree import entries, measure, resolve
 from harness.errors import InfrastructureError
+from harness.isolate.bundle import archive as archiving
+from harness.isolate.bundle.archive import pack_archive
+from harness.isolate.bundle.launchers import RUN, render_python
+from harness.isolate.bundle.slim import ENVIRONMENT, SHARED, leave_out
+from harness.isolate.bundle.tools import find_program, libraries, pack_tools
+from harness.isolate.bundle.tree import entries, measure, resolve
 from tests.unit.bundles import tree
 
 SITE = "lib/python3.11/site-packages"
@@ -150,7 +150,7 @@ def test_python_is_started_by_the_root_s_own_loader(tmp_path: Path) -> None:
 def test_run_names_the_bundle(tmp_path: Path, given: list[str], started: list[str]) -> None:
     folder, checkout = tmp_path / "a bundle", tmp_path / "checkout"
     folder.mkdir()
-    fill(checkout, "harness/__main__.py")
+    fill(checkout, "harness/cli/commands.py")
     (folder / "run").write_text(RUN)
     (folder / "python").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
     (folder / "python").chmod(0o755)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.bundling.manifest import SHARED, load_bundle
-from harness.bundling.tree import measure
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.bundle.manifest import SHARED, load_bundle
+from harness.isolate.bundle.tree import measure
 from tests.unit.bundles import ENVIRONMENTS, make_bundle, unpack
 
 pytestmark = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.causes.model import (
+from reports.attribute.model import (
     BUILD_MOVED,
     DECISIVE,
     MASKED_BY_INPUTS,

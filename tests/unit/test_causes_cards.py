@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.storage import Run
-from reports.causes import Cause, explained
-from reports.causes.model import (
+from harness.schema.storage import Run
+from reports.attribute import Cause, explained
+from reports.attribute.model import (
     CORRECTNESS,
     DECISIVE,
     EXCLUDES,
@@ -28,7 +28,7 @@ from reports.causes.model import (
     Ruled,
     told,
 )
-from reports.explanations import explanations
+from reports.render.explanations import explanations
 from tests.unit.committed import committed
 from tests.unit.experiments import (
     FOLLOWS,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.records import Outcome
-from reports.causes.model import (
+from harness.schema.records import Outcome
+from reports.attribute.model import (
     BUILD_MOVED,
     CODE,
     DECISIVE,

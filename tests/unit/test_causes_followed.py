@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.inside import lines
-from harness.records import EnvironmentRecord
-from harness.storage import load_record, save_record
-from reports.causes.model import (
+from harness.schema.records import EnvironmentRecord
+from harness.schema.storage import load_record, save_record
+from harness.worker import lines
+from reports.attribute.model import (
     DECISIVE,
     INPUTS_MOVED,
     KERNEL_CODE_MOVED,

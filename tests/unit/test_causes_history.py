@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import Run
-from reports.causes.model import (
+from harness.schema.storage import Run
+from reports.attribute.model import (
     DECISIVE,
     INPUTS_MOVED,
     PREDECESSOR_SENSITIVITY,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import Run
-from reports.causes.model import RANGE_OVERFLOW, STRONG, SUGGESTIVE, WRONG_EVERYWHERE, Cause
-from reports.causes.observed import Conditions
-from reports.causes.ranges import Lengths
+from harness.schema.storage import Run
+from reports.attribute.model import RANGE_OVERFLOW, STRONG, SUGGESTIVE, WRONG_EVERYWHERE, Cause
+from reports.attribute.observed import Conditions
+from reports.attribute.ranges import Lengths
 from tests.unit.attributed import UNSTEADY, both, first, spec
 from tests.unit.experiments import conditions, result
 from tests.unit.spec import Case

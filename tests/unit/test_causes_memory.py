@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.records import CheckersRecord, ConditionResult
-from harness.storage import Run, load_record, save_record
-from reports.causes.model import (
+from harness.schema.experiment_records import CheckersRecord, ConditionResult
+from harness.schema.storage import Run, load_record, save_record
+from reports.attribute.model import (
     DECISIVE,
     NOTHING_MOVED,
     OUT_OF_BOUNDS,

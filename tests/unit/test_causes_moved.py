@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.records import Outcome
-from harness.storage import Run, save_record
-from reports.causes.model import (
+from harness.schema.records import Outcome
+from harness.schema.storage import Run, save_record
+from reports.attribute.model import (
     BUILD_MOVED,
     DECISIVE,
     DEFAULT_BACKEND_MOVED,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import Run, save_record
-from reports.causes.model import (
+from harness.schema.storage import Run, save_record
+from reports.attribute.model import (
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
     KERNEL_CODE_MOVED,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reports.causes import explained
-from reports.causes.model import CORRECTNESS, LATENCY, NOTHING_MOVED, UNINITIALISED_HOST
-from reports.explanations import Explanation, explanations
+from reports.attribute import explained
+from reports.attribute.model import CORRECTNESS, LATENCY, NOTHING_MOVED, UNINITIALISED_HOST
+from reports.render.explanations import Explanation, explanations
 from tests.unit.committed import committed
 from tests.unit.experiments import FOLLOWS, STILL, poison
 from tests.unit.spec import BASE, NEXT, Case, Spec

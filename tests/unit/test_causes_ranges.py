@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.records import ConditionResult
-from harness.storage import Run
-from reports.causes.model import (
+from harness.schema.experiment_records import ConditionResult
+from harness.schema.storage import Run
+from reports.attribute.model import (
     MASKED_BY_INPUTS,
     RANGE_OVERFLOW,
     STRONG,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import reports.causes
-from harness.records import EnvironmentRecord
-from reports.causes.precedence import NEARER, OF_TIME, RULES
-from reports.differences import EXECUTOR, VARIABLE, differing
+import reports.attribute
+from harness.schema.records import EnvironmentRecord
+from reports.attribute.precedence import NEARER, OF_TIME, RULES
+from reports.compare.differences import EXECUTOR, VARIABLE, differing
 
 MODULES = {inspect.getmodule(rule) for rule in (*RULES, *OF_TIME)}
 READS_TEXT = {"startswith", "endswith", "search", "match", "fullmatch", "findall"}
@@ -47,7 +47,10 @@ def test_every_rule_is_listed_once_and_what_is_nearer_is_a_rule() -> None:
     assert {function for function in returns if function.__name__ not in apart} == set(RULES)
 
 
-@pytest.mark.parametrize("path", sorted(Path(reports.causes.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+RULE_FILES = sorted(Path(reports.attribute.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
 def test_text_is_read_in_one_place(path: Path) -> None:
     if path.stem in {"messages", *IDENTIFIERS}:
         return

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from harness.storage import Run
+from harness.schema.storage import Run
 from reports import model
-from reports.causes import explained
-from reports.causes.model import DECISIVE, MASKED_BY_INPUTS, NOTHING_MOVED, RACE, STRONG, WRONG_STREAM
-from reports.compare import compare
-from reports.evidence import load_evidence
-from reports.explanations import explanations
-from reports.gate import WRONG, judge
-from reports.latency import group_launches
-from reports.report import build_report
+from reports.attribute import explained
+from reports.attribute.model import DECISIVE, MASKED_BY_INPUTS, NOTHING_MOVED, RACE, STRONG, WRONG_STREAM
+from reports.compare.gate import WRONG, judge
+from reports.compare.latency import group_launches
+from reports.compare.rows import compare
+from reports.load.evidence import load_evidence
+from reports.render.explanations import explanations
+from reports.render.report import build_report
 from tests.unit.attributed import first, spec
 from tests.unit.experiments import conditions, result
 from tests.unit.spec import BASE, NEXT, Case, Spec

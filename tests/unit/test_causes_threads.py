@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reports.causes import explained
-from reports.causes.model import (
+from reports.attribute import explained
+from reports.attribute.model import (
     BUILD_MOVED,
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,

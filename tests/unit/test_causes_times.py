@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.inside import operators
-from reports.causes import explained
-from reports.causes.model import (
+from harness.worker import operators
+from reports.attribute import explained
+from reports.attribute.model import (
     BUILD_MOVED,
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
@@ -24,7 +24,7 @@ from reports.causes.model import (
     SUGGESTIVE,
     UNDECIDED,
 )
-from reports.causes.profiles import OUTSIDE
+from reports.attribute.profiles import OUTSIDE
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec, timed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.storage import Run
-from reports.causes.model import (
+from harness.schema.storage import Run
+from reports.attribute.model import (
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,
     KERNEL_CODE_MOVED,

@@ -1,4 +1,4 @@
-"""What is asked of checkers, and what is concluded from their runs on a GPU; tests/unit/test_inside_check.py has real
+"""What is asked of checkers, and what is concluded from their runs on a GPU; tests/unit/test_worker_check.py has real
 ones on the CPU.
 """
 
@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.executors import Answer, Task
-from harness.experiments.calling import DRIVER, Built, Called, flags_of
+from harness.config.matrix import Kernel
 from harness.experiments.checkers import (
     COMPUTE,
     MOST_FLOPS,
@@ -24,13 +23,14 @@ from harness.experiments.checkers import (
     inputs_of,
     run_checkers,
 )
-from harness.inside import check
-from harness.inside.check import CUDA_FAULTS
-from harness.matrix import Kernel
-from harness.process import Ended
-from harness.records import BuildRecord, Device
-from harness.run_records import Cell, WorkloadInfo
-from harness.storage import Run, save_record
+from harness.experiments.executable import DRIVER, Built, Called, flags_of
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
+from harness.schema.records import BuildRecord, Device
+from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.storage import Run, save_record
+from harness.worker import check
+from harness.worker.check import CUDA_FAULTS
 from tests.messages import asked
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK

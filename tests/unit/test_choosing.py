@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from harness.config.matrix import Limits
 from harness.errors import InfrastructureError
-from harness.executors import choosing
-from harness.executors.choosing import cell_limits, choose, choose_here
-from harness.executors.docker.connection import EngineGone
-from harness.executors.docker.engine import EngineFacts
-from harness.matrix import Limits
+from harness.isolate import choose as choosing
+from harness.isolate.choose import cell_limits, choose, choose_here
+from harness.isolate.docker.connection import EngineGone
+from harness.isolate.docker.engine import EngineFacts
 
 ENGINE = EngineFacts(
     endpoint="unix:///var/run/docker.sock", version="27.1", machine="m", local=True, architecture="x86_64",

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import gathering, indexes
-from harness.__main__ import _unnamed, _without_plumbing, main
+from harness.cli.commands import _unnamed, _without_plumbing, main
+from harness.config import indexes
+from harness.config.interpreters import Interpreter
 from harness.errors import exit_code
-from harness.interpreters import Interpreter
+from harness.run import prepare
 
 
 @pytest.fixture(autouse=True)
@@ -16,10 +17,10 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No process, no connection, and the cache in a temporary folder."""
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
-    monkeypatch.setattr(gathering, "host_facts", lambda: {"cpu": "test"})
-    monkeypatch.setattr(gathering, "gpus", lambda: ())
+    monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
+    monkeypatch.setattr(prepare, "gpus", lambda: ())
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
-    monkeypatch.setattr(gathering, "find_interpreter", lambda version: python)
+    monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
 
 
 def test_list_prints_the_plan_and_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.inside import codec, wire
+from harness.worker import codec, wire
 
 WORKLOAD = {"id": "seed-fp16", "dtype": "float16", "recipes": {"large": 2, "independent": 1}, "scale": 1}
 KERNEL = {"name": "k", "device": "cpu", "artifact": "/k.so"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli
+from harness.cli import main
 from harness.errors import BAD_INPUT, BUILD_FAILED, INFRASTRUCTURE
 
 
@@ -30,9 +30,9 @@ class Started:
 
 
 def start(monkeypatch: pytest.MonkeyPatch, started: Started, *arguments: str) -> int:
-    monkeypatch.setattr(cli, "_harness", started.harness)
-    monkeypatch.setattr(cli, "_reports", started.reports)
-    return cli.main(arguments)
+    monkeypatch.setattr(main, "_harness", started.harness)
+    monkeypatch.setattr(main, "_reports", started.reports)
+    return main.main(arguments)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_exit_code_is_of_whichever_says_more(
     codes: tuple[int, int], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert start(monkeypatch, Started(*codes), "matrix") == code
-    assert capsys.readouterr().err == f"exit code {code}: {cli.MEANINGS[code]}\n"
+    assert capsys.readouterr().err == f"exit code {code}: {main.MEANINGS[code]}\n"
 
 
 @pytest.mark.parametrize(("code", "records"), [(BAD_INPUT, True), (0, False)])
@@ -81,11 +81,11 @@ def test_what_ended_early_or_only_listed_is_not_reported(
 
 @pytest.mark.parametrize("given", [["nonsense"], ["kernelbench", "P"], ["kernelbench", "--quick", "P"]])
 def test_what_it_cannot_do_is_refused_with_what_it_can(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(given) == BAD_INPUT
+    assert main.main(given) == BAD_INPUT
     assert "usage: kernel-matrix VERB" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [[], ["--help"], ["kernelbench", "--help"], ["matrix", "--help"]])
 def test_help_is_no_error(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(given) == 0
+    assert main.main(given) == 0
     assert "usage" in capsys.readouterr().out

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Outcome
-from reports.compare import compare
-from reports.evidence import load_evidence
-from reports.fastp import fast_p
-from reports.latency import group_launches
+from harness.schema.records import Outcome
+from reports.compare.fastp import fast_p
+from reports.compare.latency import group_launches
+from reports.compare.rows import compare
+from reports.load.evidence import load_evidence
 from reports.model import Comparison
-from reports.report import build_report
+from reports.render.report import build_report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -162,9 +162,9 @@ def test_no_gaps_whatever_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_record_that_contradicts_itself_is_undecided(tmp_path: Path) -> None:
-    from harness.records import ValidationRecord
-    from harness.run_records import Cell
-    from harness.storage import load_record, save_record
+    from harness.schema.records import ValidationRecord
+    from harness.schema.run_records import Cell
+    from harness.schema.storage import load_record, save_record
 
     run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", SEED): Case(passed=19)}))
     path = run.validation_path(Cell(environment=NEXT, kernel="attention_scalar", workload=SEED, device="cpu"))

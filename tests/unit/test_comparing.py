@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.comparing import errors_moved
-from harness.inside import protocol
-from harness.records import Agreement, RecipeResult, TargetResult, ValidationRecord
-from reports import model, statistics
-from reports.correctness import Bits, compare_errors, fisher_p, verdict
+from harness.schema.records import Agreement, RecipeResult, TargetResult, ValidationRecord
+from harness.stats.outputs import errors_moved
+from harness.worker import protocol
+from reports import model
+from reports.compare import statistics
+from reports.compare.correctness import Bits, compare_errors, fisher_p, verdict
 from reports.model import CorrectnessSide, Rate
 from tests.conftest import ROOT
 

@@ -14,13 +14,14 @@ import pytest
 import requests
 
 from harness.errors import InfrastructureError, Unrecorded
-from harness.executors import containers, read_result
-from harness.executors.cells import cell_places
-from harness.executors.containers import DockerExecutor, is_orphan, owner, sweep, unconfined
-from harness.executors.docker.cell import Cell, CellDied, CellLimits, _frames, open_cell
-from harness.executors.docker.connection import EngineGone, EngineRefused, answering
-from harness.executors.docker.engine import Engine
-from harness.records import Confinement
+from harness.isolate import read_result
+from harness.isolate.docker import executor as containers
+from harness.isolate.docker.connection import EngineGone, EngineRefused, answering
+from harness.isolate.docker.container import Cell, CellDied, CellLimits, _frames, open_cell
+from harness.isolate.docker.engine import Engine
+from harness.isolate.docker.executor import DockerExecutor, is_orphan, owner, sweep, unconfined
+from harness.isolate.sandbox import cell_places
+from harness.schema.records import Confinement
 from tests.messages import made
 
 LIMITS = CellLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
@@ -127,7 +128,7 @@ def test_what_ended_a_cell_is_its_limit_or_nothing_of_its_own(
 
 
 def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.executors import Task
+    from harness.isolate import Task
 
     monkeypatch.setattr(containers, "AWAY_S", 0.2)
     tried: list[int] = []
@@ -168,7 +169,7 @@ def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:
 
 
 def test_places_of_a_request(tmp_path: Path) -> None:
-    from harness.executors import Task
+    from harness.isolate import Task
 
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"

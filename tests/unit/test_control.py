@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BAD_INPUT, InputError
-from reports import control
 from reports.__main__ import main
-from reports.calibration import calibrate, load_calibration
-from reports.evidence import load_evidence
-from reports.latency import group_launches
-from reports.page import render_page
-from reports.report import build_report
+from reports.compare import control
+from reports.compare.calibration import calibrate, load_calibration
+from reports.compare.latency import group_launches
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import build_report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 

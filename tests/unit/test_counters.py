@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from harness.experiments.counters import METRIC_OF, Printed, parse, read_run
-from harness.experiments.records import CountersRecord, FunctionCounters
-from harness.experiments.running import uncounted
-from harness.inside import counters, wire
-from harness.run_records import Cell
-from harness.storage import Run, save_record
-from reports.counters import Counted, counted
-from reports.evidence import load_evidence
-from reports.page import render_page
-from reports.report import build_report
+from harness.experiments.run import uncounted
+from harness.schema.experiment_records import CountersRecord, FunctionCounters
+from harness.schema.run_records import Cell
+from harness.schema.storage import Run, save_record
+from harness.worker import counters, wire
+from reports.compare.counters import Counted, counted
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import build_report
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import write_run
 
@@ -208,9 +208,9 @@ def test_shared_memory_that_was_not_used_has_no_conflicts() -> None:
 
 def test_a_cell_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not shrunk as for checkers: the counters are of the shape that was timed."""
-    from harness.executors import Answer
     from harness.experiments import counters as module
-    from harness.process import Ended
+    from harness.isolate import Answer
+    from harness.isolate.process import Ended
 
     asked = []
 

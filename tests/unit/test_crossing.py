@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.crossing import BLOCK_ELEMENTS, as_float64, cross, cross_recipe
-from harness.inside import protocol
-from harness.records import RecipeResult, ValidationRecord
-from harness.run_records import WorkloadInfo
+from harness.run.pairwise import BLOCK_ELEMENTS, as_float64, cross, cross_recipe
+from harness.schema.records import RecipeResult, ValidationRecord
+from harness.schema.run_records import WorkloadInfo
+from harness.worker import protocol
 
 WORKLOAD = WorkloadInfo(id="seed-fp32", name="seed", dtype="float32", devices=["cpu"])
 

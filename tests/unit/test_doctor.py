@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import doctor, indexes
-from harness.__main__ import main
-from harness.environments import PYPI, Environment
+from harness.cli import doctor
+from harness.cli.commands import main
+from harness.config import indexes
+from harness.config.environments import PYPI, Environment
+from harness.config.indexes import Probes, choose_indexes
+from harness.config.interpreters import Interpreter
+from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError
-from harness.executors.choosing import Choice
-from harness.indexes import Probes, choose_indexes
-from harness.interpreters import Interpreter
-from harness.matrix import load_matrix
+from harness.isolate.choose import Choice
 
 
 @pytest.fixture

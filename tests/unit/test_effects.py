@@ -1,4 +1,4 @@
-"""harness.effects against simulated launches."""
+"""harness.stats.effects against simulated launches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from harness import effects
+from harness.stats import effects
 
 MEDIANS = st.lists(st.tuples(st.floats(1.0, 1e6), st.floats(1.0, 1e6)), min_size=1, max_size=12)
 

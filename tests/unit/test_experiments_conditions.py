@@ -9,16 +9,16 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 
-from harness.executors import Answer, Task
 from harness.experiments import conditions
+from harness.experiments.condition_list import conditions_of
 from harness.experiments.conditions import Session
-from harness.experiments.conditions_jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
-from harness.experiments.conditions_list import conditions_of
-from harness.experiments.records import Condition, ConditionResult, ConditionsExperiment
-from harness.inside import protocol, wire
-from harness.process import Ended
-from harness.records import Device
-from harness.run_records import Cell
+from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
+from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
+from harness.schema.records import Device
+from harness.schema.run_records import Cell
+from harness.worker import protocol, wire
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]

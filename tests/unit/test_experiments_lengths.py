@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.experiments.conditions_jobs import plan_jobs
-from harness.experiments.conditions_list import conditions_of
+from harness.experiments.condition_list import conditions_of
+from harness.experiments.jobs import plan_jobs
 from harness.experiments.lengths import LIMITS, MOST_SCORES, counts, crossings, lengths
 
 

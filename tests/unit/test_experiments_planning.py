@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.planning import (
+from harness.experiments.plan import (
     EXPERIMENTS,
     LENGTHS,
     WIDER,
@@ -17,10 +17,10 @@ from harness.experiments.planning import (
     same_machine_code,
     sequences,
 )
-from harness.experiments.records import Condition, ConditionResult, ConditionsRecord
-from harness.inside import protocol
-from harness.records import Agreement, BuildRecord, RecipeResult, TargetResult, ValidationRecord
-from harness.run_records import Cell, RunRecord
+from harness.schema.experiment_records import Condition, ConditionResult, ConditionsRecord
+from harness.schema.records import Agreement, BuildRecord, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.run_records import Cell, RunRecord
+from harness.worker import protocol
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import run_record
 

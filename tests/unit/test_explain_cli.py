@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.__main__ import _bundle_of, _words_of
-from harness.arguments import make_parser
+from harness.cli.arguments import make_parser
+from harness.cli.commands import _bundle_of, _words_of
 from harness.errors import InputError
 
 

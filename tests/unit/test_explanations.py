@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.causes import attribute
-from reports.causes.model import (
+from reports.attribute import attribute
+from reports.attribute.model import (
     NOTHING_MOVED,
     REFERENCE_MOVED,
     UNDECIDED,
@@ -13,12 +13,12 @@ from reports.causes.model import (
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
 )
-from reports.compare import compare
-from reports.evidence import load_evidence
-from reports.latency import group_launches
-from reports.page import CAUSES_SHOWN, render_page
-from reports.report import Report, build_report
-from reports.summaries import render_markdown
+from reports.compare.latency import group_launches
+from reports.compare.rows import compare
+from reports.load.evidence import load_evidence
+from reports.render.page import CAUSES_SHOWN, render_page
+from reports.render.report import Report, build_report
+from reports.render.summaries import render_markdown
 from tests.unit.experiments import FOLLOWS, poison
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.extending import further, rows_of, times_of
-from harness.plan import Plan, PlannedLaunch
-from harness.records import LaunchRecord, Timing
-from reports.evidence import load_evidence
-from reports.report import build_report
+from harness.config.plan import Plan, PlannedLaunch
+from harness.run.extend import further, rows_of, times_of
+from harness.schema.records import LaunchRecord, Timing
+from reports.load.evidence import load_evidence
+from reports.render.report import build_report
 from tests.unit.spec import Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.worlds import A, B, made_plan, matrix_value

@@ -13,7 +13,7 @@ from harness.experiments.findings import (
     parse_thread,
     parse_undefined,
 )
-from harness.experiments.records import CheckerFinding
+from harness.schema.experiment_records import CheckerFinding
 
 ADDRESS = """\
 =================================================================

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.effects import compare_launches
-from harness.records import LaunchRecord, Outcome
-from harness.storage import Run, load_record, save_record
+from harness.schema.records import LaunchRecord, Outcome
+from harness.schema.storage import Run, load_record, save_record
+from harness.stats.effects import compare_launches
 from reports.__main__ import main
-from reports.gate import PASS, SLOW, UNDECIDED, rule
+from reports.compare.gate import PASS, SLOW, UNDECIDED, rule
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import gpu
-from harness.run_records import GpuFacts
+from harness.schema.run_records import GpuFacts
 from tests.conftest import ROOT
 
 
@@ -157,7 +157,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
-    from harness.runs import held
+    from harness.run.folders import held
 
     old = os.umask(0o077)
     try:
@@ -170,7 +170,7 @@ def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
 
 
 def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, tmp_path: Path) -> None:
-    from harness.phases.holding import device_held
+    from harness.run.hold import device_held
 
     facts = GpuFacts(
         uuid="GPU-0a",
@@ -195,7 +195,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from harness import gpu
-from harness.runs import held
+from harness.run.folders import held
 gpu.LOCKS = Path(sys.argv[1])
 for _ in range(3):
     with held(gpu.lock_path("GPU-0a"), "waiting", mode=0o666):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Outcome
-from reports.evidence import load_evidence
-from reports.exit_codes import exit_codes
+from harness.schema.records import Outcome
+from reports.compare.exit_codes import exit_codes
+from reports.load.evidence import load_evidence
 from reports.model import Comparison
-from reports.page import render_page
-from reports.report import Report, build_report
-from reports.summaries import render_csv, render_junit, render_markdown, render_summary
+from reports.render.page import render_page
+from reports.render.report import Report, build_report
+from reports.render.summaries import render_csv, render_junit, render_markdown, render_summary
 from tests.unit.spec import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_run
 from tests.unit.test_page import HOSTILE, assert_harmless

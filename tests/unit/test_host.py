@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from harness.config.matrix import parse_matrix
+from harness.config.plan import Facts, PlannedEnvironment, Selection, plan_run
 from harness.errors import InfrastructureError, InputError
-from harness.executors import Answer, host
-from harness.executors.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
-from harness.executors.proving import stage_inside
-from harness.matrix import parse_matrix
-from harness.plan import Facts, PlannedEnvironment, Selection, plan_run
-from harness.process import Ended
+from harness.isolate import Answer, host
+from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
+from harness.isolate.process import Ended
+from harness.isolate.prove import stage_worker
 from tests.unit.test_matrix import SMALL
 from tests.unit.test_venv import observation
 
@@ -134,7 +134,7 @@ def test_a_real_interpreter_is_asked_without_importing(tmp_path: Path) -> None:
         (site / f"{name}-9.1.dist-info").mkdir()
         (site / f"{name}-9.1.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 9.1\n")
         (site / f"{name}-9.1.dist-info" / "RECORD").write_text(f"{name}/__init__.py,sha256=abc,1\n")
-    inside = stage_inside(tmp_path / "cache")
+    inside = stage_worker(tmp_path / "cache")
     found = host.inspect(str(tmp_path / "bin" / "python"), inside)
     assert isinstance(found, HostPython), found
     assert found.path == str(tmp_path / "bin" / "python") and found.torch == "9.1"

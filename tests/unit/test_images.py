@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 
-from harness.environments import PYPI, Environment
+from harness.cli.images import Wanted, _remove
+from harness.config.environments import PYPI, Environment
+from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
-from harness.executors import images
-from harness.executors.docker.engine import BuildFailed, Image
-from harness.executors.images import KEY, base_identity, base_problem, build_context, build_image, explain, image_key
-from harness.imaging import Wanted, _remove
-from harness.plan import PlannedEnvironment
+from harness.isolate.docker import images
+from harness.isolate.docker.engine import BuildFailed, Image
+from harness.isolate.docker.images import (
+    KEY,
+    base_identity,
+    base_problem,
+    build_context,
+    build_image,
+    explain,
+    image_key,
+)
 
 DIGEST = "a" * 64
 BASE = f"nvidia/cuda@sha256:{DIGEST}"

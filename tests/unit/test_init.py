@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, init
+from harness.cli import init, main
+from harness.config.matrix import parse_matrix
 from harness.errors import BAD_INPUT, InputError
-from harness.matrix import parse_matrix
 from tests.conftest import ROOT
 
 C_ENTRY = "int attention_forward(const attention_problem* problem) { return 0; }\n"
@@ -78,7 +78,7 @@ def test_without_a_kernel_it_says_what_it_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["init"]) == BAD_INPUT
+    assert main.main(["init"]) == BAD_INPUT
     assert "attention_forward" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
@@ -86,7 +86,7 @@ def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("attention_scalar.cu", "attention_scalar_cpu.cpp"):
         shutil.copy(ROOT / "csrc" / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["init"]) == 0
+    assert main.main(["init"]) == 0
     (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
     assert kernel.sources is not None
     assert (kernel.sources.cpu, kernel.sources.cuda) == (["attention_scalar_cpu.cpp"], ["attention_scalar.cu"])

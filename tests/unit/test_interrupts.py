@@ -40,7 +40,7 @@ def test_another_error_in_a_finaliser_is_shown_as_ever(root: object) -> None:
 
 CLEANING = """
 import os, shutil, signal, sys
-import harness.__main__ as program
+import harness.cli.commands as program
 
 def remove(arguments):
     close = os.close

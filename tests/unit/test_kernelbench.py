@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.kernelbench import Folders, kernel_name, pair, parse_name, with_pairs
+from harness.config.matrix import parse_matrix
 from harness.errors import InputError
-from harness.kernelbench import Folders, kernel_name, pair, parse_name, with_pairs
-from harness.matrix import parse_matrix
-from reports.evidence import load_evidence
-from reports.kernelbench import LEVELS, Score, Solution, score, scores
-from reports.latency import group_launches
-from reports.page import render_page
-from reports.report import build_report
-from reports.summaries import render_markdown, render_summary
+from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
+from reports.compare.latency import group_launches
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import build_report
+from reports.render.summaries import render_markdown, render_summary
 from tests.conftest import ROOT
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_pairs, write_run

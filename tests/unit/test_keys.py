@@ -1,7 +1,8 @@
 """Every input is changed, one at a time: just the records that depend on it are to be made again.
 
 What depends on what is written down here once more, by hand. Inputs are enumerated from the models that hold them: a
-new field that nobody has said anything about fails here, and so does a new input without a place in `harness.keys`.
+new field that nobody has said anything about fails here, and so does a new input without a place in
+`harness.config.keys`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from harness import keys, tools
-from harness.inside import protocol
-from harness.matrix import Matrix
-from harness.plan import Facts
-from harness.run_records import GpuFacts
-from harness.world import INPUTS
+from harness import tools
+from harness.config import keys
+from harness.config.key_inputs import INPUTS
+from harness.config.matrix import Matrix
+from harness.config.plan import Facts
+from harness.schema.run_records import GpuFacts
+from harness.worker import protocol
 from tests.unit.worlds import DEVICES, FACTS, FILES, READS, A, B, all_keys, changed, made_plan, matrix_value, with_facts
 
 Where = tuple[str, str, str, str]  # kind, environment, kernel, device
@@ -63,7 +65,7 @@ RUNS = on_kernels("ceiling", "profile_of_reference")  # every process of a cell
 PYTHON = {"kernels": ["python"]}
 COMPILED = {"kernels": ["plain", "own"]}
 
-# -- fields of harness.plan.Facts: what was observed of this machine and of the project -----------------------------
+# -- fields of harness.config.plan.Facts: what was observed of this machine and of the project -------------------------
 
 OF_FACTS: dict[str, list[tuple[Any, set[Where]]]] = {
     "executor": [("bundle", RUNS)],
@@ -358,7 +360,7 @@ def test_a_block_more_is_made_beside_those_that_are_there() -> None:
 
 
 def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() -> None:
-    from harness.world import Place, World, key
+    from harness.config.key_inputs import Place, World, key
 
     plan, matrix = made_plan(matrix_value())
     world = World(plan=plan, matrix=matrix)
@@ -391,20 +393,21 @@ def test_each_input_of_a_kind_makes_another_key(kind: str) -> None:
 def test_keys_are_made_there_alone(root: Path) -> None:
     """A digest of a list of things that is made elsewhere is a name or a proof of bytes, and stands here."""
     elsewhere = {
-        ("keys.py", 1), ("own_code.py", 1), ("world.py", 1), ("runner.py", 1), ("runs.py", 1), ("storage.py", 2),
-        ("sweeping/space.py", 1), ("steps/validating.py", 2), ("executors/images.py", 2),
+        ("config/keys.py", 1), ("config/code_digests.py", 1), ("config/key_inputs.py", 1), ("run/workflow.py", 1),
+        ("run/folders.py", 1), ("schema/storage.py", 2), ("search/sweep/space.py", 1), ("run/validate.py", 2),
+        ("isolate/docker/images.py", 2),
     }  # fmt: skip
     found = set()
     for path in (root / "harness").rglob("*.py"):
         name = path.relative_to(root / "harness").as_posix()
         count = len(re.findall(r"protocol\.digest\(", path.read_text()))
-        if count and not name.startswith("inside/"):
+        if count and not name.startswith("worker/"):
             found.add((name, count))
     assert found == elsewhere
 
 
 def test_every_record_with_a_key_says_what_determines_it() -> None:
-    from harness.storage import KINDS
+    from harness.schema.storage import KINDS
 
     keyed = {kind for kind, model in KINDS.items() if "key" in model.model_fields}
     assert keyed - {"environment"} <= set(keys.DETERMINES) and protocol.TIMED_OUT in keys.ENDED_AT["launch"]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness import matrix
+from harness.config import matrix
 from harness.gpu import Reading, Watch
-from harness.records import LaunchRecord, Timing
-from harness.steps.context import Store
-from harness.steps.launching import AUDITED_TRIALS, Launch, implausible, timing_request, watched_launch
-from harness.steps.requests import room_bytes
+from harness.run.context import Store
+from harness.run.launch import AUDITED_TRIALS, Launch, implausible, timing_request, watched_launch
+from harness.run.requests import room_bytes
+from harness.schema.records import LaunchRecord, Timing
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
 

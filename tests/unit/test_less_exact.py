@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness import errors
-from reports.causes.model import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
-from reports.evidence import load_evidence
-from reports.exit_codes import exit_codes
-from reports.page import render_page
-from reports.report import build_report
+from reports.attribute.model import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
+from reports.compare.exit_codes import exit_codes
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import build_report
 from tests.unit.attributed import CODE, FLAGS, both, first, of_kernel, spec
 from tests.unit.experiments import swap
 from tests.unit.spec import BASE, NEXT, Case, Spec

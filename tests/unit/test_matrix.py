@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import yaml
 
-from harness.environments import PYPI, threads_in
+from harness.config.environments import PYPI, threads_in
+from harness.config.matrix import Matrix, json_schema, load_matrix, parse_matrix
 from harness.errors import BAD_INPUT, InputError
-from harness.matrix import Matrix, json_schema, load_matrix, parse_matrix
 
 SMALL = """\
 schema_version: 1
@@ -153,8 +153,8 @@ def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_committed_json_schema_is_current_and_accepts_the_shipped_matrix(root: Path) -> None:
-    committed = json.loads((root / "harness" / "matrix.schema.json").read_text())
-    assert committed == json_schema(), "write it again: python -m harness schema --write harness/matrix.schema.json"
+    committed = json.loads((root / "harness/config/matrix.schema.json").read_text())
+    assert committed == json_schema(), "python -m harness schema --write harness/config/matrix.schema.json"
     shipped = yaml.safe_load((root / "matrix.yaml").read_text())
     jsonschema.Draft202012Validator(committed).validate(shipped)
     with pytest.raises(jsonschema.ValidationError):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.gpu import Reading
-from harness.medians import COLD, HOT, time_us
-from harness.records import Timing
-from harness.throttling import judged
+from harness.run.throttling import judged
+from harness.schema.records import Timing
+from harness.stats.medians import COLD, HOT, time_us
 
 CAP, FAST_US, SLOW_US = 0x4, 100.0, 111.0
 SAMPLES = 40

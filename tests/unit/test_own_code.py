@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import keys, own_code
-from harness.inside import wire
+from harness.config import code_digests, keys
+from harness.worker import wire
 from tests.conftest import ROOT
 
 
@@ -23,7 +23,7 @@ def copied(root: Path, to: Path) -> Path:
 
 def test_every_file_of_code_is_there(root: Path) -> None:
     for kind in keys.CODE:
-        assert all(path.is_file() for path in own_code.files_of(kind)), kind
+        assert all(path.is_file() for path in code_digests.files_of(kind)), kind
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +33,25 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def edited(sources: Path, name: str) -> set[str]:
     """The kinds that are made again where a file of the harness was edited."""
-    before, path = own_code.code_digests(sources), sources / name
+    before, path = code_digests.code_digests(sources), sources / name
     text = path.read_bytes()
     path.write_bytes(text + b"\n# edited\n")
-    after = own_code.code_digests(sources)
+    after = code_digests.code_digests(sources)
     path.write_bytes(text)
     return {kind for kind in before if before[kind] != after[kind]}
 
 
 def test_an_edit_of_what_runs_inside(sources: Path) -> None:
     """A module is an input of those records whose verbs import it, and `protocol` of all."""
-    assert edited(sources, "inside/protocol.py") == set(keys.CODE)
-    assert edited(sources, "inside/profile.py") == {"profile", "profile_of_reference"}
-    assert edited(sources, "inside/agreement.py") == {"validation", "conditions", "swap", "in_block"}
-    assert edited(sources, "inside/timing.py") == {"in_block"}
-    assert edited(sources, "inside/store.py") == {"store"}
-    assert edited(sources, "inside/observe.py") == set(), "what an environment says of itself is asked each time"
-    for verb, module in own_code.MODULES.items():
+    assert edited(sources, "worker/protocol.py") == set(keys.CODE)
+    assert edited(sources, "worker/profile.py") == {"profile", "profile_of_reference"}
+    assert edited(sources, "worker/agreement.py") == {"validation", "conditions", "swap", "in_block"}
+    assert edited(sources, "worker/timing.py") == {"in_block"}
+    assert edited(sources, "worker/store.py") == {"store"}
+    assert edited(sources, "worker/observe.py") == set(), "what an environment says of itself is asked each time"
+    for verb, module in code_digests.MODULES.items():
         kinds = {kind for kind, (verbs, _) in keys.CODE.items() if verb in verbs}
-        assert kinds <= edited(sources, f"inside/{module}.py")
+        assert kinds <= edited(sources, f"worker/{module}.py")
 
 
 def test_every_verb_makes_some_record_or_none_that_is_kept() -> None:
@@ -64,35 +64,36 @@ def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
     """A new one belongs into `keys.CODE`, unless it reaches records through `asked` alone, or not at all."""
     named = {name for _, files in keys.CODE.values() for name in files}
     idle = {
-        "steps/__init__.py", "steps/probing.py", "experiments/__init__.py", "experiments/admitting.py",
-        "experiments/findings.py", "experiments/planning.py", "experiments/records.py", "experiments/running.py",
-        "experiments/screening.py",
+        "run/__init__.py", "run/builds.py", "run/extend.py", "run/folders.py", "run/hold.py", "run/launches.py",
+        "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/probe.py", "run/recall.py", "run/renew.py",
+        "run/validations.py", "run/workflow.py", "experiments/__init__.py", "experiments/admission.py",
+        "experiments/findings.py", "experiments/plan.py", "experiments/run.py", "experiments/screen.py",
     }  # fmt: skip
     found = {
         path.relative_to(root / "harness").as_posix()
-        for folder in ("steps", "experiments")
+        for folder in ("run", "experiments")
         for path in (root / "harness" / folder).glob("*.py")
     }
-    assert found == idle | {name for name in named if name.startswith(("steps/", "experiments/"))}
+    assert found == idle | {name for name in named if name.startswith(("run/", "experiments/"))}
 
 
 def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> None:
-    assert edited(sources, "throttling.py") == edited(sources, "gpu.py") == {"in_block"}
-    assert edited(sources, "steps/launching.py") == {"in_block"}
-    assert edited(sources, "process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
-    for name in ("plan.py", "storage.py", "runner.py", "matrix.py", "progress.py"):
+    assert edited(sources, "run/throttling.py") == edited(sources, "gpu.py") == {"in_block"}
+    assert edited(sources, "run/launch.py") == {"in_block"}
+    assert edited(sources, "isolate/process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
+    for name in ("config/plan.py", "schema/storage.py", "run/workflow.py", "config/matrix.py", "cli/progress.py"):
         assert not edited(sources, name)
 
 
 def test_modules_that_run_inside_import_each_other_by_name_alone(root: Path) -> None:
-    """Else their imports could not be told from their text: `harness.own_code`."""
-    inside = root / "harness" / "inside"
+    """Else their imports could not be told from their text: `harness.config.code_digests`."""
+    inside = root / "harness" / "worker"
     for path in inside.glob("*.py"):
         text = path.read_text()
-        for imported in own_code.imports_of(text):
+        for imported in code_digests.imports_of(text):
             assert (inside / f"{imported}.py").is_file(), f"{path.name} imports {imported}"
-        assert not re.search(r"from \.\.|from \.\w+\.|from harness|import harness|import inside|from inside", text)
+        assert not re.search(r"from \.\.|from \.\w+\.|from harness|import harness|import worker|from worker", text)
         if path.name != "__main__.py":
             assert "import_module(" not in text.replace("_import_module_from_library", "") and "__import__" not in text
-    reachable = own_code.imported(own_code.MODULES, inside)
+    reachable = code_digests.imported(code_digests.MODULES, inside)
     assert {path.stem for path in inside.glob("*.py")} == reachable

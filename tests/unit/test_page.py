@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from harness.records import Outcome
-from harness.run_records import Fallback
-from reports.durations import brief_time, time_text
-from reports.evidence import load_evidence
-from reports.exit_codes import exit_codes
-from reports.formats import strip
-from reports.page import SERVER_ROWS, csp_hash, render_page
-from reports.report import Report, build_report
+from harness.schema.records import Outcome
+from harness.schema.run_records import Fallback
+from reports.compare.exit_codes import exit_codes
+from reports.load.evidence import load_evidence
+from reports.render.durations import brief_time, time_text
+from reports.render.formats import strip
+from reports.render.page import SERVER_ROWS, csp_hash, render_page
+from reports.render.report import Report, build_report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 

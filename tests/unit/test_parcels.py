@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors import parcels
-from harness.executors.parcels import Refused, pack, relocate, unpack
+from harness.isolate import transfer
+from harness.isolate.transfer import Refused, pack, relocate, unpack
 
 ROOMY = {"limit_bytes": 1 << 20, "limit_files": 100}
 
@@ -142,7 +142,7 @@ def test_a_full_disk_here_is_not_the_parcels_fault(tmp_path: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(parcels.shutil, "copyfileobj", full)
+    monkeypatch.setattr(transfer.shutil, "copyfileobj", full)
     with pytest.raises(OSError, match="No space left"):
         unpack(parcel(("w0/x", FILE, b"x")), {"w0": tmp_path / "out"}, **ROOMY)
 

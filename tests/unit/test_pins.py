@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import PYPI
+from harness.config.environments import PYPI
+from harness.config.matrix import load_matrix
+from harness.config.pins import _explain, ensure_pins, load_pins, parse_pins, pins_path, project_text
+from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
-from harness.matrix import load_matrix
-from harness.pins import _explain, ensure_pins, load_pins, parse_pins, pins_path, project_text
-from harness.plan import PlannedEnvironment
 from tests.unit.test_venv import planned
 
 HASH = "--hash=sha256:" + "0" * 64

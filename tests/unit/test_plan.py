@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.environments import PYPI
+from harness.config.environments import PYPI
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.config.plan import Facts, Selection, interleave, kernel_sources, plan_run
 from harness.errors import InputError
-from harness.matrix import Matrix, load_matrix, parse_matrix
-from harness.plan import Facts, Selection, interleave, kernel_sources, plan_run
-from harness.steps.requests import limits_of
+from harness.run.requests import limits_of
 from tests.unit.test_matrix import SMALL
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)

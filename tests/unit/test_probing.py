@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from harness.errors import Unrecorded
-from harness.executors import Answer, Task
-from harness.process import Ended
-from harness.records import CeilingRecord
-from harness.run_records import GpuFacts
-from harness.steps.ceilings import measure_ceilings
-from harness.steps.probing import TRIES, check_device
-from harness.storage import Run, load_record, save_record
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
+from harness.run.ceilings import measure_ceilings
+from harness.run.probe import TRIES, check_device
+from harness.schema.records import CeilingRecord
+from harness.schema.run_records import GpuFacts
+from harness.schema.storage import Run, load_record, save_record
 
 GPU = GpuFacts(
     uuid="GPU-1", name="Fake", driver="1", memory_bytes=1, ecc=None, mig=None, power_limit_w=None, max_sm_mhz=None

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.logs import LOG_LIMIT_BYTES
-from harness.process import MARK, Ended, Gate, clean_environment, run_child, tail
+from harness.isolate.logs import LOG_LIMIT_BYTES
+from harness.isolate.process import MARK, Ended, Gate, clean_environment, run_child, tail
 
 pytestmark = pytest.mark.process
 
@@ -133,7 +133,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from harness.process import run_child\n"
+        "from harness.isolate.process import run_child\n"
         'inner = \'import os, time; open("pid", "w").write(str(os.getpid())); time.sleep(600)\'\n'
         "run_child([sys.executable, '-c', inner], cwd=Path('.'), log=Path('log'), timeout_s=600, environment={})\n"
     )

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.executors import Answer, Task
 from harness.experiments.profile import run_profile
-from harness.inside import operators
-from harness.process import Ended
-from harness.run_records import Cell, WorkloadInfo
-from harness.storage import Run
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
+from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.storage import Run
+from harness.worker import operators
 
 HOST, GPU = "cpu", "cuda"
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BAD_INPUT, RecordError
-from harness.inside import protocol
-from harness.records import LaunchRecord, Load, Timing
-from harness.run_records import Cell
-from harness.storage import Run, load_record, parse_record, render_record, save_record
+from harness.schema.records import LaunchRecord, Load, Timing
+from harness.schema.run_records import Cell
+from harness.schema.storage import Run, load_record, parse_record, render_record, save_record
+from harness.worker import protocol
 
 
 def launch(**changes: object) -> LaunchRecord:

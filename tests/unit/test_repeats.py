@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import Run
+from harness.schema.storage import Run
 from reports.__main__ import main
-from reports.causes.model import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_SENSITIVITY, RACE, TOLERANCE_TOO_TIGHT
-from reports.evidence import load_evidence
-from reports.page import render_page
-from reports.report import build_report
-from reports.summaries import render_markdown, summary
+from reports.attribute.model import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_SENSITIVITY, RACE, TOLERANCE_TOO_TIGHT
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import build_report
+from reports.render.summaries import render_markdown, summary
 from tests.unit.attributed import WRONG, Make, both, causes_of, of_kernel, spec
 from tests.unit.experiments import checkers, clean, conditions, result
 from tests.unit.spec import NEXT, Case

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.records import Outcome, ValidationRecord
-from harness.run_records import Cell
-from harness.storage import load_record, save_record
+from harness.schema.records import Outcome, ValidationRecord
+from harness.schema.run_records import Cell
+from harness.schema.storage import load_record, save_record
 from reports.__main__ import main
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run

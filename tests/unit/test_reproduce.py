@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.records import BuildRecord
+from harness.schema.records import BuildRecord
 from reports.__main__ import write_report
-from reports.evidence import load_evidence
+from reports.load.evidence import load_evidence
 from reports.model import Seen
-from reports.report import Report, build_report
-from reports.reproduce import render_script
+from reports.render.report import Report, build_report
+from reports.render.reproduce import render_script
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.running import composed, planned
-from harness.experiments.screening import MOST_PROFILES, moved, moved_targets
-from harness.inside import protocol
-from harness.records import LaunchRecord, Timing
-from harness.run_records import RunRecord
-from harness.storage import save_record
+from harness.experiments.run import composed, planned
+from harness.experiments.screen import MOST_PROFILES, moved, moved_targets
+from harness.schema.records import LaunchRecord, Timing
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import save_record
+from harness.worker import protocol
 from tests.unit.spec import SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from harness.records import KnownWrong, RecipeResult, ValidationRecord
-from reports import correctness, model, seen
+from harness.schema.records import KnownWrong, RecipeResult, ValidationRecord
+from reports import model
+from reports.compare import correctness, seen
 from reports.model import Bits, CorrectnessSide
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import shipped
-from harness.environments import PYPI, Environment
-from harness.executors import Task
-from harness.executors.cells import cell_places
-from harness.executors.parcels import relocate
-from harness.matrix import Kernel, load_matrix
-from harness.pins import ensure_pins, known_pins, pins_path
-from harness.plan import PlannedEnvironment
-from harness.steps.building import BINDING_FILES, kernel_files
+from harness.config import shipped
+from harness.config.environments import PYPI, Environment
+from harness.config.matrix import Kernel, load_matrix
+from harness.config.pins import ensure_pins, known_pins, pins_path
+from harness.config.plan import PlannedEnvironment
+from harness.isolate import Task
+from harness.isolate.sandbox import cell_places
+from harness.isolate.transfer import relocate
+from harness.run.build import BINDING_FILES, kernel_files
 from tests.messages import made
 
 KERNEL = Kernel(name="k", sources={"cpu": ["k.cpp"]})  # type: ignore[arg-type]

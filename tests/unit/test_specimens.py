@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.__main__ import main
+from harness.cli.commands import main
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.errors import BAD_INPUT, BUILD_FAILED, InfrastructureError, InputError
-from harness.matrix import Matrix, load_matrix, parse_matrix
 from harness.specimens import asking, running
 from harness.specimens.again import ask_again
 from harness.specimens.format import CAUSES, Specimen, load_specimens, parse_specimen

@@ -1,9 +1,9 @@
-"""reports.statistics against simulated launches and published values."""
+"""reports.compare.statistics against simulated launches and published values."""
 
 import numpy as np
 import pytest
 
-from reports import statistics
+from reports.compare import statistics
 
 
 def test_published_pass_intervals() -> None:

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from harness.records import Outcome
-from harness.run_records import Fallback
-from reports.evidence import load_evidence
-from reports.report import Report, build_report
-from reports.summaries import SCHEMA_VERSION, render_junit, render_markdown, render_summary
+from harness.schema.records import Outcome
+from harness.schema.run_records import Fallback
+from reports.load.evidence import load_evidence
+from reports.render.report import Report, build_report
+from reports.render.summaries import SCHEMA_VERSION, render_junit, render_markdown, render_summary
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import cells, write_run
 

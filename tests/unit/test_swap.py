@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from harness.executors import Answer, Task
+from harness.config.matrix import Kernel
 from harness.experiments.swap import _link, judged, own_objects, unavailable
-from harness.inside import protocol, wire
-from harness.matrix import Kernel
-from harness.process import Ended
-from harness.records import BINDING_OBJECT, BuildRecord, Outcome
-from harness.storage import Run
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
+from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
+from harness.schema.storage import Run
+from harness.worker import protocol, wire
 
 
 def kernel(**form: Any) -> Kernel:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.storage import load_record, save_record
-from harness.sweeping.answering import answer, next_command, print_table, verdict_of
-from harness.sweeping.measuring import score
-from harness.sweeping.records import BatchRecord, Compared, Confirmation, SweepQuestion, SweepRecord, Trial
+from harness.schema.storage import load_record, save_record
+from harness.schema.sweep_records import BatchRecord, Compared, Confirmation, SweepQuestion, SweepRecord, Trial
+from harness.search.sweep.answer import answer, next_command, print_table, verdict_of
+from harness.search.sweep.measure import score
 from reports.__main__ import main
-from reports.sweep import leaderboard, render_csv, render_page
+from reports.render.sweep import leaderboard, render_csv, render_page
 
 X = "\N{MULTIPLICATION SIGN}"
 NASTY = "<script>alert(1)</script>"

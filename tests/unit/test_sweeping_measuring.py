@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from harness.experiments.admitting import Refusal
-from harness.records import LaunchRecord, Outcome, Timing
-from harness.sweeping.measuring import LEVEL, by_score, compare, confirm, score, times_of, trial_of
-from harness.sweeping.records import Compared, Trial
+from harness.experiments.admission import Refusal
+from harness.schema.records import LaunchRecord, Outcome, Timing
+from harness.schema.sweep_records import Compared, Trial
+from harness.search.sweep.measure import LEVEL, by_score, compare, confirm, score, times_of, trial_of
 from tests.unit.test_records import launch
 
 OLD, NEW = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix import Setting
-from harness.sweeping.searching import Known, ask, distributions
-from harness.sweeping.space import all_settings, key_of
+from harness.config.matrix import Setting
+from harness.search.sweep.sampler import Known, ask, distributions
+from harness.search.sweep.space import all_settings, key_of
 
 SEARCH = {"A": [64, 16, 32], "B": ["x", "y"], "C": [1, 2, 4], "D": [7]}
 FIRST: Setting = {"A": 32, "B": "x", "C": 1, "D": 7}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.config.plan import plan_run
 from harness.errors import InputError
-from harness.matrix import Matrix, load_matrix, parse_matrix
-from harness.plan import plan_run
-from harness.sweeping.options import duration_s
-from harness.sweeping.space import (
+from harness.search.sweep.options import duration_s
+from harness.search.sweep.space import (
     Subject,
     all_settings,
     choose_device,
@@ -21,7 +21,7 @@ from harness.sweeping.space import (
     selection_of,
     variant,
 )
-from harness.sweeping.writing import with_setting
+from harness.search.sweep.write import with_setting
 from tests.unit.test_bisecting_subject import FACTS
 from tests.unit.test_matrix import SMALL, refusal
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from harness.gpu import Reading
-from harness.records import Timing
-from harness.throttling import judged, names, relative, watched, window
+from harness.run.throttling import judged, names, relative, watched, window
+from harness.schema.records import Timing
 
 THERMAL, CAP, IDLE = 0x40, 0x4, 0x1
 

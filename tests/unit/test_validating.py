@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.inside import protocol
-from harness.run_records import WorkloadInfo
-from harness.steps.validating import ARRAY_BYTES, array_trials, choice_of
+from harness.run.validate import ARRAY_BYTES, array_trials, choice_of
+from harness.schema.run_records import WorkloadInfo
+from harness.worker import protocol
 
 
 def workload(elements: float | None, *, recipes: int = 1, dtype: str = "float16") -> WorkloadInfo:

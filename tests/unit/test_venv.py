@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from harness.environments import PYPI, Environment
+from harness.config.environments import PYPI, Environment
+from harness.config.interpreters import Interpreter
+from harness.config.plan import PlannedEnvironment
 from harness.errors import Interrupted
-from harness.executors import Task, venv
-from harness.executors.venv import VenvExecutor
-from harness.inside import protocol
-from harness.interpreters import Interpreter
-from harness.plan import PlannedEnvironment
-from harness.process import Ended
-from harness.records import Observation, Wheel
+from harness.isolate import Task, venv
+from harness.isolate.process import Ended
+from harness.isolate.venv import VenvExecutor
+from harness.schema.records import Observation, Wheel
+from harness.worker import protocol
 from tests.messages import made
 
 HASH = "--hash=sha256:" + "0" * 64
@@ -152,9 +152,9 @@ def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecu
 
 
 def test_only_inside_is_staged(executor: VenvExecutor) -> None:
-    staged = {path.name for path in executor.inside.rglob("*.py")}
+    staged = {path.name for path in executor.worker.rglob("*.py")}
     assert {"protocol.py", "judge.py"} <= staged and "matrix.py" not in staged
-    assert [path.name for path in executor.inside.iterdir()] == ["inside"]
+    assert [path.name for path in executor.worker.iterdir()] == ["worker"]
     assert protocol.SCHEMA_VERSION == 1
 
 

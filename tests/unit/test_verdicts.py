@@ -35,7 +35,7 @@ def test_noise_of_records_is_of_whole_launches_and_centred() -> None:
 
 
 def test_a_rule_that_calls_everything_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts.deciding, "adjust", lambda p_values, looks: [0.0 for _ in p_values])
+    monkeypatch.setattr(verdicts.decide, "adjust", lambda p_values, looks: [0.0 for _ in p_values])
     count = simulate(Setting(noise="3%", rows=24, launches=5, shared=False), 10)
     assert count.wrong >= 5 and len(count.held_of_page) == 10
     setting = Setting(noise="3%", rows=24, launches=5, shared=False)

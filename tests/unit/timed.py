@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reports.causes import Cause, explained
-from reports.causes.model import LATENCY
+from reports.attribute import Cause, explained
+from reports.attribute.model import LATENCY
 from tests.unit.experiments import KERNEL, profiles
 from tests.unit.spec import NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.bundling.manifest import BundledEnvironment, BundleManifest, Machine, Proof
-from harness.environments import PYPI
-from harness.executors import namespaces
-from harness.executors.namespaces import Namespaces
-from harness.inside import protocol
+from harness.config.environments import PYPI
+from harness.isolate.bundle import namespaces
+from harness.isolate.bundle.manifest import BundledEnvironment, BundleManifest, Machine, Proof
+from harness.isolate.bundle.namespaces import Namespaces
+from harness.worker import protocol
 
 ID = "torch2.5.0-pypi-py311"
 ALL = Namespaces(rootless=False, granted=namespaces.OPTIONAL)

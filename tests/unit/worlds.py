@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from harness.keys import DETERMINES
-from harness.matrix import Matrix
-from harness.plan import Facts, Plan, Selection, plan_run
-from harness.records import Device
-from harness.world import Place, World, key
+from harness.config.key_inputs import Place, World, key
+from harness.config.keys import DETERMINES
+from harness.config.matrix import Matrix
+from harness.config.plan import Facts, Plan, Selection, plan_run
+from harness.schema.records import Device
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 A, B = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"

@@ -1,0 +1,170 @@
+"""`kernel-matrix init`: a matrix.yaml and a noxfile.py for the kernels that lie in a folder. It asks nothing and
+overwrites nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.config.matrix import parse_matrix
+from harness.errors import InputError
+
+MOST_FILES, MOST_BYTES = 20_000, 1 << 20  # looked at; and of one file
+DEVICES = {".cpp": "cpu", ".cc": "cpu", ".cxx": "cpu", ".cu": "cuda"}
+SKIPPED = {"build", "dist", "node_modules", "reports", "third_party", "venv"}
+ENTRY_POINT = re.compile(r"\battention_forward\s*\(")
+OWN_BINDING = re.compile(r'\bPYBIND11_MODULE\b[\s\S]*?\.def\(\s*"forward"')
+PROBLEM, SOLUTION = re.compile(r"^class Model\b", re.MULTILINE), re.compile(r"^class ModelNew\b", re.MULTILINE)
+INPUTS = re.compile(r"^def get_inputs\b", re.MULTILINE)
+
+HEAD = """\
+# What `kernel-matrix matrix` compares. By default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1 (key `environments`), and, for
+# attention kernels, 8 heads, 512 keys and head_dim 64 (key `workloads`).
+kernels:
+"""
+NOXFILE = '''\
+"""`nox -s matrix`, `nox -s "eval(torch='2.5.0')"`: kernel-matrix in an environment of its own."""
+
+import nox
+
+nox.options.sessions = ["matrix"]
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    session.install("torch-kernel-matrix")
+    session.run("kernel-matrix", "matrix", *session.posargs)
+
+
+@nox.session(name="eval")
+@nox.parametrize("torch", ["2.1.0", "2.5.0"])
+def evaluate(session: nox.Session, torch: str) -> None:
+    session.install("torch-kernel-matrix")
+    session.run("kernel-matrix", "eval", f"--torch={torch}", *session.posargs)
+'''
+
+
+@dataclass
+class Found:
+    """A kernel: sources by device, or a problem and its solution. Paths are relative to the folder."""
+
+    name: str
+    sources: dict[str, str] = field(default_factory=dict)
+    own: bool = False  # it has a binding of its own
+    problem: str = ""
+    model_new: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        if self.problem:
+            return [f"  - name: {self.name}", f"    problem: {_quoted(self.problem)}",
+                    f"    model_new: {_quoted(self.model_new)}"]  # fmt: skip
+        named = ", ".join(f"{device}: [{_quoted(name)}]" for device, name in sorted(self.sources.items()))
+        return [f"  - name: {self.name}", f"    sources: {{{named}}}", *(["    binding: own"] if self.own else [])]
+
+
+def init(folder: Path) -> list[str]:
+    """Write the files that are not there, and say in lines what was found and written.
+
+    InputError where matrix.yaml is there already, or nothing is found that could be a kernel.
+    """
+    matrix, noxfile = folder / "matrix.yaml", folder / "noxfile.py"
+    if matrix.exists():
+        raise InputError(f"{matrix}: is there already; nothing was changed", "edit it, or start elsewhere")
+    kernels = find(folder)
+    if not kernels:
+        raise InputError(
+            f"{folder}: no .cu or .cpp file with attention_forward or a pybind11 forward(), and no pair of Model and "
+            "ModelNew",
+            "name yours in a matrix.yaml: see Your own kernel in the README",
+        )
+    text = HEAD + "\n".join(line for kernel in kernels for line in kernel.lines) + "\n"
+    parse_matrix(text)
+    said = [f"found {kernel.name}: {', '.join(_files(kernel))}" for kernel in kernels]
+    with matrix.open("x", encoding="utf-8") as file:
+        file.write(text)
+    said.append(f"wrote {matrix.name}")
+    if not noxfile.exists():
+        with noxfile.open("x", encoding="utf-8") as file:
+            file.write(NOXFILE)
+        said.append(f"wrote {noxfile.name}")
+    return [*said, "next: kernel-matrix matrix --quick"]
+
+
+def find(folder: Path) -> list[Found]:
+    """The kernels below a folder: sources with the C entry point or a pybind11 `forward`, and KernelBench's pairs."""
+    kernels: dict[tuple[str, str], Found] = {}
+    problems, solutions = list[Path](), list[Path]()
+    for path, text in _texts(folder):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".py":
+            if SOLUTION.search(text):
+                solutions.append(path)
+            elif PROBLEM.search(text) and INPUTS.search(text):
+                problems.append(path)
+        elif (own := bool(OWN_BINDING.search(text))) or ENTRY_POINT.search(text):
+            device, stem = DEVICES[path.suffix], re.sub(r"_(cpu|cuda|gpu)$", "", path.stem)
+            found = kernels.setdefault((str(path.parent), stem), Found(name=stem, own=own))
+            if device in found.sources or found.own != own:
+                found = kernels.setdefault((str(path.parent), path.name), Found(name=path.stem, own=own))
+            found.sources[device] = name
+    every = [*kernels.values(), *_pairs(folder, problems, solutions)]
+    taken = set[str]()
+    for kernel in every:
+        kernel.name = _free(re.sub(r"[^a-z0-9_]+", "_", kernel.name.lower()).strip("_")[:60] or "kernel", taken)
+    return every
+
+
+def _pairs(folder: Path, problems: list[Path], solutions: list[Path]) -> Iterator[Found]:
+    """A solution's problem begins its name (`softmax.py`, `softmax_new.py`), or is the only one beside it."""
+    for solution in solutions:
+        near = [path for path in problems if solution.stem.startswith(path.stem)]
+        near = near or [path for path in problems if path.parent == solution.parent]
+        if len(near) == 1 or (near and near[0].stem == solution.stem):
+            yield Found(
+                name=solution.stem,
+                problem=str(near[0].relative_to(folder)),
+                model_new=str(solution.relative_to(folder)),
+            )
+
+
+def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
+    looked = 0
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and name not in SKIPPED and not (here / name / "pyvenv.cfg").exists()
+        )
+        for name in sorted(names):
+            path = here / name
+            if path.suffix in (*DEVICES, ".py") and path.is_file() and path.stat().st_size <= MOST_BYTES:
+                looked += 1
+                if looked > MOST_FILES:
+                    return
+                yield path, path.read_text(encoding="utf-8", errors="replace")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken.add(free)
+    return free
+
+
+def _files(kernel: Found) -> list[str]:
+    return [name for name in (*kernel.sources.values(), kernel.problem, kernel.model_new) if name]
+
+
+def _quoted(name: str) -> str:
+    """As YAML takes any name of a file."""
+    return (
+        name if re.fullmatch(r"[A-Za-z0-9_./-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )

@@ -1,0 +1,118 @@
+"""An environment as matrix.yaml asks for it: its PyTorch, CUDA and Python, its own flags and variables, and its id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from harness.config.yaml_files import Model
+
+HOST = "host"  # the environment that this machine brings
+PYPI = "https://pypi.org/simple"
+CUDA_BASE = (
+    # 12.1.1-devel-ubuntu22.04
+    "nvidia/cuda@sha256:7012e535a47883527d402da998384c30b936140c05e2537158c80b8143ee7425"
+)
+THREADS = "OMP_NUM_THREADS"
+# What the harness itself sets, and what loads code into every process that it starts.
+_RESERVED = re.compile(
+    r"LD_.*|DYLD_.*|PYTHON.*|KERNEL_MATRIX_.*|GCONV_PATH|BASH_ENV|ENV|IFS|PATH|HOME|USER|LOGNAME|TMPDIR|VIRTUAL_ENV|"
+    r"CUDA_HOME|CUDA_VISIBLE_DEVICES|CUDA_INJECTION.*|NVIDIA_.*|TORCH_EXTENSIONS_DIR|TORCH_EXTENSION_NAME"
+)
+_FLAGS_BY_VARIABLE = re.compile(r"NVCC_(AP|PRE)PEND_FLAGS|C(XX|PP)?FLAGS|LDFLAGS")
+
+
+def _variables(variables: dict[str, str]) -> dict[str, str]:
+    for name, value in variables.items():
+        if _RESERVED.fullmatch(name):
+            raise ValueError(f"{name} is the harness's to set, or loads code into its processes; remove it")
+        if _FLAGS_BY_VARIABLE.fullmatch(name):
+            raise ValueError(f"{name} would add compiler flags past the records; give them under flags")
+        if "\0" in value or "\n" in value or len(value) > 1000:
+            raise ValueError(f"{name}: one line of at most 1000 characters")
+    if THREADS in variables and not re.fullmatch(r"[1-9]\d{0,3}", variables[THREADS]):
+        raise ValueError(f"{THREADS}: a number of threads, such as '4', got {variables[THREADS]!r}")
+    return variables
+
+
+Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")], str], AfterValidator(_variables)]
+
+
+def threads_in(variables: Mapping[str, str], threads: int) -> int:
+    """The threads of an environment's processes: what its variables say, else the run's."""
+    return int(variables.get(THREADS, threads))
+
+
+class ExtraFlags(Model):
+    """Compiler flags on top of a kernel's own."""
+
+    cxx: list[str] = Field(default=[], description="of the C++ compiler")
+    nvcc: list[str] = Field(default=[], description="of nvcc")
+
+
+class Environment(Model):
+    """One pinned stack, or, with ``torch: host``, the PyTorch that this machine has. Its id is derived, never typed."""
+
+    torch: str = Field(
+        pattern=r"^(\d+\.\d+\.\d+|host)$",
+        description="PyTorch release, quoted: '2.5.0'; or host: what this machine has, observed and not installed",
+    )
+    cuda: str = Field(
+        default="", pattern=r"^\d+\.\d+$", description="CUDA version of the wheels, quoted: '12.1'; not of host"
+    )
+    python: str = Field(default="", pattern=r"^3\.\d+$", description="Python version, quoted: '3.11'; not of host")
+    index: str | None = Field(
+        default=None, pattern=r"^https?://", description="wheel index; default: PyTorch's own for this CUDA"
+    )
+    fallback_index: str | None = Field(
+        default=PYPI, pattern=r"^https?://", description="used, and reported, where the index cannot be reached"
+    )
+    base_image: str = Field(default=CUDA_BASE, description="container base, by digest")
+    replica: int = Field(default=0, ge=0, le=99, description="distinguishes equal environments: the A/A control")
+    flags: ExtraFlags = Field(
+        default=ExtraFlags(), description="added to every kernel's here, as a project's setup.py may do by version"
+    )
+    variables: Variables = Field(
+        default={}, description="environment variables of its processes, such as OMP_NUM_THREADS: '1'"
+    )
+
+    @model_validator(mode="after")
+    def _pinned_or_host(self) -> Environment:
+        if not self.is_host:
+            missing = [name for name in ("cuda", "python") if not getattr(self, name)]
+            if missing:
+                raise ValueError(f"needs {' and '.join(missing)} beside torch {self.torch}")
+        elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
+            raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
+        return self
+
+    @property
+    def is_host(self) -> bool:
+        return self.torch == HOST
+
+    @property
+    def wheel_index(self) -> str:
+        """Where its wheels are asked for; '' for the host's, which nobody installs."""
+        if self.is_host:
+            return ""
+        return self.index or f"https://download.pytorch.org/whl/{self.cuda_tag}"
+
+    @property
+    def cuda_tag(self) -> str:
+        return "cu" + self.cuda.replace(".", "")
+
+    def id(self, index: str | None = None) -> str:
+        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``.
+
+        The host's PyTorch is ``host``, whatever its version.
+        """
+        replica = f"-r{self.replica}" if self.replica else ""
+        if self.is_host:
+            return HOST + replica
+        variant = self.cuda_tag
+        if index is not None and index != self.wheel_index:
+            variant = "pypi" if index == PYPI else "fallback"
+        return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{replica}"

@@ -1,0 +1,141 @@
+"""What determines each record: the one place that says it, and every key is derived from it.
+
+A record's key is the digest of its inputs. `DETERMINES` names them, kind by kind, and `harness.config.key_inputs`
+says where the plan has each of them; an input that is a record itself is there by that record's key. A record is
+taken again, from this run or from another, where its key is the same, and made again where it is not. What is in no
+list changes nothing.
+
+Two things are in no list:
+
+* What only judges: `thresholds`. Where it was edited, the records are reported again, by the new ones.
+* What only stops: `limits`. A record that ended before its limits does not depend on them, whether they are raised or
+  lowered. One that ended at a limit is never taken from another run, and in its own it is made again, with what follows
+  from it, where that limit was raised (`ENDED_AT`, `harness.run.renew`).
+
+The code that makes a record is an input of it, too: `CODE`. It is as fine as can be told from the sources: a verb, with
+what it imports of `harness.worker`, and the files that ask it and judge what it says. So is the rule that leaves
+throttled samples out. A run of another harness is another run; of its records those are taken whose code is the same.
+
+Keys of truths are made where they are used, in `harness.worker.truth`: no truth outlives the run it was computed for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.worker import protocol
+
+RUNS = ("machine", "gpu", "executor", "inherited")  # what every process of a cell depends on, whatever it runs
+CASE = ("build", "workload", "problem", "seed", "threads", *RUNS, "code")  # a kernel on a workload
+RULE = ("deterministic", "precision", "tolerances")  # by which its outputs are judged
+
+DETERMINES: Mapping[str, tuple[str, ...]] = {
+    # Environments, by who makes them. What they hold is observed again each time, and no part of their key.
+    "venv": ("id", "wheels_from", "replica", "pins", "interpreter"),
+    "image": ("id", "wheels_from", "python", "pins", "base", "recipe"),
+    "bundled": ("manifest", "id"),
+    "host": ("id", "host_python", "compiler", "nvcc"),
+    "host_python": ("path", "version", "torch", "numpy", "wheels"),
+    "proof": ("manifest", "id", "folder", "inode", "unpacked_ns", "cpu", "cpu_flags", "gpus", "protocol"),
+    # An environment before it is made, for the plan.
+    "planned": ("id", "wheels_from", "replica", "python", "pins", "interpreter", "base", "bundle"),
+    # What is compiled. -march=native compiles for this very processor, and the compiler sees its system's headers.
+    "build": (
+        "environment", "variables", "kernel", "device", "files", "binds", "tunables", "flags", "architectures",
+        "libraries", "compilers", "processor", "native_gpu", "system", "inherited", "code",
+    ),
+    # Of a kernel only its flags for C++, which may change the ABI.
+    "binding": (
+        "environment", "variables", "device", "binding_files", "cxx_flags", "compilers", "processor", "system",
+        "inherited", "code",
+    ),
+    "probe": (
+        "environment", "variables", "source", "architecture", "device", "compilers", "system", "inherited", "code",
+    ),
+    # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
+    # What does not fit into `output_gib` is not stored. What they are used for depends on what is in them.
+    "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "output_gib", "code"),
+    "validation": (*CASE, "references", *RULE),
+    "crossing": ("validations",),
+    # A launch is compared with the others of its block: what determines one of them determines all of a block.
+    # `called` are the workloads that its kernel is called on, which validation decides.
+    "launch": ("environment", "kernel", "device", "index", "block", "called"),
+    # Outputs of a launch that have other bits than were validated are judged by the rule.
+    "in_block": (*CASE, "references", *RULE, "timing", "order_seed", "index", "position"),
+    "ceiling": ("environment", "variables", "threads", *RUNS, "code"),
+    # Experiments. `asked` is what each was asked beside: conditions, trials, the driver's digest.
+    "conditions": (*CASE, "precision", "tolerances", "asked"),
+    "checkers": (*CASE, "asked"),
+    "counters": (*CASE, "asked"),
+    "profile": (*CASE, "asked"),
+    "profile_of_reference": (
+        "environment", "variables", "workload", "problem", "seed", "threads", *RUNS, "code", "asked",
+    ),
+    "swap": ("swapped", "asked", "workload", "seed", "precision", "tolerances", *RUNS, "code"),
+    # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
+    "run": (
+        "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",
+        "records", "most_launches", "every_code",
+    ),
+    "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
+    "sweep": ("run", "search", "launches", "finalists", "limits"),
+}  # fmt: skip
+
+# The code that makes a record: the verbs that run inside, and files of `harness`, or of the repository beside it.
+PROCESSES = (
+    "isolate/process.py", "isolate/__init__.py", "isolate/venv.py", "isolate/host.py", "isolate/sandbox.py",
+    "isolate/docker/executor.py", "isolate/docker/container.py", "isolate/bundle/executor.py",
+    "isolate/bundle/enter.py",
+)  # fmt: skip
+ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
+CALLS = ("experiments/executable.py", *ASKS)
+CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "build": (("build",), ("run/build.py",)),
+    "binding": (("build",), ("run/build.py",)),
+    "probe": (("library",), ("experiments/probes.py",)),
+    "store": (("store",), ("run/validate.py",)),
+    "validation": (("candidate", "judge"), ("run/validate.py", *ASKS)),
+    "in_block": (
+        ("time", "appraise"), ("run/launch.py", "run/appraise.py", "run/throttling.py", "gpu.py", *ASKS),
+    ),
+    "ceiling": (("ceilings",), ("run/ceilings.py", *PROCESSES)),
+    "conditions": (
+        ("conditions", "weigh", "library"),
+        (
+            "experiments/conditions.py", "experiments/jobs.py", "experiments/condition_list.py",
+            "experiments/lengths.py", "experiments/probes.py", "experiments/second_device.py",
+            "csrc/probes/poison.cpp", "csrc/probes/poison.cu", *ASKS,
+        ),
+    ),
+    "checkers": (("check",), ("experiments/checkers.py", *CALLS)),
+    "counters": (("counters",), ("experiments/counters.py", *CALLS)),
+    "profile": (("profile",), ("experiments/profile.py", *ASKS)),
+    "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
+    "swap": (("link", "candidate", "judge"), ("experiments/swap.py", "run/validate.py", *ASKS)),
+}  # fmt: skip
+
+# The limits that a status of a kind's records may mean.
+KILLED_AT = ("memory_gib", "processes", "output_gib")
+ENDED_AT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    kind: {**({protocol.TIMED_OUT: times} if times else {}), protocol.KILLED: KILLED_AT}
+    for kind, times in {
+        "build": ("build_s",),
+        "validation": ("build_s", "validation_s"),  # its build's status is its own
+        "launch": ("launch_s",),
+        "ceiling": ("launch_s",),
+        "profile": ("launch_s",),
+        "conditions": ("build_s", "validation_s"),  # it builds probes
+        "swap": ("validation_s",),
+        "checkers": (),
+        "counters": (),
+    }.items()
+}
+
+
+def of(kind: str, **inputs: Any) -> str:
+    """The key of a record of this kind, of all its inputs and no others."""
+    names = DETERMINES[kind]
+    if set(names) != set(inputs):
+        raise TypeError(f"{kind}: its inputs are {', '.join(names)}; got {', '.join(inputs)}")
+    return protocol.digest([inputs[name] for name in names])

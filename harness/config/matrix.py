@@ -1,0 +1,435 @@
+"""matrix.yaml: the one file people edit, as typed models.
+
+`parse_matrix` is pure: text in, a frozen `Matrix` out, or an `InputError` that names the path, the value and the
+remedy. Paths in the file are relative to the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from harness.config.environments import Environment
+from harness.config.yaml_files import Model, parse_yaml
+from harness.errors import InputError
+from harness.schema.records import Device
+from harness.worker import protocol
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.]{0,63}$")]
+Dtype = Literal["float16", "bfloat16", "float32"]
+Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
+
+
+def _relative(path: str) -> str:
+    if path.startswith("/") or ".." in Path(path).parts:
+        raise ValueError("must be a path inside the folder of matrix.yaml")
+    return path
+
+
+SourcePath = Annotated[str, AfterValidator(_relative)]
+
+
+class Sources(Model):
+    """Source files of a kernel. All files of a device are compiled and linked into one extension."""
+
+    cpu: list[SourcePath] = Field(default=[], description="C++ files for the CPU")
+    cuda: list[SourcePath] = Field(default=[], description="CUDA files")
+
+
+class Flags(Model):
+    """Compiler flags. `cxx` reaches host code on both devices, `nvcc` device code."""
+
+    cxx: list[str] = Field(default=["-O3", "-march=native"], description="of the C++ compiler")
+    nvcc: list[str] = Field(default=["-O3", "-lineinfo"], description="of nvcc")
+
+
+class Precision(Model):
+    """Arithmetic inside a kernel that is known to be coarser than float32. The kernel is judged as such."""
+
+    products: Literal["float32", "tf32"] = Field(
+        default="float32", description="what float32 operands of matrix products and convolutions are rounded to"
+    )
+    sums: Literal["float32", "float16"] = Field(default="float32", description="what float16 products are added up in")
+
+    @property
+    def names(self) -> list[str]:
+        """As `harness.worker.rounding` calls them."""
+        found = ["tf32_convolution", "tf32_matmul"] if self.products == "tf32" else []
+        return found + (["float16_sums"] if self.sums == "float16" else [])
+
+
+TunableName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+Setting = dict[str, int | str]  # a value for every tunable
+MOST_SETTINGS = 100_000
+
+
+class Kernel(Model):
+    """Code under test: `sources` that export the C entry point of csrc/attention.h (or bind themselves, with
+    ``binding: own``), a `folder` of such sources, or a `model_new` file beside a `problem` file (KernelBench's form).
+    """
+
+    name: Name = Field(description="as it is called on the page and after --kernel")
+    folder: SourcePath | None = Field(default=None, description="take every .cpp (CPU) and .cu (CUDA) file in it")
+    sources: Sources | None = Field(default=None, description="source files, by device")
+    binding: Literal["shipped", "own"] = Field(
+        default="shipped", description="own: the sources define a Python module with `forward`"
+    )
+    tunables: dict[TunableName, int | str] = Field(
+        default={}, description="macros that its sources are compiled with, and their values"
+    )
+    search: dict[TunableName, list[int | str]] = Field(
+        default={}, description="values that `kernel-matrix sweep` may give to its tunables"
+    )
+    architectures: list[Annotated[str, Field(pattern=r"^sm_\d{2,3}a?$")]] = Field(
+        default=["sm_80", "sm_89", "sm_90"], description="GPU architectures that its CUDA sources are compiled for"
+    )
+    libraries: list[Literal["cublas"]] = Field(default=[], description="CUDA libraries that its CUDA sources call")
+    flags: Flags = Field(default=Flags(), description="compiler flags, instead of the default ones")
+    problem: SourcePath | None = Field(default=None, description="file with Model, get_inputs and get_init_inputs")
+    model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
+    devices: list[Device] = Field(default=["cpu", "cuda"], description="of a model_new kernel: where it runs")
+    dtype: Dtype = Field(
+        default="float32", description="of a model_new kernel: what its weights and floating-point inputs are cast to"
+    )
+    trials: int = Field(
+        default=5, ge=1, le=1000, description="of a model_new kernel: how many input sets it is validated on"
+    )
+    workloads: list[str] | None = Field(
+        default=None, description="names of the workloads that it runs on; default: all"
+    )
+    deterministic: bool = Field(
+        default=False,
+        description="whether every run must give the same bits; if not, other bits are reported, not failed",
+    )
+    precision: Precision | None = Field(
+        default=None,
+        description="what it is judged as; default: float32 inside; for a model_new kernel, PyTorch's switches",
+    )
+    control_of: str | None = Field(
+        default=None,
+        description="the kernel that this is a copy of, slowed on purpose: the page says how often it is found",
+    )
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Kernel:
+        if (self.problem is None) != (self.model_new is None):
+            raise ValueError("problem and model_new belong together")
+        forms = [self.folder is not None, self.sources is not None, self.problem is not None]
+        if sum(forms) != 1:
+            raise ValueError("give exactly one of: sources, folder, problem with model_new")
+        if self.sources is not None and not (self.sources.cpu or self.sources.cuda):
+            raise ValueError("sources names no file")
+        return self
+
+    @model_validator(mode="after")
+    def _searchable(self) -> Kernel:
+        for name, values in self.search.items():
+            if name not in self.tunables:
+                known = ", ".join(self.tunables) or "there are none"
+                raise ValueError(f"search.{name}: is none of the kernel's tunables ({known})")
+            twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
+            if twice is not None:
+                raise ValueError(f"search.{name}: {twice!r} stands twice; remove one")
+            if self.tunables[name] not in values:
+                raise ValueError(f"search.{name}: lacks {self.tunables[name]!r}, its value in tunables; add it")
+        if self.settings > MOST_SETTINGS:
+            raise ValueError(f"search: {self.settings} settings, at most {MOST_SETTINGS}; give fewer values")
+        return self
+
+    @property
+    def settings(self) -> int:
+        """How many settings `search` spans."""
+        return math.prod(map(len, self.search.values()))
+
+    def on_devices(self, devices: Sequence[Device]) -> Kernel:
+        """Without the sources of other devices, which would be compiled for nothing."""
+        if self.sources is None:
+            return self
+        other: dict[str, object] = {device: [] for device in ("cpu", "cuda") if device not in devices}
+        return self.model_copy(update={"sources": self.sources.model_copy(update=other)})
+
+
+class Shape(Model):
+    """Q, K, V and the output are tensors of [batch, heads, seq_len, head_dim]."""
+
+    batch: int = Field(ge=1, description="sequences")
+    heads: int = Field(ge=1, description="attention heads")
+    seq_len: int = Field(ge=1, description="queries, and keys")
+    head_dim: int = Field(ge=1, description="elements of a row")
+
+    @property
+    def elements(self) -> int:
+        return self.batch * self.heads * self.seq_len * self.head_dim
+
+
+class Dtypes(Model):
+    """The dtypes that a workload is run at. Each is a workload of its own, such as seed-fp16."""
+
+    cpu: list[Dtype] = Field(default=[], description="on the CPU")
+    cuda: list[Dtype] = Field(default=[], description="on a GPU")
+
+
+class Workload(Model):
+    """An attention problem: what kernels and references are validated and timed on."""
+
+    name: Name = Field(description="as it is called on the page and after --workload")
+    shape: Shape = Field(description="of Q, K and V")
+    dtypes: Dtypes = Field(description="by device")
+    causal: bool = Field(default=False, description="whether a query sees only the keys up to its own position")
+    scale: float | None = Field(default=None, gt=0, description="factor of the logits; default: 1 / sqrt(head_dim)")
+    trials: int = Field(default=20, ge=1, le=10_000, description="input sets of independent Q, K and V")
+    extra_trials: int = Field(
+        default=5, ge=0, le=1000, description="input sets of each other recipe: Q = K = V, large logits"
+    )
+
+    def id(self, dtype: Dtype) -> str:
+        """Such as ``seed-fp16``."""
+        return f"{self.name}-{protocol.DTYPES[dtype]}"
+
+    @property
+    def names(self) -> set[str]:
+        """What a user may call it: its name, and its id at each dtype."""
+        return {self.name, *(self.id(dtype) for dtype in (*self.dtypes.cpu, *self.dtypes.cuda))}
+
+
+class Tolerances(Model):
+    """The rules of correctness. All are shown; one decides."""
+
+    decides: Literal["rounding", "kernelbench", "strict"] = Field(
+        default="rounding", description="the rule that decides whether an output is correct"
+    )
+    rounding_units: float = Field(
+        default=4.0,
+        gt=0,
+        description="largest error that passes, in each norm, in units of straightforward arithmetic's",
+    )
+    strict: float = Field(default=1e-3, gt=0, description="the strict tolerance, absolute and relative, elementwise")
+    kernelbench_half: float = Field(
+        default=1e-2, gt=0, description="KernelBench's tolerance for float16 and bfloat16, absolute and relative"
+    )
+    kernelbench_float32: float = Field(default=1e-4, gt=0, description="the same for float32")
+
+
+class Thresholds(Model):
+    """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""
+
+    min_effect_cpu: float = Field(
+        default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
+    )
+    min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
+    false_discovery_rate: float = Field(
+        default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
+    )
+    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="of intervals")
+
+
+class Timing(Model):
+    """How one target is sampled within a launch."""
+
+    warmup_s: float = Field(
+        default=0.2, ge=0, description="seconds of warm-up; on a GPU at most, until times are stable"
+    )
+    warmup_calls: int = Field(default=3, ge=1, description="calls of warm-up, at least")
+    target_s: float = Field(default=0.3, gt=0, description="seconds of sampling of one target, at most")
+    min_samples: int = Field(default=10, ge=3, description="samples of one target in a launch, at least")
+    max_samples: int = Field(default=2000, ge=3, description="samples of one target in a launch, at most")
+    relative_error: float = Field(
+        default=0.005, gt=0, description="relative error of the median at which sampling stops"
+    )
+    relative_error_cuda: float = Field(default=0.003, gt=0, description="the same on a GPU, where times spread less")
+
+
+class Limits(Model):
+    """What a process may use. Time is limited everywhere, the rest only in containers."""
+
+    build_s: float = Field(default=900, gt=0, description="seconds for one build")
+    validation_s: float = Field(default=900, gt=0, description="seconds for one validation")
+    launch_s: float = Field(default=600, gt=0, description="seconds for one launch")
+    memory_gib: float | None = Field(
+        default=None, gt=0, description="GiB of memory; default: 45% of what the container engine's machine has"
+    )
+    processes: int = Field(default=1024, ge=32, description="processes and threads")
+    output_gib: float | None = Field(
+        default=None,
+        gt=0,
+        description="GiB of files that it may write to its folder, which is in memory; default: as much as memory_gib",
+    )
+
+
+ENVIRONMENTS = tuple(Environment(torch=version, cuda="12.1", python="3.11") for version in ("2.1.0", "2.5.0"))
+# 2.1.0's extension builder needs pkg_resources.packaging, which setuptools 70 dropped.
+PACKAGES = ("numpy==1.26.4", "ninja==1.11.1.1", "setuptools==69.5.1")
+ATTENTION = Workload(
+    name="seed",
+    shape=Shape(batch=1, heads=8, seq_len=512, head_dim=64),
+    dtypes=Dtypes(cpu=["float32"], cuda=["float16", "float32"]),
+)
+
+
+class Matrix(Model):
+    schema_version: Literal[1] = Field(default=1, description="version of this file's format")
+    baseline: str = Field(
+        default="",
+        description="what all others are compared with, by version or id; default: the first environment",
+    )
+    environments: list[Environment] = Field(
+        default=list(ENVIRONMENTS),
+        min_length=1,
+        description="what is compared; default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1, on Python 3.11",
+    )
+    packages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]] = Field(
+        default=list(PACKAGES), description="exact versions of the packages that every environment holds besides torch"
+    )
+    kernels: list[Kernel] = Field(min_length=1, description="the code under test")
+    workloads: list[Workload] = Field(
+        default=[], description="attention problems; default, where a kernel needs one: 8 heads, 512 keys, head_dim 64"
+    )
+    references: list[Reference] = Field(
+        default=["flash", "math", "default"],
+        min_length=1,
+        description="PyTorch's attention backends that are validated and timed too; `default` is what PyTorch picks",
+    )
+    references_cuda: list[Reference] | None = Field(
+        default=None, min_length=1, description="the same on a GPU; default: those of `references`"
+    )
+    tolerances: Tolerances = Field(default=Tolerances(), description="when an output is correct")
+    thresholds: Thresholds = Field(default=Thresholds(), description="when a difference counts")
+    timing: Timing = Field(default=Timing(), description="how a launch samples")
+    limits: Limits = Field(default=Limits(), description="what a process may use")
+    launches: int = Field(
+        default=10, ge=1, le=1000, description="launches (fresh processes) of each environment and kernel, in blocks"
+    )
+    most_launches: int | None = Field(
+        default=None,
+        ge=1,
+        le=4000,
+        description="launches at most, while more could decide undecided rows; default: 4 times `launches`",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="decides all inputs, and the order of launches")
+    cpu_threads: int | None = Field(
+        default=None,
+        ge=1,
+        description="threads of PyTorch and of the kernels; default: the physical cores of this process",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, value: Any) -> Any:
+        """Where nobody said: the first environment is the baseline, and kernels of attention have one workload."""
+        if isinstance(value, dict):
+            kernels = value.get("kernels")
+            listed = [kernel for kernel in kernels if isinstance(kernel, dict)] if isinstance(kernels, list) else []
+            if "workloads" not in value and any("problem" not in kernel for kernel in listed):
+                value = {**value, "workloads": [ATTENTION.model_dump()]}
+            if "baseline" not in value:
+                given = value.get("environments")
+                first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
+                torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
+                value = {**value, "baseline": torch if isinstance(torch, str) else ""}
+        return value
+
+    @field_validator("packages")
+    @classmethod
+    def _needs_numpy_and_ninja(cls, value: list[str]) -> list[str]:
+        names = {package.partition("==")[0].lower() for package in value}
+        if "torch" in names:
+            raise ValueError("torch belongs under environments")
+        missing = {"numpy", "ninja", "setuptools"} - names
+        if missing:
+            raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Matrix:
+        if self.most_launches is not None and self.most_launches < self.launches:
+            raise ValueError(f"most_launches: {self.most_launches} are fewer than launches, {self.launches}; raise it")
+        _unique(
+            "environments",
+            [environment.id() for environment in self.environments],
+            "give one of them another version, or a replica number for an A/A control",
+        )
+        _unique("kernels", [kernel.name for kernel in self.kernels], "rename one")
+        _unique("workloads", [workload.name for workload in self.workloads], "rename one")
+        _unique("references", list(self.references), "remove one")
+        _unique("references_cuda", list(self.references_cuda or []), "remove one")
+        if not any(self.is_baseline(environment) for environment in self.environments):
+            known = ", ".join(environment.torch for environment in self.environments)
+            raise ValueError(f"baseline: {self.baseline!r} is none of the environments ({known})")
+        names = {workload.name for workload in self.workloads}
+        for index, kernel in enumerate(self.kernels):
+            unknown = set(kernel.workloads or []) - names
+            if unknown:
+                raise ValueError(f"kernels[{index}].workloads: {sorted(unknown)[0]!r} is none of the workloads")
+            if kernel.control_of is not None and kernel.control_of not in {
+                other.name for other in self.kernels if other is not kernel and other.control_of is None
+            }:
+                raise ValueError(f"kernels[{index}].control_of: {kernel.control_of!r} is no other kernel of this file")
+            if kernel.problem is None and not self.workloads:
+                raise ValueError(f"workloads: kernel {kernel.name!r} needs at least one")
+        return self
+
+    def is_baseline(self, environment: Environment) -> bool:
+        if self.baseline in (environment.id(), environment.id(environment.fallback_index)):
+            return True
+        same = [other for other in self.environments if other.torch == self.baseline]
+        return bool(same) and same[0] is environment
+
+    def with_base(self, base_image: str) -> Matrix:
+        """The same on another container base."""
+        changed = [
+            environment if environment.is_host else environment.model_copy(update={"base_image": base_image})
+            for environment in self.environments
+        ]
+        return self.model_copy(update={"environments": changed})
+
+    @property
+    def pinned_environments(self) -> list[Environment]:
+        """Those that are installed: all but the host's."""
+        return [environment for environment in self.environments if not environment.is_host]
+
+    @property
+    def has_host(self) -> bool:
+        return any(environment.is_host for environment in self.environments)
+
+    @property
+    def baseline_environment(self) -> Environment:
+        return next(environment for environment in self.environments if self.is_baseline(environment))
+
+
+def _unique(where: str, ids: list[str], remedy: str) -> None:
+    for index, value in enumerate(ids):
+        if value in ids[:index]:
+            raise ValueError(f"{where}[{index}]: {value!r} stands twice; {remedy}")
+
+
+def parse_matrix(text: str, path: str = "matrix.yaml") -> Matrix:
+    """A matrix from the text of matrix.yaml. InputError names `path`, the place in it, the value and the remedy."""
+    return parse_yaml(text, path, Matrix, like="the shipped matrix.yaml")
+
+
+def load_matrix(path: Path) -> tuple[Matrix, str]:
+    """The matrix and its text. InputError where the file is missing or unacceptable."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "run from the repository's root, or name it: --matrix") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text", "save it as UTF-8") from None
+    return parse_matrix(text, str(path)), text
+
+
+def matrix_text(matrix: Matrix) -> str:
+    """A matrix as the text of a matrix.yaml."""
+    return yaml.safe_dump(matrix.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of matrix.yaml, for editors."""
+    schema = Matrix.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema

@@ -1,0 +1,198 @@
+"""docker/pins/<environment>.txt: every wheel of an environment, transitive ones too, with its hashes.
+
+uv resolves them; nobody types them. Installing with ``--require-hashes`` then gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from harness.config import shipped
+from harness.config.environments import PYPI
+from harness.config.matrix import Matrix
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InfrastructureError, InputError
+from harness.tools import uv_command
+from harness.worker import protocol
+
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)")
+
+
+def pins_path(root: Path, environment: PlannedEnvironment) -> Path:
+    """The pin file; replicas of an environment share it."""
+    return root / "docker" / "pins" / f"{re.sub(r'-r[0-9]+$', '', environment.id)}.txt"
+
+
+def normalise(name: str) -> str:
+    """A package's name as PyPA's specification compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def parse_pins(text: str, path: str) -> dict[str, str]:
+    """Package to version. InputError, naming path and line, where a line is no exact pin with a hash."""
+    pins: dict[str, str] = {}
+    joined = re.sub(r"\\\n", " ", text)
+    for number, line in enumerate(joined.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = _PIN.match(line)
+        if not match or "--hash=sha256:" not in line:
+            raise InputError(
+                f"{path}: entry {number} is no exact version with a hash: {line[:80]!r}",
+                "write the file with: nox -s pins",
+            )
+        name = normalise(match.group(1))
+        if name in pins:
+            raise InputError(f"{path}: {name} stands twice", "write the file with: nox -s pins")
+        pins[name] = match.group(2)
+    if "torch" not in pins:
+        raise InputError(f"{path}: pins no torch", "write the file with: nox -s pins")
+    return pins
+
+
+def load_pins(path: Path) -> dict[str, str]:
+    try:
+        return parse_pins(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "write it with: nox -s pins") from None
+
+
+def project_text(environment: PlannedEnvironment, packages: list[str]) -> str:
+    """A pyproject.toml that makes uv take torch from the environment's index and all else from PyPI.
+
+    PyTorch's index marks a build by its local version (2.5.0+cu121); PyPI's has none.
+    """
+    spec = environment.spec
+    version = spec.torch
+    source = ""
+    if environment.index != PYPI:
+        if "download.pytorch.org" in environment.index or spec.index is None:
+            version += f"+{spec.cuda_tag}" if environment.index == spec.wheel_index else ""
+        source = (
+            f'\n[[tool.uv.index]]\nname = "wheels"\nurl = "{environment.index}"\nexplicit = true\n'
+            '\n[tool.uv.sources]\ntorch = { index = "wheels" }\n'
+        )
+    wanted = ", ".join(f'"{package}"' for package in [f"torch=={version}", *packages])
+    return (
+        f'[project]\nname = "environment"\nversion = "0"\nrequires-python = "=={spec.python}.*"\n'
+        f"dependencies = [{wanted}]\n{source}"
+    )
+
+
+def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
+    """The error for uv's complaint: the user's version, their Python, or the network."""
+    spec = environment.spec
+    flat = " ".join(stderr.split())
+    if re.search(
+        r"no wheels? with a matching Python|no wheels are available with a matching Python|Python ABI tag", flat
+    ):
+        return InputError(
+            f"PyTorch {spec.torch} has no wheel for Python {spec.python} on {environment.index}",
+            "choose another `python` for it in matrix.yaml",
+        )
+    if re.search(
+        r"there is no version of torch|no version of torch|torch was not found|not found in the package", flat
+    ):
+        return InputError(
+            f"PyTorch {spec.torch} does not exist on {environment.index}",
+            "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases",
+        )
+    if "No solution found" in flat:
+        return InputError(
+            f"{environment.id}: the pins cannot be resolved: {flat[-600:]}",
+            "correct `torch`, `python` or `packages` in matrix.yaml",
+        )
+    return InfrastructureError(
+        f"{environment.id}: uv could not resolve the pins: {flat[-600:]}", "check that the index answers: nox -s doctor"
+    )
+
+
+def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
+    """The text of a pin file, resolved now. InputError or InfrastructureError where uv cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder, "pyproject.toml")
+        project.write_text(project_text(environment, packages))
+        done = subprocess.run(
+            [
+                *uv_command(),
+                "pip",
+                "compile",
+                "--quiet",
+                "--no-config",
+                "--generate-hashes",
+                "--no-header",
+                "--no-annotate",
+                "--only-binary",
+                ":all:",
+                "--python-version",
+                environment.spec.python,
+                "--default-index",
+                PYPI,
+                project.name,
+            ],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"},
+        )
+    if done.returncode:
+        raise _explain(environment, done.stderr)
+    header = (
+        f"# environment: {re.sub(r'-r[0-9]+$', '', environment.id)}\n# torch from: {environment.index}\n"
+        "# resolved by: nox -s pins\n"
+    )
+    return header + done.stdout
+
+
+def _unpinned(path: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
+    """The first package that the matrix asks for and the file does not pin to that version, or ''."""
+    pins = load_pins(path)
+    for package in [f"torch=={environment.spec.torch}", *matrix.packages]:
+        name, _, version = package.partition("==")
+        if pins.get(normalise(name), "").partition("+")[0] != version:
+            return package
+    return ""
+
+
+def known_pins(root: Path, environment: PlannedEnvironment, matrix: Matrix) -> Path | None:
+    """The project's pin file, else the shipped one if it pins what the matrix asks for; None without either."""
+    path, usual = pins_path(root, environment), pins_path(shipped.ROOT, environment)
+    if path.exists():
+        return path
+    return usual if usual.exists() and not _unpinned(usual, environment, matrix) else None
+
+
+def ensure_pins(
+    root: Path, environment: PlannedEnvironment, matrix: Matrix, *, again: bool = False
+) -> tuple[Path, bool]:
+    """The environment's pin file, and whether it was resolved now: only where it is missing, or `again`.
+
+    Where the project has none, the shipped one is taken if it pins what the matrix asks for.
+    """
+    path = pins_path(root, environment)
+    if path.exists() and not again:
+        if package := _unpinned(path, environment, matrix):
+            raise InputError(
+                f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
+            )
+        return path, False
+    known = None if again else known_pins(root, environment, matrix)
+    if known is not None:
+        return known, False
+    text = resolve_pins(environment, matrix.packages)
+    parse_pins(text, str(path))
+    protocol.write_atomically(str(path), text.encode())
+    return path, True
+
+
+def index_options(environment: PlannedEnvironment) -> list[str]:
+    """uv's options for where an environment's wheels come from: PyPI, and its own index first where it has one."""
+    if environment.index == PYPI:
+        return ["--default-index", PYPI]
+    # Hashes fix the bytes, so it does not matter which index a version is found on.
+    return ["--default-index", PYPI, "--index", environment.index, "--index-strategy", "unsafe-best-match"]

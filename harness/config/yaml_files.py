@@ -1,0 +1,95 @@
+"""YAML that people write, as typed models: what is not accepted is an InputError with place, value and remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import InputError
+
+MAX_BYTES = 1 << 20
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe, and refuses what YAML allows and a configuration never needs: duplicate keys, anchors, tags."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _Refused(f"line {line}: anchors and aliases are not accepted", "write the value out")
+        if getattr(event, "tag", None):
+            raise _Refused(f"line {line}: the tag {event.tag!r} is not accepted", "remove it; quote text that needs it")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value]
+        for key_node, _ in node.value:
+            if keys.count(key_node.value) > 1:
+                line = key_node.start_mark.line + 1
+                raise _Refused(f"line {line}: the key {key_node.value!r} stands twice", "remove one")
+        return super().construct_mapping(node, deep)
+
+
+class _Refused(Exception):
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy = problem, remedy
+
+
+_REMEDIES = {
+    "extra_forbidden": "remove it, or correct its spelling; harness/config/matrix.schema.json lists the keys",
+    "missing": "add it",
+    "string_type": "put it in quotes: YAML reads 2.10 as the number 2.1",
+    "too_short": "add at least one entry",
+}
+
+
+def _message(error: ValidationError) -> tuple[str, str]:
+    first = error.errors()[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    problem = re.sub(r"^Value error, ", "", first["msg"])
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        problem = "unknown key"
+    elif kind != "missing" and not isinstance(first["input"], (dict, list)):
+        problem += f", got {first['input']!r} ({type(first['input']).__name__})"
+    more = error.error_count() - 1
+    if more:
+        problem += f" (and {more} more)"
+    return f"{path}: {problem}" if path else problem, _REMEDIES.get(kind, "correct the value")
+
+
+Parsed = TypeVar("Parsed", bound=Model)
+
+
+def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parsed:
+    """A model from YAML. InputError names `path`, the place in it, the value and the remedy; `like`: a right one."""
+    if len(text.encode()) > MAX_BYTES:
+        raise InputError(f"{path}: larger than {MAX_BYTES} bytes", "a page of text is enough")
+    try:
+        value = yaml.load(text, Loader=_Loader)  # a SafeLoader
+    except _Refused as error:
+        raise InputError(f"{path}: {error.problem}", error.remedy) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
+        raise InputError(f"{path}:{where} {getattr(error, 'problem', None) or error}", "correct the YAML") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply", "four levels are enough") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", "quote the value") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a mapping, got {type(value).__name__}", f"see {like}")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        problem, remedy = _message(error)
+        raise InputError(f"{path}: {problem}", remedy) from None

@@ -1,0 +1,193 @@
+"""Which kernels of a run may be timed at all: a wrong one that is fast would win every search.
+
+A kernel is admitted that compiles, is right, gives the same bits again, and does not depend on what nobody wrote: in
+every environment of the run, on every workload. The rule is a pure function of records. What it needs beyond
+validation are two of the experiments, `repeat` and `poison`, on cells that validation found nothing wrong with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from harness.cli.progress import Display
+from harness.experiments.plan import Case, choose_trials, kernel_result
+from harness.experiments.run import Save, missing_conditions, run_missing
+from harness.run.context import Context
+from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord, Stage
+from harness.schema.records import BuildRecord, Device, Outcome, ValidationRecord
+from harness.schema.run_records import Cell
+from harness.schema.storage import Run, load_record
+from harness.worker import protocol
+
+EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("repeat", "poison")
+TRIALS = 2
+NOT_TRIED = (protocol.NOT_RUN, protocol.UNSUPPORTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """What a kernel failed at, first, and where. `message` names the stage's fault in a sentence."""
+
+    stage: Stage
+    environment: str
+    outcome: Outcome
+
+
+def refusal(
+    builds: Sequence[BuildRecord], validations: Sequence[ValidationRecord], conditions: Sequence[ConditionsRecord]
+) -> Refusal | None:
+    """Why one kernel is not admitted; None where it is. The records are those of all its cells."""
+    for build in builds:
+        if build.status != protocol.OK:
+            return Refusal(stage="build", environment=build.environment, outcome=_outcome(build, "it does not compile"))
+    for validation in validations:
+        wavers = _gives_other_bits(validation)
+        if validation.status != protocol.OK or wavers:
+            stage: Stage = "repeat" if wavers else "correctness"
+            outcome = _outcome(validation, "its output is wrong")
+            if wavers:
+                outcome = outcome.model_copy(update={"status": protocol.WRONG})
+            return Refusal(stage=stage, environment=validation.environment, outcome=outcome)
+    for record in sorted(conditions, key=lambda record: EXPERIMENTS.index(record.experiment)):
+        fault = _repeat_fault(record) if record.experiment == "repeat" else _poison_fault(record)
+        if fault is not None:
+            stage = "repeat" if record.experiment == "repeat" else "poison"
+            return Refusal(stage=stage, environment=record.environment, outcome=fault)
+    return None
+
+
+def untried(conditions: Sequence[ConditionsRecord]) -> list[str]:
+    """Conditions that could not be made here, each with the reason: of these nothing is known."""
+    found = {
+        f"{result.condition.label}: {result.message or result.status}": None
+        for record in conditions
+        for result in record.results
+        if result.status in NOT_TRIED
+    }
+    return list(found)
+
+
+def _outcome(record: Outcome, otherwise: str) -> Outcome:
+    return Outcome(status=record.status, message=record.message or otherwise, log_excerpt=record.log_excerpt)
+
+
+def _gives_other_bits(record: ValidationRecord) -> bool:
+    """Whether the same call gave other bits, and all are right. Elsewhere that is a property; a search refuses it,
+    for among so many settings a race that leaves the rule now and then cannot be told from another order of sums."""
+    results = [(recipe, target) for recipe in record.recipes if (target := kernel_result(recipe)) is not None]
+    whole = all(a.passed.get(record.decides) == r.trials for r, target in results for a in target.against[:1])
+    faults = any(target.inputs_mutated or target.unwritten_trials for _, target in results)
+    return whole and not faults and any(target.repeats_differ for _, target in results)
+
+
+def _failed(record: ConditionsRecord) -> Outcome | None:
+    """An experiment that was lost as a whole, or a run that is not right."""
+    if record.status != protocol.OK:
+        return _outcome(record, f"the {record.experiment} experiment could not be made")
+    tried = [result for result in record.results if result.status not in NOT_TRIED]
+    if not tried:
+        said = next((result.message for result in record.results if result.message), "it has no condition")
+        return Outcome(status="not_run", message=f"the {record.experiment} experiment could not be made: {said}")
+    bad = next((result for result in tried if result.status != protocol.OK), None)
+    if bad is None:
+        return None
+    said = bad.message or f"{bad.passed} of {bad.runs} runs pass"
+    return Outcome(status=bad.status, message=f"{bad.condition.label}: {said}", log_excerpt=bad.log_excerpt)
+
+
+def _ran(record: ConditionsRecord) -> Iterator[ConditionResult]:
+    return (result for result in record.results if result.runs and result.output_sha256)
+
+
+def _repeat_fault(record: ConditionsRecord) -> Outcome | None:
+    failed = _failed(record)
+    if failed is not None:
+        return failed
+    for result in _ran(record):
+        for digests in result.output_sha256:
+            if len(set(digests)) > 1:
+                said = f"{result.condition.label}: {len(set(digests))} different outputs in {len(digests)} runs"
+                return Outcome(status="wrong", message=said)
+    return None
+
+
+def _poison_fault(record: ConditionsRecord) -> Outcome | None:
+    """Right under each pattern, and of the same bits under all patterns at one place."""
+    failed = _failed(record)
+    if failed is not None:
+        return failed
+    by_site: dict[str, list[ConditionResult]] = {}
+    for result in _ran(record):
+        by_site.setdefault(result.condition.site, []).append(result)
+    for results in by_site.values():
+        first = results[0]
+        for result in results:
+            for trial, expected in zip(result.output_sha256, first.output_sha256, strict=False):
+                if set(trial) != {expected[0]}:
+                    said = f"other bits with {result.condition.label} than with {first.condition.label}"
+                    return Outcome(status="wrong", message=said)
+    return None
+
+
+# -- over a run -------------------------------------------------------------------------------------------------
+
+
+def records_of(run: Run, cells: Sequence[Cell], kernel: str) -> tuple[
+    list[BuildRecord], list[ValidationRecord], list[ConditionsRecord]
+]:  # fmt: skip
+    """What a run holds of one kernel's cells, in their order."""
+    own = [cell for cell in cells if cell.kernel == kernel]
+    places = dict.fromkeys(run.build_path(cell.environment, cell.kernel, cell.device) for cell in own)
+    tried = [
+        path
+        for cell in own
+        for name in EXPERIMENTS
+        if (path := run.experiment_path(cell.environment, cell.kernel, cell.device, cell.workload, name)).exists()
+    ]
+    return (
+        [load_record(path, BuildRecord) for path in places],
+        [load_record(run.validation_path(cell), ValidationRecord) for cell in own],
+        [load_record(path, ConditionsRecord) for path in tried],
+    )
+
+
+def refusals(run: Run, cells: Sequence[Cell]) -> dict[str, Refusal]:
+    """By kernel, those that may not be timed."""
+    found = {kernel: refusal(*records_of(run, cells, kernel)) for kernel in dict.fromkeys(c.kernel for c in cells)}
+    return {kernel: refused for kernel, refused in found.items() if refused is not None}
+
+
+def experiments(context: Context, display: Display, device: Device, save: Save) -> list[Callable[[], None]]:
+    """Calls, for any order, that make what the rule asks of kernels that nothing speaks against yet."""
+    run, cells = context.run, context.plan.cells
+    refused = refusals(run, cells)
+    calls: list[Callable[[], None]] = []
+    for cell in (cell for cell in cells if cell.device == device and cell.kernel not in refused):
+        validation = load_record(run.validation_path(cell), ValidationRecord)
+        case = Case(
+            kernel=cell.kernel,
+            workload=cell.workload,
+            device=cell.device,
+            environments=(cell.environment,),
+            reasons=(),
+            trials={
+                recipe: choose_trials(recipe, [validation], TRIALS)
+                for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
+            },
+            machine_code_moved=None,
+            experiments=EXPERIMENTS,
+        )
+        missing = missing_conditions(context, case, cell)
+        if missing:
+            calls.append(partial(_make, context, display, save, case, cell, missing))
+    return calls
+
+
+def _make(
+    context: Context, display: Display, save: Save, case: Case, cell: Cell, missing: list[ConditionsExperiment]
+) -> None:
+    for path, record in run_missing(context, case, cell, missing):
+        save(path, record)
+    display.note(f"tried {' and '.join(missing)}: {cell.id}")

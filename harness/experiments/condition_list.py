@@ -1,0 +1,134 @@
+"""The conditions of each experiment: pure lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.schema.experiment_records import Condition, ConditionsExperiment, Layout, Pattern, Site
+from harness.schema.records import Device
+from harness.worker import protocol
+
+SAME_CALLS = 50
+SITES: dict[Device, tuple[Site, ...]] = {
+    # Last what changes the allocator of the process for good. PyTorch's own allocator on the CPU is the heap.
+    "cpu": ("output", "stack", "heap"),
+    "cuda": ("output", "workspace", "shared"),
+}
+SITE_WORDS = {
+    "output": "output",
+    "workspace": "workspace",
+    "shared": "shared memory",
+    "heap": "heap",
+    "stack": "stack",
+}
+PATTERNS: tuple[Pattern, ...] = ("zero", "nan", "max", "random")
+PATTERN_WORDS = {"zero": "zero", "nan": "NaN", "max": "largest finite", "random": "random numbers"}
+LAYOUTS: tuple[Layout, ...] = ("offset", "misaligned", "strided")
+RECIPE_WORDS = {
+    "independent": "independent Q, K, V",
+    "shared_qkv": "Q = K = V",
+    "large_logits": "logits times 8",
+    "steep_logits": "logits times 64",
+    "dominant_tail": "the last keys dominate",
+    "offset_logits": "all logits beyond float16's range",
+    "flat_logits": "logits a 64th",
+    "constant_v": "all rows of V equal",
+    "zero_q": "Q = 0",
+    "halved_4": "inputs a sixteenth as large",
+    "halved_8": "inputs 1/256 as large",
+}
+PROCESSES = (1, 2)
+LAYOUT_WORDS = {
+    "offset": "inputs 16 elements into their memory",
+    "misaligned": "inputs one element into their memory",
+    "strided": "inputs strided",
+}
+
+
+def conditions_of(
+    experiment: ConditionsExperiment,
+    device: Device,
+    references: Sequence[str],
+    *,
+    problem: bool,
+    second_gpu: bool = False,
+    recipes: Sequence[str] = (),
+    others: Sequence[str] = (),
+    lengths: Sequence[int] = (),
+) -> list[Condition]:
+    """An experiment's conditions, what all others are compared with first. A problem file has one recipe, and its own
+    layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried, and
+    `lengths` the sequence lengths."""
+    if experiment == "poison":
+        return _poison(device)
+    if experiment == "predecessor":
+        return _predecessor(references)
+    if experiment == "inputs":
+        return _inputs(device, problem)
+    if experiment == "places":
+        return [Condition(label="on the current GPU"), Condition(label="on a second GPU", gpu="second")] * second_gpu
+    if experiment == "history":
+        return [
+            Condition(
+                label=f"{RECIPE_WORDS[r]}: call after call, fresh process {n}", recipe=r, before="fresh", process=n
+            )
+            for r in recipes
+            for n in PROCESSES
+        ]
+    if experiment == "variables":
+        return [
+            Condition(
+                label=f"with the variables of {other}" if other else "with its own variables",
+                recipe=r,
+                variables_of=other,
+            )
+            for r in recipes
+            for other in ("", *others)
+        ]
+    if experiment == "lengths":
+        return [Condition(label=f"{each} rows", seq_len=each) for each in lengths]
+    if experiment == "wider":
+        return [
+            Condition(label="as validated"),
+            Condition(label="inputs and weights in float64", dtype="float64"),
+            Condition(label="made anew", integers="as_asked"),
+            Condition(label="integers in 64 bits", integers="int64"),
+        ]
+    return [
+        Condition(label=f"{SAME_CALLS} times, alone"),
+        Condition(label=f"{SAME_CALLS} times, beside other work", load="beside"),
+    ]
+
+
+def _poison(device: Device) -> list[Condition]:
+    return [
+        Condition(label=f"{SITE_WORDS[site]}: {_pattern_words(site, pattern)}", site=site, pattern=pattern)
+        for site in SITES[device]
+        for pattern in PATTERNS
+    ]
+
+
+def _pattern_words(site: Site, pattern: Pattern) -> str:
+    if site == "heap" and pattern == "max":
+        return "bytes 0x7B, large and finite"  # the allocator fills with one byte
+    return PATTERN_WORDS[pattern]
+
+
+def _predecessor(references: Sequence[str]) -> list[Condition]:
+    return [
+        Condition(label="after itself"),
+        *(Condition(label=f"right after {name}", before=name) for name in references),
+        Condition(label="right after an unrelated operator", before="unrelated"),
+        Condition(label="first in a fresh process", before="fresh"),
+    ]
+
+
+def _inputs(device: Device, problem: bool) -> list[Condition]:
+    plain = ("independent",) if problem else (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
+    recipes = (*plain, *protocol.SCALED_RECIPES)
+    conditions = [Condition(label=RECIPE_WORDS[recipe], recipe=recipe) for recipe in recipes]
+    if not problem:
+        conditions += [Condition(label=LAYOUT_WORDS[layout], layout=layout) for layout in LAYOUTS]
+    if device == "cuda":
+        conditions.append(Condition(label="on another stream", stream="side"))
+    return conditions

@@ -1,0 +1,112 @@
+"""The kernel's C entry point, called from an executable of its own: what checkers and counters have in common."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.config import shipped
+from harness.experiments.swap import no_entry_point, own_objects
+from harness.isolate import Answer, Task
+from harness.run.build import kernel_files
+from harness.run.context import Context
+from harness.run.requests import workload_request
+from harness.schema.records import BuildRecord, Record
+from harness.schema.run_records import Cell
+from harness.worker import protocol, wire
+
+DRIVER = "csrc/probes/attention_call.cpp"
+
+
+class Built(Record):
+    """What a verb says of a compilation."""
+
+    command: str
+    errors: str
+
+
+class Called(Record):
+    """What a verb says of one run."""
+
+    build: str
+    tool: str
+    fault: str
+    command: str
+    returncode: int | None
+    output: str
+    sha256: str
+
+
+def driver_sha256(context: Context) -> str:
+    driver = shipped.located(context.root, DRIVER)
+    return protocol.sha256_file(str(driver)) if driver.is_file() else ""
+
+
+def unavailable(context: Context, cell: Cell) -> str:
+    """'' where the kernel can be called from an executable, else why not."""
+    kernel, built = context.kernel(cell.kernel), context.builds[cell.environment, cell.kernel, cell.device]
+    if reason := no_entry_point(kernel):
+        return reason
+    if built.status != protocol.OK:
+        return f"its build is {built.status.replace('_', ' ')}: {built.message}"
+    return ""
+
+
+def call_request(
+    context: Context, cell: Cell, shape: tuple[int, int], recipe: str, trial: int, run_s: float
+) -> tuple[wire.CallRequest, tuple[Path, ...]]:
+    """What a verb needs to call the C entry point from an executable, and the files it reads. `shape`: batch, heads."""
+    plan, root = context.plan, context.root
+    built = context.builds[cell.environment, cell.kernel, cell.device]
+    driver = shipped.located(root, DRIVER)
+    sources = [shipped.located(root, name) for name in context.sources[cell.kernel][cell.device]]
+    folder = context.build_folder(built, built.key) / "out"
+    objects = [folder / name for name in own_objects(built)]
+    files = kernel_files(root, context.kernel(cell.kernel), context.sources[cell.kernel], cell.device)
+    request = wire.CallRequest(
+        device=cell.device,
+        driver=str(driver),
+        sources=list(map(str, sources)),
+        objects=list(map(str, objects)),
+        include_dirs=[str(folder) for folder in (*shipped.include_folders(root), *(each.parent for each in sources))],
+        flags=wire.FlagsRequest(**flags_of(built)),
+        workload=workload_request(context, plan.workload(cell.workload)),
+        batch=shape[0],
+        heads=shape[1],
+        recipe=recipe,
+        trial=trial,
+        seed=plan.seed,
+        threads=plan.threads_in(cell.environment),
+        run_s=run_s,
+    )
+    return request, (driver, *(shipped.located(root, name) for name in files), *objects)
+
+
+def ask(
+    context: Context, cell: Cell, verb: str, request: wire.CallRequest, reads: tuple[Path, ...], timeout_s: float
+) -> Answer:
+    """Run a verb on what `call_request` gave."""
+    place = f"{verb}-{cell.kernel}-{cell.device}-{cell.workload}"
+    return context.executor.run(
+        Task(
+            environment=cell.environment,
+            verb=verb,
+            request=request,
+            scratch=context.run.folder / "scratch" / cell.environment / place,
+            log=context.run.folder / "logs" / cell.environment / f"{place}.log",
+            timeout_s=timeout_s,
+            reads=reads,
+            compiles=True,
+        )
+    )
+
+
+def flags_of(built: BuildRecord) -> dict[str, list[str]]:
+    """The kernel's own flags and tunables, by compiler, and the language and ABI that PyTorch's helper chose."""
+    flags: dict[str, list[str]] = {"cxx": [], "nvcc": []}
+    for entry in built.flags:
+        kind, _, flag = entry.partition(": ")
+        flags.setdefault(kind, []).append(flag)
+    chosen = dict.fromkeys(re.findall(r"-std=c\+\+\w+|-D_GLIBCXX_USE_CXX11_ABI=\d", built.build_ninja))
+    flags["cxx"] = [*(chosen or ["-std=c++17"]), *flags["cxx"]]
+    return flags

@@ -1,0 +1,92 @@
+"""Which times moved so far that it is worth to ask where they go: a pure function of a run's launches.
+
+This screens, with no interval and no false-discovery control: a target whose slowest launch in one environment is
+faster than its fastest in the other, by more than the smallest effect that counts. What moved, `reports` judges.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.schema.records import Device, LaunchRecord
+from harness.schema.run_records import Cell, RunRecord
+from harness.stats.medians import COLD, time_us
+from harness.worker import protocol
+
+FEWEST_LAUNCHES = 3  # of either side
+MOST_PROFILES = 4  # targets of a device between two environments, those that moved most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled:
+    """A target to profile in two environments, on the workload on which its time moved most."""
+
+    kernel: str
+    target: str
+    workload: str
+    device: Device
+    environments: tuple[str, str]  # the baseline first
+    ratio: float
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(
+            Cell(environment=environment, kernel=self.kernel, workload=self.workload, device=self.device)
+            for environment in self.environments
+        )
+
+
+Place = tuple[str, str, str, Device]  # kernel, target, workload, device
+
+
+def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Profiled]:
+    """A reference once, whichever kernels it stands beside; a kernel by itself."""
+    times: dict[str, dict[Place, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for launch in launches:
+        for timing in launch.timings:
+            time = time_us(timing, COLD)
+            if time is not None:
+                place = launch.kernel, timing.target, timing.workload, launch.device
+                times[launch.environment][place].append(time)
+    found: dict[tuple[str, str, str, Device], Profiled] = {}
+    for environment in run.environments:
+        if environment == run.baseline:
+            continue
+        for place, this in times[environment].items():
+            kernel, target, workload, device = place
+            ratio = moved(times[run.baseline][place], this, run.thresholds[f"min_effect_{device}"])
+            key = (environment, kernel if target == protocol.KERNEL else "", target, device)
+            if ratio is not None and (key not in found or size(ratio) > size(found[key].ratio)):
+                found[key] = Profiled(
+                    kernel=kernel,
+                    target=target,
+                    workload=workload,
+                    device=device,
+                    environments=(run.baseline, environment),
+                    ratio=ratio,
+                )
+    return most(list(found.values()))
+
+
+def size(ratio: float) -> float:
+    return abs(math.log(ratio))
+
+
+def moved(base: Sequence[float], this: Sequence[float], min_effect: float) -> float | None:
+    """The ratio of the medians, where no launch of one side lies among the other's, or within `min_effect` of them."""
+    if min(len(base), len(this)) < FEWEST_LAUNCHES:
+        return None
+    apart = max(min(this) / max(base), min(base) / max(this))
+    return statistics.median(this) / statistics.median(base) if apart > 1 + min_effect else None
+
+
+def most(found: Sequence[Profiled]) -> list[Profiled]:
+    """Of each device and pair of environments those that moved most."""
+    groups: dict[tuple[Device, tuple[str, str]], list[Profiled]] = defaultdict(list)
+    for each in sorted(found, key=lambda each: -size(each.ratio)):
+        groups[each.device, each.environments].append(each)
+    return [each for group in groups.values() for each in group[:MOST_PROFILES]]

@@ -1,0 +1,99 @@
+"""Executors: where an environment lives and runs.
+
+An executor prepares a planned environment and runs the verbs of `harness.worker` in it. The plan, the records and
+the report know nothing else of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.config.plan import PlannedEnvironment
+from harness.isolate.process import Ended, Gate
+from harness.schema.records import EnvironmentRecord
+from harness.worker import protocol, wire
+
+MOST_RESULT_BYTES = 32 << 20
+MOST_LEVELS = 64  # lists within lists
+Variables = Mapping[str, Mapping[str, str]]  # environment id to what its processes have in theirs (`matrix.variables`)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One verb, for a fresh process of a prepared environment.
+
+    `reads` and `writes` are the files and folders that the request names: an executor whose environments do not see
+    this machine's files takes the first there and brings the second back. A folder in both is shared.
+    """
+
+    environment: str
+    verb: str
+    request: wire.Request
+    scratch: Path  # a folder of its own, removed afterwards
+    log: Path
+    timeout_s: float
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    gate: Gate | None = None  # only for an executor that `holds_back`
+    compiles: bool = False  # whether the verb, or the code under test, runs what it has just written
+    variables: Mapping[str, str] | None = None  # in place of the environment's own
+
+    def variables_in(self, known: Variables) -> Mapping[str, str]:
+        """What its process has in its environment, of what environments have."""
+        return known.get(self.environment, {}) if self.variables is None else self.variables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a verb gave back; `result` is None where its process ended without one."""
+
+    result: dict[str, Any] | None
+    ended: Ended
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """What a verb wrote; None where there is nothing that can be read. The code under test may have written it."""
+    try:
+        if path.stat().st_size > MOST_RESULT_BYTES:
+            return None
+        value = protocol.read_json(str(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and _is_sound(value, MOST_LEVELS) else None
+
+
+def _is_sound(value: Any, levels: int) -> bool:
+    """Whether it can be passed on: neither NaN nor infinity in it, and no deep nesting."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, (dict, list)):
+        items = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_is_sound(item, levels - 1) for item in items)
+    return True
+
+
+class Executor(Protocol):
+    name: str
+    holds_back: bool  # whether a verb can be started early and wait for its `Task.gate`
+
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        """Where a prepared environment lies."""
+
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        """Digest of all that determines an environment. HarnessError where that cannot be known."""
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        """Make the environment, or find it made, and prove what it is. A failure is a `broken` record.
+
+        `pins` is the environment's pin file; the host's environment has none.
+        """
+
+    def run(self, task: Task) -> Answer:
+        """Run a verb to its end. InfrastructureError where the executor itself fails."""
+
+    def stop(self) -> None:
+        """End whatever runs now, in whichever thread: its `run` raises."""

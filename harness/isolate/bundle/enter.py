@@ -1,0 +1,232 @@
+"""Builds what one verb sees as its root, enters it, and runs the verb there without privileges.
+
+It runs by the bundle's own Python with the standard library alone, and calls the kernel itself: what a machine, or a
+slim root file system, has of util-linux differs, and may be nothing. Nothing is written to the bundle, and no mount
+is left: they are those of a mount namespace, which ends with its last process.
+
+The process that starts it waits; its child is the first process of the new namespaces, and stays until the verb has
+ended. When either dies, however it dies, the kernel ends whatever else runs in them.
+
+usage: enter.py CELL.json, which holds
+    root        the bundle's root file system
+    new         an empty folder, over which the new root is mounted
+    rootless    whether a user namespace is needed; else the caller is root
+    namespaces  further ones: pid, net, ipc, uts
+    mounts      [kind, source, target]. Kinds: ro: seen, not written; rw: written, and its files not run; run: written
+                and run; device; link: the source is its text
+    user        the verb's user and group
+    variables   the verb's environment
+    folder      where the verb starts
+    command     the verb
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import struct
+import sys
+from typing import Any
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+CLONE_NEW = {"pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x04000000}
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+SYS_CAPSET, SYS_PIVOT_ROOT = 126, 155  # of x86-64: the C library has no function for them
+CAPABILITY_VERSION_3 = 0x20080522
+KINDS = {
+    "ro": MS_RDONLY | MS_NOSUID | MS_NODEV,
+    "rw": MS_NOSUID | MS_NODEV | MS_NOEXEC,
+    "run": MS_NOSUID | MS_NODEV,
+    "device": 0,
+}
+OWN = ("proc", "sys", "dev", "tmp", "in", "out")  # of the new root, whatever the bundle's has
+DEVICES = ("null", "zero", "full", "random", "urandom")
+AF_INET, SOCK_DGRAM, SIOCSIFFLAGS, IFF_UP = 2, 2, 0x8914, 1
+MARK = "KERNEL_MATRIX_CHILD"  # by which the harness knows its own processes
+CANNOT = 125  # exit code: the cell could not be made
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    words = [text.encode() if text else None for text in (source, target, kind)]
+    check(libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), f"mounting {source or kind} on {target}")
+
+
+def fresh(kind: str, target: str, flags: int, options: str = "") -> None:
+    """Mount a new file system of a kind."""
+    os.makedirs(target, exist_ok=True)
+    mount(kind, target, kind, flags, options)
+
+
+def bind(source: str, target: str, flags: int) -> None:
+    """Show a file or a folder of the machine at another place."""
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "a"):
+            pass
+    mount(source, target, "", MS_BIND)
+    if flags:
+        # Without root a mount must not lose what its file system was mounted with.
+        held = os.statvfs(target).f_flag & (os.ST_NOEXEC | os.ST_RDONLY)  # the same bits as those of mount(2)
+        mount("", target, "", MS_REMOUNT | MS_BIND | flags | held)
+
+
+def raise_loopback() -> None:
+    """The one interface of a new network namespace, which is down at first: compute-sanitizer and ncu talk to the
+    program that they look at through it (netdevice(7))."""
+    sock = libc.socket(AF_INET, SOCK_DGRAM, 0)
+    check(sock, "socket")
+    check(libc.ioctl(sock, ctypes.c_ulong(SIOCSIFFLAGS), struct.pack("16sH22x", b"lo", IFF_UP)), "raising lo")
+    os.close(sock)
+
+
+def build_root(cell: dict[str, Any]) -> None:
+    root, new = cell["root"], cell["new"]
+    mount("", "/", "", MS_REC | MS_PRIVATE)
+    fresh("tmpfs", new, MS_NOSUID | MS_NODEV, "mode=755")
+    for name in OWN:
+        os.mkdir(os.path.join(new, name))
+    for entry in os.scandir(root):
+        place = os.path.join(new, entry.name)
+        if entry.name in OWN:
+            continue
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), place)
+        elif entry.is_dir():
+            bind(entry.path, place, KINDS["ro"])
+    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    fresh("tmpfs", new + "/tmp", quiet, "mode=1777,size=1g")
+    fresh("tmpfs", new + "/dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=1m")
+    fresh("tmpfs", new + "/dev/shm", quiet, "mode=1777,size=1g")
+    for name in DEVICES:
+        bind("/dev/" + name, new + "/dev/" + name, 0)
+    os.symlink("/proc/self/fd", new + "/dev/fd")
+    try:
+        fresh("proc", new + "/proc", quiet)
+    except OSError:
+        # A machine that is a container itself may refuse a fresh one: what it sees of itself is seen here too.
+        mount("/proc", new + "/proc", "", MS_BIND | MS_REC)
+    with contextlib.suppress(OSError):  # as above; nothing here needs it
+        fresh("sysfs", new + "/sys", quiet | MS_RDONLY)
+    for kind, source, target in cell["mounts"]:
+        if kind == "link":
+            os.symlink(source, new + target)
+        else:
+            bind(source, new + target, KINDS[kind])
+
+
+def enter_root(new: str) -> None:
+    """Make `new` the root, and let go of the machine's."""
+    os.chdir(new)
+    check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")  # the old root lies over the new one now
+    check(libc.umount2(b".", MNT_DETACH), "unmounting the machine's root")
+    os.chdir("/")
+    for place in ("/dev", "/"):
+        mount("", place, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | (0 if place == "/dev" else MS_NODEV))
+
+
+def map_user(inside: int, user: int, group: int) -> None:
+    """Make `user` and `group` those with the number `inside` in the user namespace that was just made."""
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{inside} {user} 1"), ("gid_map", f"{inside} {group} 1")):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+
+
+def become(user: int, rootless: bool) -> None:
+    """Another user, without a capability and without a way to one."""
+    if rootless:
+        # One more namespace, so that the verb has no right over the process that made its mounts.
+        ids = os.getuid(), os.getgid()
+        check(libc.unshare(CLONE_NEWUSER), "a user namespace in a user namespace")
+        map_user(user, *ids)
+    else:
+        number = 0
+        while libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+            number += 1
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
+    check(libc.syscall(SYS_CAPSET, header, bytes(24)), "capset")  # effective, permitted, inheritable: none
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def status_of(code: int) -> int:
+    """An exit code as a shell gives it: 128 + N of a process that died by signal N."""
+    return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
+
+
+def run_verb(cell: dict[str, Any]) -> int:
+    """In the first process of the new namespaces: start the verb, reap what it leaves, and return its exit code."""
+    variables = dict(cell["variables"])
+    if MARK in os.environ:
+        variables[MARK] = os.environ[MARK]
+    verb = os.fork()
+    if not verb:
+        try:
+            os.chdir(cell["folder"])
+            become(cell["user"], cell["rootless"])
+            os.execve(cell["command"][0], cell["command"], variables)
+        except OSError as error:
+            print(f"the cell's process cannot start: {error}", file=sys.stderr, flush=True)
+        os._exit(CANNOT)
+    while True:
+        child, code = os.wait()
+        if child == verb:
+            return status_of(code)
+
+
+def main(path: str) -> int:
+    with open(path) as file:
+        cell = json.load(file)
+    ids = os.geteuid(), os.getegid()
+    flags = CLONE_NEWNS | (CLONE_NEWUSER if cell["rootless"] else 0)
+    for name in cell["namespaces"]:
+        flags |= CLONE_NEW[name]
+    check(libc.unshare(flags), "namespaces: " + ", ".join(["mount", *cell["namespaces"]]))
+    if cell["rootless"]:
+        map_user(0, *ids)
+    ours, theirs = os.pipe()  # closed at our end when we die
+    first = os.fork()
+    if first:
+        os.close(ours)
+        return status_of(os.waitpid(first, 0)[1])
+    os.close(theirs)
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    if select.select([ours], [], [], 0)[0]:  # whoever started this died before it was asked for
+        os._exit(CANNOT)
+    os.close(ours)
+    if "net" in cell["namespaces"]:
+        raise_loopback()
+    if "uts" in cell["namespaces"]:
+        check(libc.sethostname(b"cell", 4), "sethostname")
+    build_root(cell)
+    enter_root(cell["new"])
+    return run_verb(cell)
+
+
+if __name__ == "__main__":
+    try:
+        status = main(sys.argv[1])
+    except OSError as error:
+        print(f"a cell cannot be made: {error}", file=sys.stderr, flush=True)
+        status = CANNOT
+    sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,324 @@
+"""Executor `bundle`: environments of an unpacked bundle, for a machine with neither a container engine nor a registry.
+
+Each verb is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
+which it cannot write, what it was given, and one folder, from which only what was asked for is taken back. Unlike in a
+container there is no seccomp filter, and no limit on memory and processes: only time is limited.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from harness.config import keys
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InfrastructureError, InputError, Interrupted
+from harness.gpu import gpus
+from harness.isolate import Answer, Task, Variables, read_result
+from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
+from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_cell
+from harness.isolate.process import end_descendants, run_child
+from harness.isolate.prove import (
+    OBSERVE_TIMEOUT_S,
+    changed_wheel,
+    observation,
+    observe_request,
+    prepared,
+    stage_worker,
+)
+from harness.isolate.sandbox import ENVIRONMENT, PYTHON, VERB, bring_back, cell_places, cell_variables, signalled
+from harness.isolate.transfer import relocate
+from harness.schema.records import Confinement, EnvironmentRecord, Observation
+from harness.tools import cache_lock
+from harness.worker import codec, protocol, wire
+
+PROVE_TIMEOUT_S = 600
+MIB = 1 << 20
+UNPACK_AGAIN = "unpack the bundle again, into an empty folder; if it stays so, pack it again: nox -s bundle"
+PATH = "/opt/environment/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def plain_id(id: str) -> str:
+    """The environment that a bundle holds for a planned one: replicas share it."""
+    name, _, replica = id.rpartition("-r")
+    return name if replica.isdecimal() else id
+
+
+def unsuitable(bundle: Bundle, found: list[tuple[str, str, str]]) -> tuple[str, str]:
+    """(why this machine's GPUs, as `models` of `harness.gpu` gives them, cannot run the bundle, what to do); '' where
+    they can.
+
+    A machine without a GPU runs what needs none.
+    """
+    manifest = bundle.manifest
+    if not found:
+        return "", ""
+    if all(capability != manifest.architecture for _, capability, _ in found):
+        name, capability, _ = found[0]
+        return (
+            f"the bundle holds GPU code for sm_{manifest.architecture} alone, and this machine's {name} is "
+            f"sm_{capability}",
+            f"pack one for it: nox -s bundle -- --arch {capability}",
+        )
+    driver = found[0][2]
+    if version_numbers(driver) < version_numbers(manifest.least_driver):
+        return (
+            f"this machine's driver is {driver}; the bundle's CUDA needs {manifest.least_driver} or newer",
+            "update the driver, or measure on another machine",
+        )
+    return "", ""
+
+
+def choose_bundled_index(bundle: Bundle, own: str, fallback: str) -> tuple[str, bool]:
+    """(the index that the bundle's wheels of an environment came from, whether it is the fallback).
+
+    `own` and `fallback` are the environment's ids for either index. InputError where the bundle has neither.
+    """
+    there = bundle.manifest.environments
+    name = next((id for id in (own, fallback) if plain_id(id) in there), own)
+    return bundle.entry(plain_id(name)).index, name != own
+
+
+def describe(bundle: Bundle, namespaces: Namespaces) -> str:
+    manifest = bundle.manifest
+    return f"a bundle of {manifest.created_utc[:10]} for sm_{manifest.architecture}; {namespaces.describe()}"
+
+
+def bundle_facts(bundle: Bundle) -> dict[str, str]:
+    """What the run's record says of it."""
+    manifest = bundle.manifest
+
+    def left_out(removed: dict[str, int]) -> str:
+        return ", ".join(f"{name} ({size / MIB:.0f} MiB)" for name, size in removed.items()) or "nothing"
+
+    def blanked(entry: BundledEnvironment) -> str:
+        return f"; {sum(entry.blanked.values()) / MIB:.0f} MiB of other GPUs' code" if entry.blanked else ""
+
+    return {
+        "manifest": bundle.manifest_sha256,
+        "created": manifest.created_utc,
+        "architecture": f"sm_{manifest.architecture}",
+        "least driver": manifest.least_driver,
+        "left out of the root": left_out(manifest.removed),
+        **{
+            f"left out of {id}": left_out(manifest.environments[id].removed) + blanked(manifest.environments[id])
+            for id in bundle.environments
+        },
+    }
+
+
+def unconfined(seen: Confinement | None, namespaces: Namespaces) -> str:
+    """'' where a cell was confined as this machine lets it be, else the first thing that it could do."""
+    if seen is None:
+        return "it does not say how it is confined"
+    found = {
+        f"it runs as user {seen.user_id}": seen.user_id != VERB,
+        "it may gain privileges": not seen.no_new_privileges,
+        f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
+        f"it has a network: {', '.join(seen.networks)}": "net" in namespaces.granted
+        and bool(set(seen.networks) - {"lo"}),
+        "it can write to its root file system": seen.root_writable,
+    }
+    return next((what for what, holds in found.items() if holds), "")
+
+
+class BundleExecutor:
+    name = "bundle"
+    holds_back = True
+
+    def __init__(
+        self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int,
+        variables: Variables | None = None, *, hands_over_gpus: bool = True,
+    ) -> None:  # fmt: skip
+        self.bundle, self.namespaces = bundle, namespaces
+        self.root, self.cache, self.threads, self.variables = root, cache, threads, variables or {}
+        self.worker = stage_worker(cache)
+        self.devices: list[Mount] = [*device_mounts(), *driver_mounts()] if hands_over_gpus and gpus() else []
+        self._stopped = threading.Event()
+
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        return ENVIRONMENT
+
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        return keys.of("bundled", manifest=self.bundle.manifest_sha256, id=environment.id)
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        assert pins is not None
+        entry = self.bundle.entry(plain_id(environment.id))
+        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins, entry)
+        record = prepared(environment, pins, self.name, key, make, removed=entry.removed)
+        return record.model_copy(update={"image": entry.image, "base_image": entry.base_image})
+
+    def _make(
+        self, environment: PlannedEnvironment, pins: Path, entry: BundledEnvironment, key: str
+    ) -> tuple[Observation, bool, str]:
+        id = plain_id(environment.id)
+        if protocol.sha256_file(str(pins)) != entry.pins_sha256:
+            raise InputError(
+                f"{pins.name}: not the pins that the bundle's {id} was made from",
+                "take the pin file of the commit that packed it, or pack it again: nox -s bundle",
+            )
+        asked = observe_request(self.variables.get(environment.id, {}), self.threads, verify=False)
+        observed = observation(self._ask("observe", environment.id, asked), "")
+        problem = unconfined(observed.confinement, self.namespaces)
+        if problem:
+            raise InfrastructureError(
+                f"its cell is not confined: {problem}", "report it: this is a fault of the harness"
+            )
+        if self.devices and not observed.gpus:
+            raise InfrastructureError(
+                f"PyTorch {observed.torch} in the bundle sees no GPU, and this machine has one",
+                "check the driver: nvidia-smi; or measure on the CPU: --device cpu",
+            )
+        if observed.gpus and observed.gpus[0].compute_capability.replace(".", "") != self.bundle.manifest.architecture:
+            raise InfrastructureError(
+                f"PyTorch would run on {observed.gpus[0].name}, which the bundle holds no code for",
+                "choose another GPU: export CUDA_VISIBLE_DEVICES=N",
+            )
+        return observed, self._prove(environment.id, entry, observed), ""
+
+    def _prove(self, id: str, entry: BundledEnvironment, observed: Observation) -> bool:
+        """Compare what the environment computes with what its image did; whether that was done before, here.
+
+        InfrastructureError with the name of what differs.
+        """
+        unpacked = (self.bundle.folder / COMPLETE).stat()
+        known = keys.of(
+            "proof",
+            manifest=self.bundle.manifest_sha256,
+            id=plain_id(id),
+            folder=str(self.bundle.folder),
+            inode=unpacked.st_ino,
+            unpacked_ns=unpacked.st_mtime_ns,
+            cpu=observed.cpu_model,
+            cpu_flags=observed.cpu_flags_sha256,
+            gpus=[gpu.model_dump() for gpu in observed.gpus],
+            protocol=protocol.sha256_file(str(self.worker / "worker" / "protocol.py")),
+        )
+        marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"
+        with cache_lock(self.cache, marker.stem):
+            if marker.exists():
+                changed = changed_wheel(protocol.read_json(str(marker))["wheels"], observed)
+                if changed:
+                    raise InfrastructureError(changed, UNPACK_AGAIN)
+                return True
+            problem = self.unproven(id)
+            if problem:
+                raise InfrastructureError(f"the bundle does not prove itself: {problem}", UNPACK_AGAIN)
+            wheels = {name: wheel.record_sha256 for name, wheel in observed.wheels.items()}
+            protocol.write_json(str(marker), {"wheels": wheels})
+        return False
+
+    def unproven(self, id: str) -> str:
+        """'' where an environment computes and loads what its image did, else the first thing that it does not.
+
+        InfrastructureError where it cannot be asked.
+        """
+        answer = self._ask("prove", id, wire.EmptyRequest())
+        if answer.result is None:
+            raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", UNPACK_AGAIN)
+        return self.bundle.entry(plain_id(id)).proof.problem_with(answer.result)
+
+    def _ask(self, verb: str, id: str, request: wire.Request) -> Answer:
+        folder = self.cache / "bundles" / f"{verb}-{id}-{os.getpid()}"
+        log = folder.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        timeout_s = PROVE_TIMEOUT_S if verb == "prove" else OBSERVE_TIMEOUT_S
+        try:
+            return self.run(
+                Task(environment=id, verb=verb, request=request, scratch=folder, log=log, timeout_s=timeout_s)
+            )
+        finally:
+            log.unlink(missing_ok=True)
+
+    def run(self, task: Task) -> Answer:
+        if self._stopped.is_set():  # it waited, for a lock, while what held that was ended
+            raise Interrupted()
+        shutil.rmtree(task.scratch, ignore_errors=True)
+        out, new = task.scratch / "out", task.scratch / "root"
+        for folder in (out, new):
+            folder.mkdir(parents=True)
+        places, outputs = cell_places(task, self.root)
+        asked = task.scratch / "request.json"
+        protocol.write_json(str(asked), relocate(codec.dump(task.request), places))
+        seen = [path for path in task.reads if path.exists() and path not in task.writes]
+        mounts: list[Mount] = [
+            *self.devices,
+            ("ro", str(self.bundle.environment(plain_id(task.environment))), str(ENVIRONMENT)),
+            ("ro", str(self.worker), "/in/worker"),
+            ("ro", str(asked), "/in/request.json"),
+            *(("ro", str(path), relocate(str(path), places)) for path in seen),
+            ("run" if task.compiles else "rw", str(out), "/out"),
+        ]
+        for name, path in outputs.items():
+            if path in task.reads and path.exists():  # what earlier verbs left there, and this one adds to
+                shutil.move(path, out / name)
+        self._hand_over(out, seen)
+        command = [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"]
+        variables = self._variables(task)
+        ended = run_child(
+            write_cell(task.scratch / "cell.json", self.bundle, self.namespaces, new, mounts, variables, command),
+            cwd=task.scratch,
+            log=task.log,
+            timeout_s=task.timeout_s,
+            environment={},
+            gate=task.gate,
+        )
+        if self._stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
+            raise Interrupted()
+        for name, path in outputs.items():
+            bring_back(out / name, path)
+        result = task.scratch / "result.json"
+        bring_back(out / "result.json", result)
+        answer = Answer(
+            result=read_result(result) if ended.returncode == 0 and not ended.timed_out else None,
+            ended=replace(ended, returncode=signalled(ended.returncode)),
+        )
+        shutil.rmtree(task.scratch, ignore_errors=True)
+        return answer
+
+    def _hand_over(self, out: Path, seen: Iterable[Path]) -> None:
+        """Where cells have a user of their own: make `out` theirs, and that they may read what they get."""
+        if self.namespaces.rootless:
+            return
+        for folder, _, _ in os.walk(out):
+            os.chown(folder, VERB, VERB)
+        for path in (self.worker, *seen):
+            closed = next((part for part in (path, *path.rglob("*")) if not _is_open(part)), None)
+            if closed is not None:
+                raise InfrastructureError(
+                    f"{closed}: the bundle's cells run as another user, who cannot read it", f"chmod -R o+rX {path}"
+                )
+
+    def _variables(self, task: Task) -> dict[str, str]:
+        folder = self.bundle.environment(plain_id(task.environment))
+        # PyTorch's own libraries find these by themselves; cuDNN asks for NVRTC by its name alone.
+        wheels = sorted(folder.glob("lib/python3*/site-packages/nvidia/*/lib"))
+        libraries = [DRIVER, *(str(ENVIRONMENT / path.relative_to(folder)) for path in wheels)]
+        chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return {
+            **cell_variables("/in/worker", self.threads),
+            "PATH": PATH,
+            "CUDA_HOME": "/usr/local/cuda",
+            "VIRTUAL_ENV": str(ENVIRONMENT),
+            "LD_LIBRARY_PATH": ":".join(libraries),
+            **({"CUDA_VISIBLE_DEVICES": chosen} if chosen is not None else {}),
+            **task.variables_in(self.variables),
+        }
+
+    def stop(self) -> None:
+        self._stopped.set()
+        end_descendants()
+
+
+def _is_open(path: Path) -> bool:
+    """Whether everybody may read a file, or list a folder."""
+    status = path.lstat()
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else 0)
+    return stat.S_ISLNK(status.st_mode) or status.st_mode & needed == needed

@@ -1,0 +1,167 @@
+"""What a bundle's cells are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
+
+As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. The
+Python that makes a cell (enter.py) is the bundle's own, run by its own loader: it is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import InfrastructureError
+from harness.isolate.bundle.manifest import Bundle
+from harness.isolate.sandbox import VERB
+from harness.tools import output_of
+
+ENTER = Path(__file__).with_name("enter.py")
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
+OPTIONAL = ("pid", "net", "ipc", "uts")  # namespaces that a machine may refuse, and the cell be made all the same
+LACKING = {
+    "pid": "the machine's processes are seen",
+    "net": "the network is the machine's",
+    "ipc": "shared memory is the machine's",
+    "uts": "",
+}
+REFUSED_REMEDY = (
+    "start it as root (with CAP_SYS_ADMIN), or allow user namespaces: sysctl user.max_user_namespaces=15000, "
+    "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+)
+PROBE_TIMEOUT_S = 30
+
+DRIVER = "/driver"  # where the driver's libraries lie in a cell
+# What CUDA and NVIDIA's management library load; graphics stay outside.
+DRIVER_LIBRARIES = re.compile(
+    r"lib(cuda|cudadebugger|nvidia-(ml|ptxjitcompiler|nvvm\d*|gpucomp|fatbinaryloader|compiler))\.so(\.[0-9.]+)?$"
+)
+DRIVER_FOLDERS = (
+    "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
+    "/run/opengl-driver/lib", "/usr/lib",
+)  # fmt: skip
+DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps/*")
+
+Mount = tuple[str, str, str]  # kind, source, target: enter.py says what they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Namespaces:
+    """What this machine grants: whether a user namespace is needed, and which of the optional ones there are."""
+
+    rootless: bool
+    granted: tuple[str, ...]
+
+    def describe(self) -> str:
+        """How cells are confined, in words for the report."""
+        how = "in a user namespace" if self.rootless else "as another user"
+        lacking = [LACKING[name] for name in OPTIONAL if name not in self.granted and LACKING[name]]
+        return ", ".join([f"cells {how}, without seccomp filter and memory limit", *lacking])
+
+
+def python_command(bundle: Bundle) -> list[str]:
+    """The bundle's own Python, outside of its root: by its own loader, with nothing of this machine's."""
+    root = bundle.root
+    place = bundle.environment(bundle.environments[0]) / "bin" / "python"
+    while place.is_symlink():  # as it is seen inside: an absolute link leads into the root
+        target = place.readlink()
+        place = root / target.relative_to("/") if target.is_absolute() else place.parent / target
+    return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(place), "-ISB"]
+
+
+def write_cell(
+    path: Path, bundle: Bundle, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
+    variables: Mapping[str, str], command: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """Describe a cell in the file `path`, and return what enters it and runs `command` there.
+
+    `new` is an empty folder, over which the cell's root is mounted.
+    """
+    cell = {
+        "root": str(bundle.root),
+        "new": str(new),
+        "rootless": namespaces.rootless,
+        "namespaces": namespaces.granted,
+        "mounts": list(mounts),
+        "user": VERB,
+        "variables": dict(variables),
+        "folder": "/out",
+        "command": list(command),
+    }
+    path.write_text(json.dumps(cell))
+    return [*python_command(bundle), str(ENTER), str(path)]
+
+
+def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
+    """'' where a cell can be made of these namespaces, else why not."""
+    with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
+        new = Path(folder, "root")
+        new.mkdir()
+        command = write_cell(Path(folder, "cell.json"), bundle, namespaces, new, [], {}, ["/usr/bin/true"])
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, errors="replace", env={}
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    lines = done.stderr.strip().splitlines()
+    return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
+
+
+def probe_namespaces(bundle: Bundle) -> Namespaces:
+    """What this machine grants, tried out. InfrastructureError where it lets nobody have a root of their own."""
+    refusals = []
+    for rootless in (False, True) if os.geteuid() == 0 else (True,):
+        every = Namespaces(rootless=rootless, granted=OPTIONAL)
+        if not _refusal(bundle, every):
+            return every
+        refusal = _refusal(bundle, replace(every, granted=()))
+        if not refusal:
+            granted = tuple(name for name in OPTIONAL if not _refusal(bundle, replace(every, granted=(name,))))
+            return replace(every, granted=granted)
+        refusals.append(refusal)
+    raise InfrastructureError(
+        f"a bundle cannot run here: this machine grants no root of its own to a process: {'; '.join(refusals)}",
+        REFUSED_REMEDY,
+    )
+
+
+def _driver_folder() -> Path | None:
+    """The folder of the libcuda.so.1 that a program of this machine would load."""
+    named = [name for name in os.environ.get("LD_LIBRARY_PATH", "").split(":") if name.startswith("/")]
+    cached = re.findall(r"libcuda\.so\.1 \(.*x86-64.*\) => (/\S+)", output_of(["ldconfig", "-p"]) or "")
+    folders = [*map(Path, named), *(Path(path).parent for path in cached), *map(Path, DRIVER_FOLDERS)]
+    return next((folder for folder in folders if (folder / "libcuda.so.1").exists() and folder.name != "stubs"), None)
+
+
+def driver_mounts() -> list[Mount]:
+    """This machine's driver libraries, for `DRIVER` in a cell. InfrastructureError where there are none."""
+    folder = _driver_folder()
+    if folder is None:
+        raise InfrastructureError(
+            "this machine has a GPU, and its driver's libcuda.so.1 is in no folder that is searched",
+            "name its folder: export LD_LIBRARY_PATH=/folder",
+        )
+    mounts: dict[str, Mount] = {}
+    for path in sorted(path for path in folder.iterdir() if DRIVER_LIBRARIES.fullmatch(path.name)):
+        real = path.resolve()
+        mounts.setdefault(real.name, ("ro", str(real), f"{DRIVER}/{real.name}"))
+        if path.name != real.name:
+            mounts.setdefault(path.name, ("link", real.name, f"{DRIVER}/{path.name}"))
+    return list(mounts.values())
+
+
+def device_mounts(devices: Path = Path("/dev")) -> list[Mount]:
+    """The GPUs' nodes. InfrastructureError where the driver has not made all that CUDA needs."""
+    found = [path for pattern in DEVICES for path in sorted(devices.glob(pattern)) if not path.is_dir()]
+    missing = [name for name in ("nvidiactl", "nvidia-uvm") if devices / name not in found]
+    if missing:
+        raise InfrastructureError(
+            f"this machine has a GPU, and no {devices}/{missing[0]}", "make it, as root: nvidia-modprobe -u -c=0"
+        )
+    return [("device", str(path), f"/dev/{path.relative_to(devices)}") for path in found]

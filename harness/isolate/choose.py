@@ -1,0 +1,176 @@
+"""Which executor a run uses, and why: the reason stands in the record, and in the report under its method."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from harness.config.matrix import Limits
+from harness.config.plan import Plan
+from harness.errors import InfrastructureError, InputError
+from harness.gpu import models
+from harness.isolate import Executor
+from harness.isolate.bundle.executor import describe, unsuitable
+from harness.isolate.bundle.manifest import Bundle, load_bundle
+from harness.isolate.bundle.namespaces import Namespaces, probe_namespaces
+from harness.isolate.docker.connection import EngineGone
+from harness.isolate.docker.container import CellLimits
+from harness.isolate.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
+from harness.isolate.docker.images import base_problem
+from harness.tools import GIB
+
+Name = Literal["docker", "venv", "bundle"]
+Wanted = Literal["auto", Name]
+BUNDLE_VARIABLE = "KERNEL_MATRIX_BUNDLE"
+ENGINE_REMEDY = "start one, or use virtual environments: --executor venv"
+MEMORY_SHARE = 0.45  # of the engine's, for a cell: two run at once
+MOST_FILES = 65536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    executor: Name
+    reason: str
+    remedy: str = ""  # what would give containers, where there are none
+    engine: Engine | None = field(default=None, compare=False)
+    facts: EngineFacts | None = None
+    bundle: Bundle | None = None
+    namespaces: Namespaces | None = None
+
+
+def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, str]) -> Path | None:
+    """The folder of the bundle to use; None for none. A folder that is named asks for its executor.
+
+    InputError where another executor is asked for too, or the bundle's without one.
+    """
+    if wanted in ("docker", "venv"):
+        if folder is not None:
+            raise InputError(f"--bundle {folder}: --executor {wanted} uses none", "leave one of them out")
+        return None
+    if folder is None and variables.get(BUNDLE_VARIABLE):
+        folder = Path(variables[BUNDLE_VARIABLE])
+    if folder is None and wanted == "bundle":
+        raise InputError(
+            "--executor bundle: which one?", f"name an unpacked bundle: --bundle DIR, or export {BUNDLE_VARIABLE}=DIR"
+        )
+    return folder.resolve() if folder is not None else None
+
+
+def choose_bundle(folder: Path) -> Choice:
+    """A bundle, where this machine can run it. InputError or InfrastructureError with what to do where it cannot."""
+    bundle = load_bundle(folder)
+    if ":" in str(bundle.folder):
+        raise InputError(f"{bundle.folder}: a colon in its path, which the loader takes for two", "move it")
+    if platform.machine() != bundle.manifest.machine:
+        raise InputError(
+            f"{folder}: a bundle for {bundle.manifest.machine}, and this machine is {platform.machine()}",
+            "measure on such a machine",
+        )
+    problem, remedy = unsuitable(bundle, models())
+    if problem:
+        raise InfrastructureError(problem, remedy)
+    namespaces = probe_namespaces(bundle)
+    return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
+
+
+def choose(
+    wanted: Literal["auto", "docker", "venv"],
+    *,
+    engine: EngineFacts | None,
+    engine_problem: str,
+    gpus: int,
+    missing_bases: Callable[[], dict[str, str]],
+) -> Choice:
+    """The executor and why. `missing_bases` gives base image to what is wrong with it; it is asked last, since it may
+    ask a registry. InfrastructureError where containers were asked for and cannot be had."""
+    if wanted == "venv":
+        return Choice(executor="venv", reason="virtual environments, as asked for")
+    problem, remedy = "", ""
+    if engine is None:
+        problem, remedy = f"no container engine answers: {engine_problem}", ENGINE_REMEDY
+    elif engine.architecture not in ("x86_64", "amd64"):
+        problem, remedy = f"the engine's machine is {engine.architecture}; the pins are for x86_64", ENGINE_REMEDY
+    elif not engine.seccomp:
+        problem, remedy = f"{engine.name} has no seccomp profile, so that cells would not be confined", ENGINE_REMEDY
+    elif wanted == "auto" and gpus and not engine.gpus:
+        problem = (
+            f"this machine has a GPU that {engine.name} cannot hand to a container: it has neither NVIDIA's container "
+            "toolkit nor CDI"
+        )
+        remedy = "install NVIDIA's container toolkit: nvidia-ctk runtime configure --runtime=docker"
+    elif missing := missing_bases():
+        base, why = next(iter(missing.items()))
+        problem, remedy = f"the base image {base} is not there, and cannot be fetched: {why}", NO_BASE_REMEDY
+    if not problem:
+        assert engine is not None
+        return Choice(executor="docker", reason=f"containers of {engine.name}")
+    if wanted == "docker":
+        raise InfrastructureError(problem, remedy)
+    return Choice(executor="venv", reason=f"virtual environments, since {problem}", remedy=remedy)
+
+
+def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpus: int) -> Choice:
+    """The choice for this machine."""
+    engine, facts, problem = None, None, ""
+    if wanted != "venv":
+        try:
+            engine = Engine()
+            facts = engine.facts()
+        except EngineGone as error:
+            problem = error.problem
+        except InfrastructureError as error:
+            problem = error.message
+
+    def missing_bases() -> dict[str, str]:
+        assert engine is not None
+        problems = {base: base_problem(engine, base) for base in dict.fromkeys(bases)}
+        return {base: problem for base, problem in problems.items() if problem}
+
+    try:
+        choice = choose(wanted, engine=facts, engine_problem=problem, gpus=gpus, missing_bases=missing_bases)
+    except EngineGone as error:  # it went away while it was asked
+        choice = choose(wanted, engine=None, engine_problem=error.problem, gpus=gpus, missing_bases=dict)
+    return replace(choice, engine=engine, facts=facts) if choice.executor == "docker" else choice
+
+
+def cell_limits(limits: Limits, engine: EngineFacts) -> CellLimits:
+    """What a cell may use: what matrix.yaml says, else a share of what the engine's machine has."""
+    memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * engine.memory_bytes)
+    return CellLimits(
+        memory_bytes=memory_bytes,
+        processes=limits.processes,
+        output_bytes=min(int(limits.output_gib * GIB), memory_bytes) if limits.output_gib else memory_bytes,
+        output_files=MOST_FILES,
+    )
+
+
+def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
+    """The chosen one; where the plan has environments of the host, beside theirs."""
+    pinned = _make_pinned(choice, limits, plan, root, cache)
+    hosts = [environment.id for environment in plan.environments if environment.spec.is_host]
+    if not hosts:
+        return pinned
+    from harness.isolate.host import HostExecutor, WithHost
+
+    return WithHost(pinned, HostExecutor(cache, plan.threads, plan.variables), hosts)
+
+
+def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
+    if choice.bundle is not None and choice.namespaces is not None:
+        from harness.isolate.bundle.executor import BundleExecutor
+
+        return BundleExecutor(choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables)
+    if choice.engine is None or choice.facts is None:
+        from harness.isolate.venv import VenvExecutor
+
+        return VenvExecutor(cache, plan.threads, plan.variables)
+    from harness.isolate.docker.executor import DockerExecutor
+
+    limit = cell_limits(limits, choice.facts)
+    return DockerExecutor(
+        choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else "",
+        variables=plan.variables,
+    )  # fmt: skip

@@ -1,0 +1,267 @@
+"""Cells: confined containers, one for each process that is not trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import queue
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import docker
+import docker.errors
+from docker.types import DeviceRequest, Ulimit
+
+from harness.errors import InfrastructureError
+from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, said
+from harness.isolate.docker.engine import OWNER, Engine
+
+MOST_COMPLAINTS = 4000  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellLimits:
+    memory_bytes: int
+    processes: int
+    output_bytes: int
+    output_files: int
+
+
+@contextlib.contextmanager
+def open_cell(
+    engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: CellLimits, input_bytes: int,
+    owner: str, users: tuple[int, int], compiles: bool, gpus: str,
+) -> Iterator[Cell]:  # fmt: skip
+    """A confined container, for as long as the context lasts. `users`: the keeper's id and the verb's.
+
+    No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
+    written, and two folders in memory: /in, the keeper's, and /out, the verb's.
+    """
+    keeper_id, verb_id = users
+    room = max(64 << 20, 2 * input_bytes)
+    execute = "exec" if compiles else "noexec"
+    handed_over = {
+        "nvidia": [DeviceRequest(count=-1, capabilities=[["gpu", "compute", "utility"]])],
+        "cdi": [DeviceRequest(driver="cdi", device_ids=["nvidia.com/gpu=all"])],
+    }
+    with answering(), engine.client() as client:
+        try:
+            host_config = client.api.create_host_config(
+                network_mode="none",
+                ipc_mode="none",
+                cgroupns="private" if engine.info.get("CgroupVersion") == "2" else None,
+                read_only=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges:true"],
+                mem_limit=limits.memory_bytes,
+                memswap_limit=limits.memory_bytes,
+                pids_limit=limits.processes,
+                ulimits=[Ulimit(name="core", soft=0, hard=0)],
+                tmpfs={
+                    "/in": f"rw,exec,nosuid,nodev,size={room},uid={keeper_id},gid={keeper_id},mode=0755",
+                    "/out": f"rw,{execute},nosuid,nodev,size={limits.output_bytes},"
+                    f"nr_inodes={limits.output_files},uid={verb_id},gid={verb_id},mode=1777",
+                },
+                log_config={"Type": "none"},
+                auto_remove=True,
+                device_requests=handed_over.get(gpus),
+            )
+            created = client.api.create_container(
+                image,
+                entrypoint=["sh", "-c", keeper, "keeper"],
+                command=list(arguments),
+                user=f"{keeper_id}:{keeper_id}",
+                hostname="cell",
+                labels={OWNER: owner},
+                stdin_open=True,
+                working_dir="/out",
+                host_config=host_config,
+                # An engine whose default runtime is NVIDIA's hands GPUs over unasked.
+                environment=None if gpus else {"NVIDIA_VISIBLE_DEVICES": "void"},
+                use_config_proxy=False,  # it may hold a password
+            )["Id"]
+        except docker.errors.ImageNotFound:
+            raise InfrastructureError(
+                f"{image}: the engine has it no more", "start the same command again: it is built anew"
+            ) from None
+        cell = Cell(client, created)
+        try:
+            cell.attach()
+            client.api.start(created)
+            yield cell
+        finally:
+            cell.close()
+            if not _remove(client, created):
+                engine.lost.add(created)
+
+
+def _remove(client: docker.DockerClient, container: str) -> bool:
+    """Until it is gone: the engine may be removing it already, since its first process has ended, and then refuses.
+
+    False where the engine went away before it said so.
+    """
+    try:
+        with contextlib.suppress(docker.errors.APIError):  # it is gone already
+            try:
+                client.api.remove_container(container, force=True, v=True)
+            except docker.errors.APIError:
+                client.api.wait(container, timeout=ANSWER_TIMEOUT_S, condition="removed")
+    except GONE:
+        return False
+    return True
+
+
+class CellDied(Exception):
+    """The cell ended before it gave back what its verb left."""
+
+
+class Cell:
+    """A running container, and the connection to its first process."""
+
+    def __init__(self, client: docker.DockerClient, container: str) -> None:
+        self.client, self.container = client, container
+        self.stream: Any = None
+        self.socket: Any = None
+        self.frames: Iterator[tuple[int, bytes]] = iter(())
+        self.buffer = b""
+        self.complaints = b""
+
+    def attach(self) -> None:
+        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        self.stream = self.client.api.attach_socket(self.container, params=parameters)
+        self.socket = getattr(self.stream, "_sock", self.stream)
+        self.socket.settimeout(ANSWER_TIMEOUT_S)  # of each read and write: the keeper is never silent for long
+        self.frames = _frames(self.socket.makefile("rb", 1 << 20))
+
+    def close(self) -> None:
+        """An engine that still has something to say to us would not let go of the container."""
+        if self.socket is None:
+            return  # it went away before it answered
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self.stream.close()
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+    def send(self, parcel: IO[bytes]) -> None:
+        """Send what goes in, and wait until the keeper has it."""
+        parcel.seek(0)
+        while block := parcel.read(1 << 20):
+            self.socket.sendall(block)
+        if self.line() != "ready":
+            raise CellDied("the keeper did not take its parcel")
+
+    def line(self) -> str:
+        """The next line that the keeper printed; '' when it ended."""
+        while b"\n" not in self.buffer:
+            if not self._more():
+                return ""
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def _more(self) -> bool:
+        for kind, data in self.frames:
+            if kind == 1:
+                self.buffer += data
+                return True
+            self.complaints = (self.complaints + data)[-MOST_COMPLAINTS:]
+        return False
+
+    def run(
+        self, command: Sequence[str], *, user: int, environment: Mapping[str, str], timeout_s: float,
+        output: Callable[[bytes], None],
+    ) -> tuple[int | None, bool]:  # fmt: skip
+        """Run the verb: (exit status, or None at its time limit; whether it ran out of time).
+
+        CellDied where the container died under it.
+        """
+        api = self.client.api
+        try:
+            execution = api.exec_create(
+                self.container, list(command), user=f"{user}:{user}", environment=dict(environment), workdir="/out"
+            )["Id"]
+        except docker.errors.APIError as error:
+            raise CellDied(said(error)) from None
+        ended: queue.Queue[BaseException | None] = queue.Queue()
+
+        def listen() -> None:
+            try:
+                for data in api.exec_start(execution, stream=True):
+                    output(data)
+                ended.put(None)
+            except BaseException as error:
+                ended.put(error)
+
+        threading.Thread(target=listen, daemon=True).start()
+        timed_out = False
+        try:
+            problem = ended.get(timeout=timeout_s)
+        except queue.Empty:
+            timed_out = True
+            with contextlib.suppress(docker.errors.APIError):
+                api.kill(self.container)
+            problem = None
+            with contextlib.suppress(queue.Empty):
+                problem = ended.get(timeout=ANSWER_TIMEOUT_S)
+        if isinstance(problem, docker.errors.APIError):
+            problem = CellDied(said(problem))
+        if timed_out:
+            return None, True
+        if problem is not None:
+            raise problem
+        return self._exit_status(execution), False
+
+    def _exit_status(self, execution: str) -> int:
+        """CellDied where the container is gone. The stream may end a moment before the engine knows how it ended."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                seen = self.client.api.exec_inspect(execution)
+            except docker.errors.APIError as error:
+                raise CellDied(said(error)) from None
+            if not seen["Running"] and seen["ExitCode"] is not None:
+                return int(seen["ExitCode"])
+            time.sleep(0.02)
+        raise CellDied("the engine does not say how the verb ended")
+
+    def collect(self) -> tuple[dict[str, int], IO[bytes]]:
+        """What the kernel counted (memory, processes), and a stream of the tar of what the verb left."""
+        self.socket.sendall(b"done\n")
+        counts: dict[str, int] = {}
+        while (line := self.line()) != "parcel":
+            key, _, number = line.partition(" ")
+            if not number.isdigit():
+                raise CellDied("the keeper did not give its parcel")
+            counts[key] = max(int(number), counts.get(key, 0))
+        return counts, io.BufferedReader(_Printed(self), 1 << 20)
+
+
+def _frames(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """(1 for standard output or 2 for standard error, data): how the engine sends both over one connection."""
+    while len(header := file.read(8)) == 8:
+        kind, size_bytes = struct.unpack(">BxxxL", header)
+        yield kind, file.read(size_bytes)
+
+
+class _Printed(io.RawIOBase):
+    """What the keeper prints, as a file."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        if not self.cell.buffer:
+            self.cell._more()
+        size = min(len(target), len(self.cell.buffer))
+        target[:size] = self.cell.buffer[:size]
+        self.cell.buffer = self.cell.buffer[size:]
+        return size

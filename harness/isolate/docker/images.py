@@ -1,0 +1,218 @@
+"""Images: one for each environment, named by it and by the digest of all that determines it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from harness.config import keys, shipped
+from harness.config.pins import index_options
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InfrastructureError, InputError
+from harness.isolate.docker.connection import FULL_REMEDY, context_name
+from harness.isolate.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
+from harness.isolate.transfer import pack
+from harness.tools import cache_lock, output_of, uv_command
+from harness.worker import protocol
+
+RECIPE = shipped.ROOT / "docker"
+REPOSITORY = "kernel-matrix"
+KEY, ENVIRONMENT, BASE = f"{LABEL}.key", f"{LABEL}.environment", f"{LABEL}.base"
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+SITE_CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+BUILDERS_OWN = re.compile(r"Step \d+/\d+ |--->|Removing intermediate container|The command '/bin/sh -c")
+BASE_TAG = "kernel-matrix/base:bookworm-cuda12.4"
+BASE_CHANGES = (
+    f"LABEL {LABEL}=base",
+    "ENV CUDA_HOME=/usr/local/cuda",
+    "ENV PATH=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+)
+
+
+def base_identity(engine: Engine, base: str) -> str:
+    """The digest that a base is pinned by, or the digest of its layers where it is named by a tag of this engine's.
+
+    InfrastructureError where it is a tag that the engine neither has nor can fetch.
+    """
+    match = re.search(r"@sha256:([0-9a-f]{64})$", base)
+    if match:
+        return match.group(1)
+    image = engine.image(base)
+    if image is None:
+        engine.pull(base)
+        image = engine.image(base)
+    assert image is not None
+    return protocol.digest(list(image.layers))
+
+
+def base_problem(engine: Engine, base: str) -> str:
+    """'' where the engine has the base, or something built on it, or can fetch it; else why not."""
+    if engine.image(base) is not None or any(image.labels.get(BASE) == base for image in engine.images()):
+        return ""
+    return engine.registry_problem(base)
+
+
+def recipe_digest() -> str:
+    """Digest of what every image is built by."""
+    return protocol.digest(
+        [(RECIPE / name).read_text() for name in ("Dockerfile", "install.sh")]
+        + [(output_of([*uv_command(), "--version"]) or "").strip()]
+    )
+
+
+def image_key(environment: PlannedEnvironment, pins: Path, base: str) -> str:
+    """Digest of all that determines an image; `base` is its `base_identity`."""
+    return keys.of(
+        "image",
+        id=environment.id,
+        wheels_from=environment.index,
+        python=environment.spec.python,
+        pins=protocol.sha256_file(str(pins)),
+        base=base,
+        recipe=recipe_digest(),
+    )
+
+
+def image_tag(environment: PlannedEnvironment, key: str) -> str:
+    return f"{REPOSITORY}/{environment.id}:{key[:12]}"
+
+
+def build_context(target: IO[bytes], pins: Path) -> None:
+    """A tar of all that the Dockerfile copies: nothing of the project but the pins."""
+    certificates = next((os.environ[name] for name in SITE_CERTIFICATES if os.environ.get(name)), "")
+    pack(
+        target,
+        [
+            ("Dockerfile", RECIPE / "Dockerfile"),
+            ("install.sh", RECIPE / "install.sh"),
+            ("uv", Path(uv_command()[0])),
+            ("certificates.pem", Path(certificates) if certificates else b""),
+            ("pins.txt", pins),
+        ],
+        executable=("install.sh", "uv"),
+    )
+    target.seek(0)
+
+
+def build_image(
+    engine: Engine, environment: PlannedEnvironment, pins: Path, *, cache: Path, base: str
+) -> tuple[Image, bool]:
+    """The environment's image, and whether it was there. InfrastructureError with the builder's last words."""
+    key = image_key(environment, pins, base)
+    tag = image_tag(environment, key)
+    with cache_lock(cache, f"image-{key[:12]}"):
+        image = engine.image(tag)
+        if image is not None and image.labels.get(KEY) == key:
+            return image, True
+        arguments = {
+            "BASE": environment.spec.base_image,
+            "PYTHON": environment.spec.python,
+            "INDEXES": " ".join(index_options(environment)),
+            **{name: os.environ[name] for name in PROXIES if os.environ.get(name)},
+        }
+        labels = {KEY: key, ENVIRONMENT: environment.id, BASE: environment.spec.base_image}
+        log = cache / "images" / f"{environment.id}-{key[:12]}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile() as context, log.open("w") as written:
+            build_context(context, pins)
+            _build(engine, context, tag, arguments, labels, written)
+        image = engine.image(tag)
+        if image is None:
+            raise InfrastructureError(f"{tag}: built, but the engine does not have it", "nox -s images -- build")
+        return image, False
+
+
+def _build(
+    engine: Engine, context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
+    written: IO[str],
+) -> None:  # fmt: skip
+    lines: list[str] = []
+
+    def log(text: str) -> None:
+        text = COLOURS.sub("", text)
+        written.write(text)
+        lines.extend(line.strip() for line in text.splitlines() if line.strip())
+
+    try:
+        if has_buildkit():
+            _build_with_buildkit(context, tag, arguments, labels, log)
+        else:
+            engine.build(context, tag=tag, arguments=arguments, labels=labels, log=log)
+    except BuildFailed as error:
+        raise explain(tag, arguments["BASE"], str(error), lines, written.name) from None
+
+
+def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> InfrastructureError:
+    """The error for what a builder printed: no base, a wrong hash, no network, a full disk, or else its last words."""
+    text = "\n".join([*lines[-40:], problem])
+    words = [line for line in [*lines[-12:], problem] if not BUILDERS_OWN.match(line)]
+    flat = " ".join(" ".join(dict.fromkeys(words or [problem])).split())[-700:]
+    if re.search(r"pull access denied|manifest unknown|failed to resolve source|lookup registry", text):
+        return InfrastructureError(f"{tag}: the base image {base} is not there: {flat[-300:]}", NO_BASE_REMEDY)
+    if re.search(r"[Hh]ash(es)? mismatch|mismatch.*hash", text):
+        found = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
+        what = found.group(1) if found else "a wheel"
+        return InfrastructureError(
+            f"{tag}: {what} is not the file that was pinned: {flat[-400:]}",
+            "do not install it; if the pins are wrong, resolve them again: nox -s pins",
+        )
+    if "o space left on device" in text:
+        return InfrastructureError(f"{tag}: the container engine's disk is full: {flat[-200:]}", FULL_REMEDY)
+    if re.search(r"dns error|error sending request|Could not connect|[Ff]ailed to fetch", text):
+        return InfrastructureError(
+            f"{tag}: the package index cannot be reached from the build: {flat[-400:]}",
+            "check the engine host's network and proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
+        )
+    return InfrastructureError(f"{tag}: building it failed: {flat}", f"the whole log: {log}")
+
+
+def builder() -> str:
+    """buildx's name for the engine's own BuildKit: the context's."""
+    return "default" if os.environ.get("DOCKER_HOST") else context_name()
+
+
+def has_buildkit() -> bool:
+    """Whether `docker` here drives BuildKit; the engine's classic builder needs no program."""
+    return output_of(["docker", "buildx", "version"]) is not None
+
+
+def _build_with_buildkit(
+    context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
+    log: Callable[[str], None],
+) -> None:  # fmt: skip
+    # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.
+    command = ["docker", "buildx", "build", f"--builder={builder()}", "--load", "--progress=plain", "--network=host"]
+    command.append(f"--tag={tag}")
+    command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    command += [f"--label={name}={value}" for name, value in labels.items()]
+    context.seek(0)
+    done = subprocess.Popen(
+        [*command, "-"], stdin=context, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    assert done.stdout is not None
+    for line in done.stdout:
+        log(line)
+    if done.wait():
+        raise BuildFailed(f"docker buildx build exited with {done.returncode}")
+
+
+def make_base(engine: Engine) -> Image:
+    """Make the base image that needs no registry, from Debian's packages: docker/base/."""
+    if os.geteuid() != 0:
+        raise InputError("making a base needs root: mmdebstrap makes a root file system", "sudo nox -s images -- base")
+    with tempfile.TemporaryDirectory(prefix="kernel-matrix-base-") as folder:
+        tar = Path(folder, "base.tar")
+        done = subprocess.run([str(RECIPE / "base" / "make.sh"), str(tar)])
+        if done.returncode:
+            raise InfrastructureError("docker/base/make.sh failed: see above", "docker/base/README.md")
+        engine.import_image(str(tar), tag=BASE_TAG, changes=BASE_CHANGES)
+    image = engine.image(BASE_TAG)
+    if image is None:
+        raise InfrastructureError(f"{BASE_TAG}: imported, but the engine does not have it", "docker images")
+    return image

@@ -1,0 +1,195 @@
+"""Executor `host`: the PyTorch that this machine has, as it is. Nothing is installed; versions are observed.
+
+It runs as plain processes whichever executor the pinned environments use, and it is no sandbox.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.config import keys
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InfrastructureError
+from harness.isolate import Answer, Executor, Task, Variables
+from harness.isolate.process import clean_environment, end_descendants
+from harness.isolate.prove import OBSERVE_TIMEOUT_S, observation, observe_request, prepared, stage_worker
+from harness.isolate.venv import run_process
+from harness.schema.records import EnvironmentRecord, Observation
+from harness.tools import cuda_compiler, host_compiler
+
+PYTHON_VARIABLE = "KERNEL_MATRIX_HOST_PYTHON"
+PROBE_TIMEOUT_S = 60
+REMEDY = f"name a Python that can import torch and numpy: export {PYTHON_VARIABLE}=/path/to/python"
+# What of its packages can move a number. A machine's Python holds hundreds of others.
+RELEVANT = ("torch", "numpy", "triton", "nvidia-", "ninja", "setuptools")
+# Nothing of it is imported here: finding PyTorch takes a tenth of a second, importing it several.
+_PROBE = """\
+import importlib.util, json, platform, site, sys
+from worker import wheels
+def origin(name):
+    found = importlib.util.find_spec(name)
+    return found.origin if found else None
+print(json.dumps({"path": sys.executable, "version": platform.python_version(), "user_base": site.getuserbase(),
+                  "torch": origin("torch"), "numpy": origin("numpy"), "wheels": wheels.installed()}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPython:
+    """An interpreter of this machine that has PyTorch. `key` is the digest of what it imports."""
+
+    path: str
+    version: str
+    torch: str
+    user_base: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.version}, PyTorch {self.torch})"
+
+
+def candidates() -> list[str]:
+    """Interpreters to ask, in order: the one that was named, and no other; else the harness's own, and the PATH's.
+
+    A session of nox has a Python of its own first on the PATH, which the harness runs in, and which has no PyTorch.
+    """
+    named = os.environ.get(PYTHON_VARIABLE)
+    if named:
+        return [named]
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    found = [shutil.which(name, path=folder) for folder in folders if folder for name in ("python3", "python")]
+    return list(dict.fromkeys(path for path in (sys.executable, *found) if path))
+
+
+def inspect(path: str, inside: Path) -> HostPython | str:
+    """What an interpreter has, or why it will not do. `inside` is the staged copy of `harness/worker`."""
+    variables = clean_environment({"PYTHONPATH": str(inside), "PYTHONNOUSERSITE": "", "PYTHONDONTWRITEBYTECODE": "1"})
+    try:
+        done = subprocess.run(
+            [path, "-c", _PROBE], capture_output=True, text=True, env=variables, timeout=PROBE_TIMEOUT_S
+        )
+        seen = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return f"{path} does not run as a Python: {error}"
+    missing = [name for name in ("torch", "numpy") if not seen[name]]
+    if missing:
+        return f"{path} has no {' and no '.join(missing)}"
+    wheels = {name: wheel for name, wheel in seen["wheels"].items() if name.startswith(RELEVANT)}
+    imported = {name: seen[name] for name in ("path", "version", "torch", "numpy")}
+    return HostPython(
+        path=seen["path"],
+        version=seen["version"],
+        torch=wheels.get("torch", {}).get("version", "of an unknown version"),
+        user_base=seen["user_base"],
+        key=keys.of("host_python", **imported, wheels=wheels),
+    )
+
+
+@functools.cache
+def find_host_python(inside: Path) -> HostPython:
+    """The interpreter that `torch: host` means. InfrastructureError where none has PyTorch and numpy."""
+    problems: list[str] = []
+    for path in candidates():
+        found = inspect(path, inside)
+        if isinstance(found, HostPython):
+            return found
+        problems.append(found)
+    raise InfrastructureError(f"torch: host: {'; '.join(problems) or 'there is no python3 on the PATH'}", REMEDY)
+
+
+def host_identity(cache: Path) -> str:
+    """What `torch: host` is here, for the plan: it is another run where that changes."""
+    try:
+        found = find_host_python(stage_worker(cache))
+    except InfrastructureError as error:
+        return error.message
+    return f"{found}, {found.key[:12]}"
+
+
+class HostExecutor:
+    name = "host"
+    holds_back = True
+
+    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
+        self.cache, self.threads, self.variables = cache, threads, variables or {}
+        self.worker = stage_worker(cache)
+        self._stopped = threading.Event()
+
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        return Path(find_host_python(self.worker).path).parent.parent
+
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        found = find_host_python(self.worker)
+        return keys.of("host", id=environment.id, host_python=found.key, compiler=host_compiler(), nvcc=cuda_compiler())
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        key, observe = partial(self.key, environment, None), partial(self._observe, environment)
+        return prepared(environment, None, self.name, key, observe)
+
+    def _observe(self, environment: PlannedEnvironment, key: str) -> tuple[Observation, bool, str]:
+        folder = self.cache / "environments" / f"{environment.id}-{key[:12]}"
+        answer = self.run(
+            Task(
+                environment=environment.id,
+                verb="observe",
+                # What was edited here is the machine's own.
+                request=observe_request(self.variables.get(environment.id, {}), self.threads, verify=False),
+                scratch=folder / "scratch",
+                log=folder / "observe.log",
+                timeout_s=OBSERVE_TIMEOUT_S,
+            )
+        )
+        seen = observation(answer, REMEDY)
+        for name in ("numpy", "torch"):
+            if not getattr(seen, name):
+                why = seen.settings.get(name, "is missing")
+                raise InfrastructureError(f"{find_host_python(self.worker).path}: {name} {why}", REMEDY)
+        return seen, True, ""
+
+    def run(self, task: Task) -> Answer:
+        python = find_host_python(self.worker)
+        # Its packages may be the user's own, below a home that the process does not see.
+        own = {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": python.user_base, **task.variables_in(self.variables)}
+        return run_process(task, Path(python.path), self.worker, self.threads, self._stopped, own)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        end_descendants()
+
+
+class WithHost:
+    """The host's environments beside those of another executor."""
+
+    def __init__(self, pinned: Executor, host: HostExecutor, hosts: Sequence[str]) -> None:
+        """`hosts` are the ids of the host's environments: one, and replicas of it."""
+        self.name, self.holds_back = pinned.name, pinned.holds_back
+        self.pinned, self.host, self.hosts = pinned, host, frozenset(hosts)
+
+    def _of(self, id: str) -> Executor:
+        return self.host if id in self.hosts else self.pinned
+
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        return self._of(environment.id).folder(environment)
+
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        return self._of(environment.id).key(environment, pins)
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        return self._of(environment.id).prepare(environment, pins)
+
+    def run(self, task: Task) -> Answer:
+        return self._of(task.environment).run(task)
+
+    def stop(self) -> None:
+        self.pinned.stop()
+        self.host.stop()

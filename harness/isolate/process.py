@@ -1,0 +1,298 @@
+"""Child processes that are certain to end: at their limit, with the harness, and with all their descendants."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from harness.isolate.logs import CappedLog
+
+MARK = "KERNEL_MATRIX_CHILD"
+LOG_EXCERPT_BYTES = 4000
+READ_BYTES = 1 << 20  # the most that a pipe holds
+LOOK_S = 0.05  # between looks at a silent child
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TMPDIR",
+    "CC",
+    "CXX",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+)
+DECISIVE = ("CC", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")  # of those: what can move a number, or choose what does
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+_starting = threading.Lock()
+_running: set[int] = set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a process ended; `how` says it of one that gave no result.
+
+    `returncode` is negative for a signal; `timed_out` means that it was killed at its time limit; `killed_by` names
+    another limit that it ran into, such as "its memory limit of 8 GiB".
+    """
+
+    returncode: int
+    timed_out: bool
+    duration_s: float
+    log: str
+    killed_by: str = ""
+    overhead_s: float = 0.0  # what a place to run in cost, before and after the process
+
+    @property
+    def how(self) -> str:
+        if self.timed_out:
+            return f"killed at its limit of {self.duration_s:.0f} s"
+        if self.killed_by:
+            return f"killed at {self.killed_by}"
+        if self.returncode < 0:
+            try:
+                name = signal.Signals(-self.returncode).name
+            except ValueError:
+                name = f"signal {-self.returncode}"
+            return f"died by {name}"
+        if self.returncode == 0:
+            return "exited with 0 before it gave a result"
+        return f"exited with {self.returncode}"
+
+
+class Gate:
+    """Holds a child back that makes itself ready and then reads its standard input, which ends when the gate opens.
+
+    The time in front of it counts neither against the child's limit nor as its duration.
+    """
+
+    def __init__(self) -> None:
+        self.entrance, self._exit = os.pipe()  # no other child inherits either
+        self.opened_s: float | None = None  # by time.monotonic
+
+    def open(self) -> None:
+        if self.opened_s is None:
+            self.opened_s = time.monotonic()
+            os.close(self._exit)
+
+    def close_entrance(self) -> None:
+        """Once the child has it, or has ended."""
+        if self.entrance >= 0:
+            os.close(self.entrance)
+            self.entrance = -1
+
+
+def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """A short environment: what the user's shell holds must not be what differs."""
+    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {
+        **kept,
+        "PYTHONHASHSEED": "0",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **extra,
+    }
+
+
+def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of what is passed on, what can move a number: for keys, and as a digest, since it holds this machine's paths."""
+    return {name: hashlib.sha256(environ[name].encode()).hexdigest() for name in DECISIVE if environ.get(name)}
+
+
+def _prepare() -> None:
+    """In the child, before exec (prctl(2)).
+
+    A harness that is killed takes its children along. A descendant whose parent ends becomes the child's, and when
+    that ends the harness's own: `_kill_orphans` finds it there, whatever it did to its session and environment.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
+    """The end of a log, as text, from the start of a line."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            whole = file.tell() <= size_bytes
+            file.seek(max(0, file.tell() - size_bytes))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text if whole else "[...]\n" + (text.partition("\n")[2] or text)
+
+
+def _take(pipe: IO[bytes], log: CappedLog) -> bool:
+    """Move what is in the pipe now to the log; False once nobody can write to it."""
+    data = pipe.read(READ_BYTES)
+    log.write(data or b"")
+    return data != b""
+
+
+def _wait(
+    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, timeout_s: float, began: Callable[[], float]
+) -> bool:
+    """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time.
+
+    `began` tells when its time began, as far as is known now.
+    """
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    is_open = True
+    while child.poll() is None:
+        left_s = began() + timeout_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        pause_s = min(left_s, LOOK_S)
+        if is_open:
+            poll.poll(pause_s * 1000)
+            is_open = _take(pipe, log)
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output, and may run on
+                child.wait(pause_s)
+    return True
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill whatever still carries the mark, also what left its process group or its parent."""
+    for _ in range(20):
+        found = False
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                    if process.status() == psutil.STATUS_ZOMBIE:
+                        continue
+                    found = True
+                    process.kill()
+        if not found:
+            return
+        time.sleep(0.05)
+
+
+def _marking(uid: str) -> str:
+    """What a child's mark holds: who we are, in a form that no later process shares, and which child it is."""
+    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {birth(os.getpid())} {uid}"
+
+
+def birth(pid: int) -> str:
+    """When a process began, in ticks since the machine did, whatever its clock says; '' where none runs (proc(5))."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state == "Z" else fields[18]
+
+
+def kill_leftovers() -> None:
+    """Kill what children of a harness that was killed left behind: compilers that write to a build folder still."""
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            words = process.environ().get(MARK, "").split()
+            if len(words) == 4 and words[0] == os.readlink("/proc/self/ns/pid") and birth(int(words[1])) != words[2]:
+                process.kill()
+                killed.append(process)
+    psutil.wait_procs(killed, timeout=5)
+
+
+def _kill_orphans() -> None:
+    """Kill what children that have ended left to us. No other child of ours is in a session that is not ours."""
+    with _starting:
+        for _ in range(20):
+            orphans = [
+                process
+                for process in psutil.Process().children()
+                if process.pid not in _running and _session(process.pid) != os.getsid(0)
+            ]
+            if not orphans:
+                return
+            for process in orphans:
+                with contextlib.suppress(psutil.Error, OSError):
+                    process.kill()
+            psutil.wait_procs(orphans, timeout=1)  # their children are ours then
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return os.getsid(0)
+
+
+def run_child(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    log: Path,
+    timeout_s: float,
+    environment: Mapping[str, str],
+    gate: Gate | None = None,
+) -> Ended:
+    """Run a command in its own session, its output in `log`, and leave no descendant behind."""
+    mark = _marking(uuid.uuid4().hex)
+    started = time.monotonic()
+    timed_out = False
+
+    def began() -> float:
+        if gate is None:
+            return started
+        return time.monotonic() if gate.opened_s is None else max(started, gate.opened_s)
+
+    with CappedLog(log) as kept:
+        with _starting:
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            child = subprocess.Popen(
+                list(command),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL if gate is None else gate.entrance,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                env=clean_environment({**environment, MARK: mark}),
+                start_new_session=True,
+                preexec_fn=_prepare,
+            )
+            _running.add(child.pid)
+        if gate is not None:
+            gate.close_entrance()
+        assert child.stdout is not None
+        os.set_blocking(child.stdout.fileno(), False)
+        try:
+            timed_out = not _wait(child, child.stdout, kept, timeout_s, began)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            _running.discard(child.pid)
+            _kill_marked(mark)
+            _kill_orphans()
+            with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
+                _take(child.stdout, kept)
+    duration_s = time.monotonic() - began()
+    return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=duration_s, log=tail(log))
+
+
+def end_descendants() -> None:
+    """Kill every child of this process, and theirs."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.kill()

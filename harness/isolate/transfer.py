@@ -1,0 +1,114 @@
+"""Parcels: what goes into a cell and what comes out of it, as tar streams.
+
+What goes in is the harness's own. What comes out was written by code that nobody trusts: only plain files under
+the names that were asked for are taken, up to a size and a count, and nothing that a name or a link says can make
+a file appear anywhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from harness.schema.storage import map_strings
+
+BLOCK = 1 << 20
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # this machine's fault, not the parcel's
+OPEN_FOLDER = 0o777  # a folder that the cell's user, who is nobody here, may fill
+
+
+class Refused(Exception):
+    """A parcel that came out holds more than it may."""
+
+
+def relocate(value: Any, places: Mapping[str, str]) -> Any:
+    """A JSON value with every path below a key of `places` moved to below its value; the longest key wins."""
+    longest_first = sorted(places, key=len, reverse=True)
+
+    def move(text: str) -> str:
+        for old in longest_first:
+            if text == old or text.startswith(old + "/"):
+                return places[old] + text[len(old) :]
+        return text
+
+    return map_strings(value, move)
+
+
+def _information(name: str, *, folder: bool, size_bytes: int = 0, mode: int = 0) -> tarfile.TarInfo:
+    information = tarfile.TarInfo(name)
+    information.type = tarfile.DIRTYPE if folder else tarfile.REGTYPE
+    information.mode = mode or (0o755 if folder else 0o644)
+    information.size = size_bytes
+    return information
+
+
+def pack(
+    target: IO[bytes],
+    contents: Iterable[tuple[str, Path | bytes]],
+    *,
+    shared: Iterable[str] = (),
+    executable: Collection[str] = (),
+) -> int:
+    """Write a tar of `contents`, (path inside, what to put there), and return its size in bytes.
+
+    A folder is packed with the plain files below it, but for hidden ones, which are being written. Folders named in
+    `shared` may be written to inside. The same contents give the same bytes: no time, no owner.
+    """
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name in shared:
+            tar.addfile(_information(name, folder=True, mode=OPEN_FOLDER))
+        for name, source in contents:
+            if isinstance(source, bytes):
+                tar.addfile(_information(name, folder=False, size_bytes=len(source)), io.BytesIO(source))
+                continue
+            for path in [source] if source.is_file() else sorted(source.rglob("*")):
+                if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+                    inside = name if path == source else f"{name}/{path.relative_to(source)}"
+                    with path.open("rb") as file:
+                        size_bytes = os.fstat(file.fileno()).st_size
+                        mode = 0o755 if inside in executable else 0o644
+                        tar.addfile(_information(inside, folder=False, size_bytes=size_bytes, mode=mode), file)
+    return target.tell()
+
+
+def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, limit_files: int) -> list[str]:
+    """Write the plain files of a tar stream below `places`, keyed by the first part of their names.
+
+    Returns what was left out: names that lead elsewhere, and links, devices and pipes, for each of which an empty
+    file stands, so that it is no output and yet not nothing. Refused where the files are larger or more than the
+    limits, or have names that this disk cannot hold; what was written until then stays, and is the caller's to remove.
+    """
+    left_out: list[str] = []
+    total, files = 0, 0
+    with tarfile.open(fileobj=source, mode="r|") as tar:
+        for member in tar:
+            parts = PurePosixPath(member.name).parts
+            if not parts or parts[0] not in places or ".." in parts or "\0" in member.name:
+                left_out.append(member.name)
+                continue
+            target = places[parts[0]].joinpath(*parts[1:])
+            plain = member.isreg()
+            if not plain and not member.isdir():
+                left_out.append(member.name)
+            total, files = total + (member.size if plain else 0), files + 1
+            if total > limit_bytes or files > limit_files:
+                raise Refused(f"left more than {limit_bytes} bytes or {limit_files} files")
+            try:
+                if member.isdir():
+                    target.mkdir(parents=True, exist_ok=True)
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as file:
+                    if plain and (content := tar.extractfile(member)):
+                        shutil.copyfileobj(content, file, BLOCK)
+            except OSError as error:
+                if error.errno in DISK:
+                    raise
+                raise Refused(f"left a file that cannot be kept: {error.strerror}: {member.name[:80]!r}") from None
+    return left_out

@@ -1,0 +1,201 @@
+"""Executor `venv`: an environment is a virtual environment, made by uv from its pin file.
+
+It needs neither a container engine nor root. It is no sandbox: a candidate can reach whatever the user can, and the
+page says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from harness.config import keys
+from harness.config.interpreters import need_interpreter
+from harness.config.pins import index_options
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InfrastructureError, Interrupted
+from harness.isolate import Answer, Task, Variables, read_result
+from harness.isolate.process import end_descendants, run_child
+from harness.isolate.prove import (
+    OBSERVE_TIMEOUT_S,
+    changed_wheel,
+    mismatch,
+    observation,
+    observe_request,
+    prepared,
+    stage_worker,
+)
+from harness.schema.records import EnvironmentRecord, Observation
+from harness.tools import cache_lock, uv_command
+from harness.worker import codec, protocol
+
+# Without stored bytecode importing torch takes three times as long; what runs candidates stores none.
+STORES_BYTECODE = ("observe", "build", "judge")
+
+
+class VenvExecutor:
+    name = "venv"
+    holds_back = True
+
+    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
+        self.cache, self.threads, self.variables = cache, threads, variables or {}
+        self.worker = stage_worker(cache)
+        self._pythons: dict[str, Path] = {}
+        self._stopped = threading.Event()
+
+    def _folder(self, id: str, key: str) -> Path:
+        return self.cache / "environments" / f"{id}-{key[:12]}"
+
+    def folder(self, environment: EnvironmentRecord) -> Path:
+        return self._folder(environment.id, environment.key)
+
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
+        assert pins is not None
+        return keys.of(
+            "venv",
+            id=environment.id,
+            wheels_from=environment.index,
+            replica=environment.spec.replica,
+            pins=protocol.sha256_file(str(pins)),
+            interpreter=str(need_interpreter(environment.spec.python)),
+        )
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        assert pins is not None
+        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins)
+        return prepared(environment, pins, self.name, key, make)
+
+    def _make(self, environment: PlannedEnvironment, pins: Path, key: str) -> tuple[Observation, bool, str]:
+        folder = self._folder(environment.id, key)
+        remedy = f"remove {folder} and start again"
+        with cache_lock(self.cache, folder.name):
+            marker = folder / "complete.json"
+            reused = marker.exists()
+            if not reused:
+                self._install(environment, pins, folder)
+            if self._stopped.is_set():
+                raise Interrupted()
+            self._pythons[environment.id] = folder / "venv" / "bin" / "python"
+            log = folder / "observe.log"
+            log.unlink(missing_ok=True)
+            observed = observation(self._observe(environment.id, folder, verify=not reused), remedy)
+            if reused:
+                changed = changed_wheel(protocol.read_json(str(marker))["wheels"], observed)
+                if changed:
+                    raise InfrastructureError(changed, remedy)
+            elif not mismatch(environment, pins, observed):
+                wheels = {name: wheel.record_sha256 for name, wheel in observed.wheels.items()}
+                protocol.write_json(str(marker), {"key": key, "wheels": wheels})
+        return observed, reused, ""
+
+    def _install(self, environment: PlannedEnvironment, pins: Path, folder: Path) -> None:
+        if folder.exists():  # an interrupted installation
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        venv = folder / "venv"
+        _uv("venv", "--no-config", "--python", need_interpreter(environment.spec.python).path, str(venv))
+        _uv(
+            "pip",
+            "install",
+            "--no-config",
+            "--python",
+            str(venv / "bin" / "python"),
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            *index_options(environment),
+            "--requirements",
+            str(pins),
+        )
+
+    def _observe(self, environment: str, folder: Path, *, verify: bool) -> Answer:
+        return self.run(
+            Task(
+                environment=environment,
+                verb="observe",
+                request=observe_request(self.variables.get(environment, {}), self.threads, verify=verify),
+                scratch=folder / "scratch",
+                log=folder / "observe.log",
+                timeout_s=OBSERVE_TIMEOUT_S,
+            )
+        )
+
+    def run(self, task: Task) -> Answer:
+        python = self._pythons[task.environment]
+        variables = {
+            "VIRTUAL_ENV": str(python.parent.parent),
+            **({} if task.verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
+            **task.variables_in(self.variables),
+        }
+        return run_process(task, python, self.worker, self.threads, self._stopped, variables)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        end_descendants()
+
+
+def run_process(
+    task: Task, python: Path, inside: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
+) -> Answer:
+    """A verb as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
+    if stopped.is_set():  # it waited, for a lock, while what held that was ended
+        raise Interrupted()
+    shutil.rmtree(task.scratch, ignore_errors=True)
+    home = task.scratch / "home"
+    home.mkdir(parents=True)
+    asked, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
+    result.unlink(missing_ok=True)
+    protocol.write_json(str(asked), codec.dump(task.request))
+    ended = run_child(
+        [str(python), "-m", "worker", task.verb, str(asked), str(result)],
+        cwd=task.scratch,
+        log=task.log,
+        timeout_s=task.timeout_s,
+        environment={
+            "PYTHONPATH": str(inside),
+            "HOME": str(home),
+            "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            **thread_variables(threads),
+            **variables,
+        },
+        gate=task.gate,
+    )
+    if stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
+        raise Interrupted()
+    value = None
+    if ended.returncode == 0 and not ended.timed_out:
+        value = read_result(result)
+    for path in (asked, result):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(task.scratch, ignore_errors=True)
+    return Answer(result=value, ended=ended)
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
+    }
+
+
+def _uv(*arguments: str) -> None:
+    done = subprocess.run(
+        [*uv_command(), *arguments],
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"},
+    )
+    if done.returncode < 0:
+        raise Interrupted()
+    if done.returncode:
+        raise InfrastructureError(
+            f"uv {arguments[0]} failed: {' '.join(done.stderr.split())[-800:]}",
+            "check disk and network with: nox -s doctor",
+        )

@@ -1,0 +1,236 @@
+"""Builds: one extension for each environment, kernel and device, keyed by all that determines it.
+
+The shipped binding includes PyTorch's headers, which take longer to compile than a kernel does, and depends on no
+kernel. It is a build of its own, made once for an environment by whichever kernel's build comes first and linked into
+every kernel's extension.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.config import shipped
+from harness.config.matrix import Kernel
+from harness.config.plan import PlannedBuild
+from harness.errors import InputError
+from harness.isolate import Task
+from harness.run.context import SHIPPED_MODULE, Context, checked
+from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, Status
+from harness.tools import cache_lock
+from harness.worker import protocol, wire
+
+HEADER_SUFFIXES = {".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"}
+QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"\n]+)"', re.MULTILINE)
+SHIPPED_BINDING = "csrc/attention_binding.cpp"
+BINDING_FILES = (SHIPPED_BINDING, "csrc/attention.h")  # all of ours that it is compiled from
+BINDING_FLAGS: dict[Device, list[str]] = {"cpu": [], "cuda": ["-DATTENTION_CUDA=1"]}
+LINK_FLAGS: dict[Device, list[str]] = {"cpu": ["-pthread"], "cuda": []}
+
+
+def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], device: Device) -> list[str]:
+    """Every file that a build depends on: sources, binding, the headers beside them, and what of any name they include
+    in quotes, such as another source."""
+    files = list(sources[device])
+    if kernel.problem is None and kernel.binding == "shipped":
+        files.extend(BINDING_FILES)
+    folders = {root / "csrc", *((root / name).parent for name in files)}  # csrc is on every include path
+    headers = {str(path.relative_to(root)) for folder in folders for path in _headers(root, folder)}
+    found = dict.fromkeys(files + sorted(headers))
+    left = list(found)
+    while left:
+        new = [name for name in _included(root, left.pop(), files) if name not in found]
+        found.update(dict.fromkeys(new))
+        left += new
+    return list(found)
+
+
+def _headers(root: Path, folder: Path) -> Iterator[Path]:
+    """Headers below a folder, which may be the whole project: hidden folders and its records are left out."""
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        folders[:] = [name for name in folders if not name.startswith(".") and here / name != root / "reports"]
+        yield from (path for name in names if (path := here / name).suffix in HEADER_SUFFIXES and path.is_file())
+
+
+def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
+    """The files that a file includes in quotes: beside itself, beside a source, or below csrc, the shipped one too."""
+    file = shipped.located(root, name)
+    if not file.is_file():  # `missing_source` is said later
+        return []
+    beside = [shipped.located(root, each).parent for each in sources]
+    places = dict.fromkeys([file.parent, *beside, *shipped.include_folders(root)])
+    words = QUOTED.findall(file.read_text(encoding="utf-8", errors="replace"))
+    paths = [Path(os.path.normpath(place / word)) for word in words for place in places]
+    names = (shipped.name_of(root, path) for path in paths if path.is_file())
+    return [name for name in names if name is not None]
+
+
+def missing_source(name: str) -> InputError:
+    return InputError(f"{name}: no such file; a kernel in matrix.yaml names it", "correct the path in matrix.yaml")
+
+
+def _cxx_flags(context: Context, environment: str, kernel: Kernel, device: Device) -> list[str]:
+    return [*kernel.flags.cxx, *context.plan.environment(environment).spec.flags.cxx, *BINDING_FLAGS[device]]
+
+
+def build(context: Context, planned: PlannedBuild) -> BuildRecord:
+    kernel, device = context.kernel(planned.kernel), planned.device
+    environment = context.environments[planned.environment]
+    if environment.status != protocol.OK:
+        message = f"its environment is broken: {environment.message}"
+        return BuildRecord(**_identity(planned), key="", status="broken", message=message)
+    key = context.key("build", environment=planned.environment, kernel=kernel.name, device=device)
+    identity = {**_identity(planned), "key": key}
+    if kernel.model_new is not None:
+        return BuildRecord(**identity, status="ok", message="a Python file: nothing to build before it runs")
+    folder, artifact = context.build_folder(planned, key), context.artifact(planned, key)
+    with cache_lock(context.cache, folder.name):
+        known = _known(folder, artifact)
+        if known is not None:
+            return known.model_copy(update={"reused": True, "runnable": planned.runnable})
+        binding: BuildRecord | None = None
+        objects: tuple[Path, ...] = ()
+        if kernel.binding == "shipped":
+            binding, object_file = _binding(context, planned)
+            if binding.status != protocol.OK:  # of the kernel nothing was compiled
+                return binding.model_copy(update={**identity, "artifact": artifact.name, "flags": []})
+            objects = (object_file,)
+        request = _request(context, planned, artifact, objects)
+        files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
+        reads = (*(shipped.located(context.root, name) for name in files), *objects)
+        log = f"build-{planned.kernel}-{device}.log"
+        record = _compile(context, planned, key, artifact, request, reads, log)
+        return _kept(context, record if binding is None else _with_binding(record, binding), artifact)
+
+
+def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> wire.BuildRequest:
+    kernel, device = context.kernel(planned.kernel), planned.device
+    sources = [shipped.located(context.root, name) for name in context.sources[kernel.name][device]]
+    folders = [*shipped.include_folders(context.root), *(source.parent for source in sources)]
+    return wire.BuildRequest(
+        name=artifact.stem,
+        build_dir=str(artifact.parent),
+        sources=list(map(str, sources)),
+        objects=list(map(str, objects)),
+        include_dirs=list(dict.fromkeys(map(str, folders))),
+        flags=wire.FlagsRequest(
+            cxx=_cxx_flags(context, planned.environment, kernel, device),
+            nvcc=[*kernel.flags.nvcc, *context.plan.environment(planned.environment).spec.flags.nvcc],
+            ld=LINK_FLAGS[device],
+        ),
+        defines={name: str(value) for name, value in kernel.tunables.items()},
+        architectures=kernel.architectures,
+        libraries=list(kernel.libraries) if device == "cuda" else [],
+        load=planned.runnable,
+    )
+
+
+def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path]:
+    """The shipped binding's own build, and its object. No code under test takes part in it."""
+    kernel, device = context.kernel(planned.kernel), planned.device
+    part = replace(planned, kernel=Path(BINDING_OBJECT).stem, runnable=False)
+    key = context.key("binding", environment=planned.environment, kernel=kernel.name, device=device)
+    folder = context.build_folder(part, key)
+    object_file = folder / "out" / BINDING_OBJECT
+    with cache_lock(context.cache, folder.name):
+        known = _known(folder, object_file)
+        if known is not None:
+            return known, object_file
+        request = wire.BuildRequest(
+            name=SHIPPED_MODULE,
+            build_dir=str(object_file.parent),
+            artifact=object_file.name,
+            cuda_headers=device == "cuda",
+            sources=[str(shipped.located(context.root, SHIPPED_BINDING))],
+            include_dirs=list(map(str, shipped.include_folders(context.root))),
+            flags=wire.FlagsRequest(cxx=_cxx_flags(context, planned.environment, kernel, device)),
+            load=False,
+        )
+        reads = tuple(shipped.located(context.root, name) for name in BINDING_FILES)
+        log = f"build-{planned.kernel}-{device}-binding.log"  # others may compile theirs now, with other flags
+        return _kept(context, _compile(context, part, key, object_file, request, reads, log), object_file), object_file
+
+
+def _identity(planned: PlannedBuild) -> dict[str, Any]:
+    return {
+        "environment": planned.environment,
+        "kernel": planned.kernel,
+        "device": planned.device,
+        "runnable": planned.runnable,
+    }
+
+
+def _known(folder: Path, artifact: Path) -> BuildRecord | None:
+    """What was built there before, where it still is what its record describes."""
+    done = folder / "build.json"
+    if not done.exists():
+        return None
+    known = BuildRecord(**protocol.read_json(str(done)))
+    return known if _is_plain(artifact) and protocol.sha256_file(str(artifact)) == known.artifact_sha256 else None
+
+
+def _compile(
+    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest,
+    reads: tuple[Path, ...], log: str,
+) -> BuildRecord:  # fmt: skip
+    """Run the verb with an empty folder to write to."""
+    out = artifact.parent
+    folder = out.parent
+    if folder.exists():  # an interrupted, failed or changed build
+        shutil.rmtree(folder)
+    out.mkdir(parents=True)
+    answer = context.executor.run(
+        Task(
+            environment=planned.environment,
+            verb="build",
+            request=request,
+            scratch=folder.with_name(folder.name + ".scratch"),
+            log=context.run.folder / "logs" / planned.environment / log,
+            timeout_s=context.plan.limits["build_s"],
+            reads=reads,
+            writes=(out,),
+            compiles=True,
+        )
+    )
+    identity = {**_identity(planned), "key": key}
+    record = checked(
+        lambda: BuildRecord(**{**(answer.result or {}), **identity, "artifact": artifact.name}), answer, "the build"
+    )
+    if isinstance(record, BuildRecord):
+        return record
+    status: Status = "build_failed" if record.status == protocol.CRASHED else record.status
+    return BuildRecord(**identity, status=status, message=record.message, log_excerpt=record.log_excerpt)
+
+
+def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:
+    """A kernel's build with what is recorded of the binding in it."""
+    if not record.build_ninja:  # it did not come that far
+        return record
+    header = f"# {BINDING_OBJECT}, compiled once for this environment:"
+    ninja = "\n".join([record.build_ninja, header, "", binding.build_ninja])
+    parts = {"objects": record.objects | binding.objects, "build_ninja": ninja, "binding_s": binding.build_s}
+    return record.model_copy(update=parts)
+
+
+def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
+    """The record, stored where the build went well: beside what it wrote, where no code under test, which may run
+    when it is loaded, writes. Without paths: projects elsewhere share what is built alike."""
+    if record.status != protocol.OK:
+        return record
+    if not _is_plain(artifact) or protocol.sha256_file(str(artifact)) != record.artifact_sha256:
+        said = "what the build left is not what it described: the extension was changed when it was loaded"
+        identity = record.model_dump(include={"environment", "kernel", "device", "runnable", "key"})
+        return BuildRecord(**identity, status="build_failed", message=said)
+    written = context.without_paths(record)
+    protocol.write_json(str(artifact.parent.parent / "build.json"), written.model_dump(mode="json"))
+    return written
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

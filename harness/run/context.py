@@ -1,0 +1,120 @@
+"""What every step needs, and how a verb that ended without a result becomes an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from harness.config import shipped
+from harness.config.key_inputs import Place, World, key
+from harness.config.matrix import Kernel, Matrix
+from harness.config.plan import Plan, PlannedBuild
+from harness.isolate import Answer, Executor
+from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
+from harness.schema.run_records import GpuFacts
+from harness.schema.storage import AnyRecord, Run, save_record, without_paths
+from harness.worker import protocol
+
+SHIPPED_MODULE = "attention"
+
+
+class Store(NamedTuple):
+    """A problem file's weights and inputs; no folder, and why not, where they could not be made."""
+
+    folder: Path | None
+    why: str = ""
+    status: Status = "ok"
+    content: str = ""  # digest of what is in it
+
+
+@dataclass
+class Context:
+    """What every step needs."""
+
+    root: Path
+    cache: Path
+    matrix: Matrix
+    plan: Plan
+    run: Run
+    executor: Executor
+    sources: dict[str, dict[Device, list[str]]]
+    gpu: GpuFacts | None = None  # the one in use, where it can be asked: it is in this machine
+    environments: dict[str, EnvironmentRecord] = field(default_factory=dict)
+    builds: dict[tuple[str, str, str], BuildRecord] = field(default_factory=dict)
+    stores: dict[str, Store] = field(default_factory=dict)
+    _world: World | None = None
+
+    def key(self, kind: str, *, given: Mapping[str, Any] | None = None, **place: Any) -> str:
+        """The key of a record (`harness.config.keys`) of this run; `place` is a `Place` but for its kind."""
+        return key(self._now(), Place(kind=kind, **place), **(given or {}))
+
+    def _now(self) -> World:
+        """The world as far as it is known; kept while nothing is added to it, with the keys it was asked for."""
+        environments = {id: record.key for id, record in dict(self.environments).items()}  # a thread may add one
+        stores = {workload: store.content for workload, store in self.stores.items()}
+        world = self._world
+        if world is None or (world.environments, world.stores) != (environments, stores):
+            world = self._world = World(plan=self.plan, matrix=self.matrix, environments=environments, stores=stores)
+        return world
+
+    def kernel(self, name: str) -> Kernel:
+        return next(kernel for kernel in self.matrix.kernels if kernel.name == name)
+
+    def environment_ok(self, environment: str) -> bool:
+        return self.environments[environment].status == protocol.OK
+
+    def build_folder(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
+        return self.cache / "builds" / f"{build.environment}-{build.kernel}-{build.device}-{key[:12]}"
+
+    def artifact(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
+        """The extension that a build leaves, named as the module in it: the shipped binding's has one name for all."""
+        shipped = self.kernel(build.kernel).binding == "shipped"
+        name = SHIPPED_MODULE if shipped else build.kernel.replace(".", "_")
+        return self.build_folder(build, key) / "out" / f"{name}.so"
+
+    def without_paths(self, record: AnyRecord) -> AnyRecord:
+        """The record without this machine's folders in it."""
+        environment = getattr(record, "environment", None) or getattr(record, "id", None)
+        known = self.environments.get(environment) if environment else None
+        folders = {}
+        if known is not None and known.key:
+            folders[str(self.executor.folder(known))] = "$ENVIRONMENT"
+        folders |= {str(self.cache / "builds"): "$BUILDS", str(self.run.folder): "$RUN", str(self.cache): "$CACHE"}
+        roots = {str(shipped.ROOT): "$SHIPPED", str(self.root): "$ROOT"}  # one may lie in the other
+        folders |= {old: roots[old] for old in sorted(roots, key=len, reverse=True)} | {str(Path.home()): "~"}
+        return without_paths(record, {old: new for old, new in folders.items() if old != "/"})
+
+    def save(self, path: Path, record: AnyRecord) -> AnyRecord:
+        """Write a record without this machine's folders in it, and return it as written."""
+        written = self.without_paths(record)
+        save_record(path, written)
+        return written
+
+
+def failure(answer: Answer, what: str) -> Outcome:
+    """The outcome of a verb that ended without a result."""
+    ended = answer.ended
+    status: Status = protocol.CRASHED
+    if ended.timed_out:
+        status = protocol.TIMED_OUT
+    elif ended.killed_by:
+        status = protocol.KILLED
+    return Outcome(status=status, message=f"{what} {ended.how}", log_excerpt=ended.log)
+
+
+def checked(make: Callable[[], Any], answer: Answer, what: str) -> Any:
+    """A record made from a verb's result, or the `Outcome` of a result that does not parse."""
+    if answer.result is None:
+        return failure(answer, what)
+    try:
+        return make()
+    except (ValidationError, TypeError, KeyError) as error:
+        return Outcome(
+            status="crashed",
+            message=f"{what} gave a result that cannot be read: {error}"[:500],
+            log_excerpt=answer.ended.log,
+        )

@@ -1,0 +1,115 @@
+"""Which launches a run still needs to decide what it can: pure, from the plan and the launches that were recorded.
+
+After the planned blocks, and again at each number of launches of `decide.look_counts`, all rows are judged together
+as the report judges them. A kernel with a row that is undecided, and that more launches could decide, is launched on in
+all environments together; its other rows go on with it. Kernels that ended stay ended.
+
+Each look judges the launches before it alone, so that it says the same whenever it is asked: an interrupted run goes on
+where it stopped, and one that ended stays ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.config.plan import Plan, PlannedLaunch
+from harness.schema.records import Device, LaunchRecord
+from harness.stats import decide, effects
+from harness.stats.medians import COLD, HOT, time_us
+from harness.worker import protocol
+
+Times = dict[int, float]  # launch medians in microseconds, by block
+Place = tuple[str, str, str, str, str, str]  # environment, kernel, device, workload, target, mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One target against the same in the baseline, timed one way, in the launches of `kernel`."""
+
+    kernel: str
+    device: Device
+    base: Times
+    this: Times
+
+    def before(self, count: int) -> tuple[list[float], list[float]]:
+        blocks = sorted(block for block in self.base.keys() & self.this.keys() if block < count)
+        return [self.base[block] for block in blocks], [self.this[block] for block in blocks]
+
+
+def times_of(launches: Iterable[LaunchRecord]) -> dict[Place, Times]:
+    found: dict[Place, Times] = {}
+    for launch in launches:
+        for timing in launch.timings:
+            for mode in (COLD, HOT):
+                time = time_us(timing, mode)
+                if time is not None:
+                    place = (launch.environment, launch.kernel, launch.device, timing.workload, timing.target, mode)
+                    found.setdefault(place, {})[launch.index] = time
+    return found
+
+
+def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[Row]:
+    """As the report has them: each kernel, and each reference once, in the first kernel's launches that have both."""
+    seen: set[tuple[str, str, str, str, str]] = set()
+    for cell in plan.cells:
+        if cell.environment == plan.baseline or cell.environment not in plan.measured:
+            continue
+        for target in (protocol.KERNEL, *plan.kernel(cell.kernel).references_on(cell.device)):
+            for mode in (COLD, HOT):
+                own = cell.kernel if target == protocol.KERNEL else ""
+                base, this = (
+                    times.get((environment, cell.kernel, cell.device, cell.workload, target, mode))
+                    for environment in (plan.baseline, cell.environment)
+                )
+                identity = (cell.environment, own + ":" + target, cell.device, cell.workload, mode)
+                if base and this and base.keys() & this.keys() and identity not in seen:
+                    seen.add(identity)
+                    yield Row(kernel=cell.kernel, device=cell.device, base=base, this=this)
+
+
+def open_kernels(
+    plan: Plan, rows: Sequence[Row], ends: dict[tuple[str, Device], int], looks: int
+) -> set[tuple[str, Device]]:
+    """Kernels whose launches must go on. `ends`: how many launches of each kernel count."""
+    rule = decide.Rule(
+        confidence=plan.thresholds["confidence"],
+        rate=plan.thresholds["false_discovery_rate"],
+        rows=len(rows),
+        looks=looks,
+    )
+    pairs = [row.before(ends[row.kernel, row.device]) for row in rows]
+    kept = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if pair[0]]
+    estimates = effects.compare_launches([pair for _, pair in kept], rule.confidence)
+    q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
+    found = set()
+    for (row, _), estimate, q_value in zip(kept, estimates, q_values, strict=True):
+        min_effect = plan.thresholds[f"min_effect_{row.device}"]
+        verdict = decide.decide(estimate, q_value, min_effect, rule.rate)
+        if decide.goes_on(estimate, verdict, rule, min_effect, plan.most_launches):
+            found.add((row.kernel, row.device))
+    return found
+
+
+def further(plan: Plan, launches: Collection[LaunchRecord]) -> list[PlannedLaunch]:
+    """The next launches that are due beyond the planned ones; none where the run is complete."""
+    if plan.most_launches == plan.launches_each:
+        return []
+    counts = decide.look_counts(plan.launches_each, plan.most_launches)
+    there = {(each.environment, each.kernel, each.device, each.index) for each in launches}
+    rows = list(rows_of(plan, times_of(launches)))
+    going = {(launch.kernel, launch.device) for launch in plan.launches}
+    ends = dict.fromkeys(going, counts[0])
+    for count in counts[1:]:
+        going &= open_kernels(plan, rows, ends, len(counts))
+        ends |= dict.fromkeys(going, count)
+        due = [
+            launch
+            for launch in plan.more_launches
+            if launch.index < count
+            and (launch.kernel, launch.device) in going
+            and (launch.environment, launch.kernel, launch.device, launch.index) not in there
+        ]
+        if due:
+            return due
+    return []

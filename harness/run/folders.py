@@ -1,0 +1,118 @@
+"""Run folders: one a plan, found again by the plan's digest, held by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+
+from harness.errors import InfrastructureError, RecordError
+from harness.schema.storage import AnyRecord, Run, load_record
+from harness.tools import cache_folder
+from harness.worker import protocol
+
+
+def now_utc() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def runs_folder(root: Path) -> Path:
+    return root / "reports" / "runs"
+
+
+def all_runs(root: Path) -> list[Run]:
+    """Every run with a run.json, newest first."""
+    folders = [path for path in runs_folder(root).glob("*") if (path / "run.json").is_file()]
+    return [Run(path) for path in sorted(folders, key=_order, reverse=True)]
+
+
+def _order(folder: Path) -> tuple[str, int]:
+    """(stamp, number among those of this stamp) of a run's folder: <stamp>[.<number>]-<digest>."""
+    stamp, _, number = folder.name.rpartition("-")[0].partition(".")
+    return stamp, int(number) if number.isdecimal() else 1
+
+
+def find_run(root: Path, digest: str) -> Run | None:
+    """The newest run of this plan."""
+    return next((run for run in all_runs(root) if run.folder.name.endswith(f"-{digest[:12]}")), None)
+
+
+def new_run(root: Path, digest: str) -> Run:
+    """A folder for a run of this plan, whose lock is held. It is the newest, also after a clock that jumped back."""
+    _remove_unborn(root, digest)
+    stamp, number = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S"), 1
+    newest = find_run(root, digest)
+    if newest is not None and _order(newest.folder) >= (stamp, number):
+        stamp, number = _order(newest.folder)
+        number += 1
+    base = runs_folder(root) / f"{stamp}{f'.{number}' if number > 1 else ''}-{digest[:12]}"
+    while base.exists():
+        number += 1
+        base = runs_folder(root) / f"{stamp}.{number}-{digest[:12]}"
+    base.mkdir(parents=True)
+    return Run(base)
+
+
+def _remove_unborn(root: Path, digest: str) -> None:
+    """Remove folders of this plan that a run was killed in before it had written its run.json, if nothing is there."""
+    for folder in runs_folder(root).glob(f"*-{digest[:12]}"):
+        if not (folder / "run.json").exists():
+            for part in folder.glob(".*.part"):
+                part.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def point_latest(root: Path, run: Run) -> None:
+    """Make reports/latest point to the run, in one step."""
+    link = root / "reports" / "latest"
+    part = link.with_name(".latest.part")
+    lock = cache_folder() / "locks" / f"latest-{protocol.digest(str(root))[:16]}.lock"
+    with held(lock, "another process is moving reports/latest; waiting for it"):
+        part.unlink(missing_ok=True)  # of one that was killed
+        part.symlink_to(os.path.relpath(run.folder, link.parent))
+        part.replace(link)
+
+
+OWN_CACHE = "set KERNEL_MATRIX_CACHE to a folder of yours"
+
+
+@contextmanager
+def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE) -> Iterator[None]:
+    """Hold a lock file; where another process does, print `waiting`, and wait."""
+    lock = filelock.FileLock(path, mode=mode)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        print(waiting, flush=True)
+        lock.acquire()
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InfrastructureError(f"{path}: {error.strerror}", remedy) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def stored(root: Path, path_in_run: Path, model: type[AnyRecord], key: str) -> Iterator[tuple[Run, AnyRecord]]:
+    """Records of other runs at the same place whose `key` says that the same would be measured again, newest first.
+
+    A damaged record of another run is passed over: it is refused where that run is read.
+    """
+    for run in all_runs(root):
+        path = run.folder / path_in_run
+        if path.is_file():
+            try:
+                record = load_record(path, model)
+            except RecordError:
+                continue
+            if getattr(record, "key", None) == key:
+                yield run, record

@@ -1,0 +1,228 @@
+"""What a run is about, gathered before anything starts: the matrix, facts about this machine, and the plan."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.config import shipped
+from harness.config.code_digests import code_digests
+from harness.config.environments import HOST
+from harness.config.indexes import Probes, choose_indexes
+from harness.config.interpreters import find_interpreter
+from harness.config.kernelbench import Folders, with_pairs
+from harness.config.matrix import Matrix, load_matrix, matrix_text
+from harness.config.pins import ensure_pins
+from harness.config.plan import Facts, Plan, Selection, kernel_sources, plan_run
+from harness.errors import InfrastructureError
+from harness.gpu import VISIBLE, gpus, named
+from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index
+from harness.isolate.bundle.manifest import Bundle
+from harness.isolate.choose import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
+from harness.isolate.docker.engine import EngineFacts
+from harness.isolate.docker.images import base_identity
+from harness.isolate.host import host_identity
+from harness.isolate.process import inherited
+from harness.run.build import BINDING_FILES, kernel_files, missing_source
+from harness.schema.records import Device
+from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores
+from harness.worker import protocol
+
+BESIDE = "; the host's PyTorch as plain processes, which nothing confines"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to run, apart from what (`Selection`)."""
+
+    matrix_path: Path
+    command: tuple[str, ...]
+    strict: bool = False
+    fresh: bool = False
+    executor: Wanted = "auto"
+    base_image: str | None = None
+    bundle: Path | None = None
+    derived: Matrix | None = None  # instead of what matrix_path holds; such a run does not become reports/latest
+    blocks: int | None = None  # only the first so many of the plan's; a later call goes on from there
+    admit: bool = False  # whether only kernels are timed that `harness.experiments.admission` finds no fault with
+    explain: bool = True  # whether experiments follow where something moved
+    profile: bool = False  # whether hardware counters of CUDA kernels are collected
+    kernelbench: Folders | None = None  # pairs of files in place of the matrix's kernels
+
+    @property
+    def root(self) -> Path:
+        return self.matrix_path.resolve().parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A plan and what it was made from."""
+
+    matrix: Matrix
+    text: str
+    plan: Plan
+    choice: Choice
+    sources: dict[str, dict[Device, list[str]]]
+
+
+def folder_files(matrix: Matrix, root: Path) -> dict[str, list[str]]:
+    return {
+        kernel.folder: sorted(
+            str(path.relative_to(root)) for path in (root / kernel.folder).glob("*") if path.is_file()
+        )
+        for kernel in matrix.kernels
+        if kernel.folder is not None
+    }
+
+
+def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Prepared:
+    """The plan for this machine. With `write_pins`, missing pin files are resolved and written."""
+    matrix, text = load_matrix(options.matrix_path)
+    if options.derived is not None:
+        matrix, text = options.derived, matrix_text(options.derived)
+    if options.base_image:
+        matrix = matrix.with_base(options.base_image)
+    root = options.root
+    found = None
+    if options.kernelbench is not None:
+        matrix, found = with_pairs(matrix, root, options.kernelbench)
+    choice = _choose(options, matrix)
+    files = folder_files(matrix, root)
+    if choice.bundle is not None:
+        indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
+    else:
+        indexes, reasons = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=options.strict)
+    facts = Facts(
+        executor=choice.executor,
+        executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),
+        indexes=indexes,
+        index_reasons=reasons,
+        **_place(matrix, choice),
+        code=code_digests(),
+        inherited=inherited(),
+    )
+    draft = plan_run(matrix, selection, facts, files, found)
+    sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
+    pins = {}
+    for environment in draft.environments:
+        if write_pins and not environment.spec.is_host:
+            path, written = ensure_pins(root, environment, matrix)
+            if written:
+                print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
+            pins[environment.id] = protocol.sha256_file(str(path))
+    kernels = {kernel.name: kernel for kernel in matrix.kernels}
+    read = {
+        kernel.name: {
+            device: kernel_files(root, kernels[kernel.name], sources[kernel.name], device)
+            for device in sources[kernel.name]
+        }
+        for kernel in draft.kernels
+    }
+    every = sorted({name for devices in read.values() for each in devices.values() for name in each})
+    for name in every:
+        if not shipped.located(root, name).is_file():
+            raise missing_source(name)
+    facts = replace(
+        facts,
+        pins_sha256=pins,
+        sources_sha256={name: protocol.sha256_file(str(shipped.located(root, name))) for name in every},
+        files=read,
+        binding_files=BINDING_FILES,
+    )
+    plan = plan_run(matrix, selection, facts, files, found)
+    return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
+
+
+def _choose(options: Options, matrix: Matrix) -> Choice:
+    folder = wanted_bundle(options.executor, options.bundle, os.environ)
+    if folder is not None:
+        return choose_bundle(folder)
+    assert options.executor != "bundle"
+    return choose_here(options.executor, [e.base_image for e in matrix.pinned_environments], len(gpus()))
+
+
+def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """`choose_indexes`, as the bundle's maker found them: nobody is asked. InputError where an environment lacks."""
+    indexes, reasons = {}, {}
+    for spec in matrix.pinned_environments:
+        index, fell_back = choose_bundled_index(bundle, spec.id(), spec.id(spec.fallback_index))
+        indexes[spec.id()] = index
+        if fell_back and strict:
+            raise InfrastructureError(
+                f"{spec.id()}: the bundle has wheels of {index} (--strict refuses the fallback)",
+                f"pack it where {spec.wheel_index} can be reached",
+            )
+        if fell_back:
+            reasons[spec.id()] = "the bundle was packed from it"
+    return indexes, reasons
+
+
+def _interpreters(matrix: Matrix, choice: Choice) -> dict[str, str]:
+    """Python versions, and `host`, to what was found on this machine; of the pinned ones only where they are used."""
+    found = {}
+    if choice.executor == "venv":
+        found = {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments}
+    if matrix.has_host:
+        found[HOST] = host_identity(cache_folder())
+    return found
+
+
+def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
+    """Those of the facts that depend on where the environments live."""
+    if choice.bundle is not None:
+        inside = {"compiler": "the bundle's", "nvcc": "the bundle's"}
+        return {
+            "interpreters": _interpreters(matrix, choice),
+            "bundle": bundle_facts(choice.bundle),
+            "host": host_facts() | inside,
+            **_here(),
+        }
+    if choice.engine is None or choice.facts is None:
+        return {
+            "interpreters": _interpreters(matrix, choice),
+            "host": host_facts(),
+            **_here(),
+        }
+    engine = choice.facts
+    here = _here() if engine.local else {"threads": engine.processors, "gpus": 1}
+    return {
+        "interpreters": _interpreters(matrix, choice),
+        "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.pinned_environments},
+        "engine": {"version": engine.version, "system": engine.system},
+        "host": engine_host(engine),
+        **(here if engine.gpus else here | {"gpus": 0, "gpu": {}}),
+    }
+
+
+def _here() -> dict[str, Any]:
+    """Those of this machine. Its GPU is the one that the run will use, however the variable names it."""
+    found = gpus()
+    gpu = next(iter(named(found, os.environ.get(VISIBLE))), None)
+    return {
+        "threads": physical_cores(),
+        "cpu_flags": cpu_flags(),
+        "gpus": len(found),
+        "gpu": gpu.model_dump() if gpu is not None else {},
+    }
+
+
+def engine_host(engine: EngineFacts) -> dict[str, str]:
+    """`host_facts` of the machine that the cells run on. Its compilers do not matter: an image brings its own."""
+    inside = {"compiler": "the image's", "nvcc": "the image's"}
+    if engine.local:
+        facts = host_facts() | inside
+        return facts if engine.gpus else facts | {"gpus": "none that a container could see"}
+    return {
+        "machine": hashlib.sha256(("kernel-matrix:" + engine.machine).encode()).hexdigest()[:12],
+        "architecture": engine.architecture,
+        "cpu": "the engine's",
+        "cores": str(engine.processors),
+        "memory_gib": str(round(engine.memory_bytes / 2**30)),
+        "kernel": engine.kernel,
+        "system": engine.system,
+        "gpus": "those of the engine's machine" if engine.gpus else "none that a container could see",
+        **inside,
+    }

@@ -1,0 +1,66 @@
+"""What the verbs of `harness.worker` are told about kernels and workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.config.plan import Plan
+from harness.run.context import Context
+from harness.schema.records import BuildRecord, Device
+from harness.schema.run_records import WorkloadInfo
+from harness.worker import wire
+
+EXPECTED_RECIPE = "independent"
+ROOM_GIB = 2
+
+
+def kernel_request(context: Context, name: str, device: Device, build_record: BuildRecord) -> wire.KernelRequest:
+    kernel = context.kernel(name)
+    artifact = None
+    if kernel.model_new is None:
+        artifact = str(context.artifact(build_record, build_record.key))
+    model_new = str(context.root / kernel.model_new) if kernel.model_new else None
+    return wire.KernelRequest(name=name, device=device, artifact=artifact, model_new=model_new)
+
+
+def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadRequest:
+    problem = None
+    if workload.problem is not None:
+        store = context.stores[workload.id]
+        problem = wire.ProblemRequest(file=str(context.root / workload.problem), store=str(store.folder))
+    return wire.WorkloadRequest(
+        id=workload.id,
+        dtype=workload.dtype,
+        batch=workload.batch,
+        heads=workload.heads,
+        seq_len=workload.seq_len,
+        head_dim=workload.head_dim,
+        causal=workload.causal,
+        scale=workload.scale,
+        recipes=workload.trials,
+        problem=problem,
+    )
+
+
+def room_bytes(plan: Plan) -> int:
+    """Of the files that a verb may choose to leave: `limits.output_gib`, where that is given."""
+    return int((plan.limits["output_gib"] or ROOM_GIB) * 2**30)
+
+
+def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest) -> tuple[Path, ...]:
+    """The files and folders that these requests name."""
+    named = [kernel.artifact, kernel.model_new, kernel.library] if kernel else []
+    for workload in workloads:
+        if workload.problem is not None:
+            named += [workload.problem.file, workload.problem.store]
+    return tuple(dict.fromkeys(Path(name) for name in named if name))
+
+
+def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:
+    """Each rule's tolerance for a workload."""
+    half = workload.dtype != "float32"
+    return {
+        "rounding": plan.tolerances["rounding_units"],
+        "strict": plan.tolerances["strict"],
+        "kernelbench": plan.tolerances["kernelbench_half" if half else "kernelbench_float32"],
+    }

@@ -1,0 +1,177 @@
+"""What a GPU's readings say of a launch's samples: pure functions of both.
+
+A GPU that holds its clocks back is slower, and no kernel changed. Samples that were taken while it did so are left out,
+and counted. Which reasons count is a choice, by what they say of the sample:
+
+* Heat, power brakes and other slowdowns of the hardware come from the machine around the GPU: another launch of the
+  same kernel meets them or not. These samples are left out.
+* The power cap is the GPU's own limit under the very load that is measured, and it lags: the same large product runs
+  at the full clock for some tens of milliseconds, and below it from then on (seen on an H200: 1635 MHz instead of 1980,
+  and 10% slower). Samples under the cap at a lower clock stay, and are marked: which of them make the row's time, all
+  launches of the row together say (`harness.stats.medians`).
+* Idle, a clock that its owner set, and sync boost hold for whole runs. They stay.
+
+The last reading before a sample, and the first after it, say how the GPU was meanwhile.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from harness.gpu import Reading
+from harness.schema.records import GpuWatch, Timing
+from harness.worker import protocol
+
+# Bits of nvmlClocksEventReasons (nvml.h).
+REASONS = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+HELD_BACK = 0x8 | 0x20 | 0x40 | 0x80
+POWER_CAP = 0x4
+LOWER = 0.98  # of the launch's highest clock: under the cap, and told by the time
+IDLE = 0x1
+NEAR_S = 0.05  # a reading this far from a window of samples still tells its clock
+
+Window = tuple[float, float]
+
+
+def names(reasons: int) -> list[str]:
+    return [name for bit, name in REASONS.items() if reasons & bit]
+
+
+def is_held_back(reading: Reading) -> bool:
+    return bool(reading.reasons & HELD_BACK)
+
+
+def power_capped(readings: Sequence[Reading]) -> Callable[[Reading], bool]:
+    """Whether a reading is under the power cap, at a clock below the highest of all readings."""
+    highest = max((reading.sm_mhz for reading in readings if reading.sm_mhz is not None), default=0.0)
+    return lambda reading: bool(reading.reasons & POWER_CAP) and (reading.sm_mhz or highest) < LOWER * highest
+
+
+def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list[Window]:
+    """When something held: from the reading before one that says so to the one after it."""
+    windows = []
+    for index, reading in enumerate(readings):
+        if holds(reading):
+            before_s = readings[index - 1].at_s if index else -math.inf
+            after_s = readings[index + 1].at_s if index + 1 < len(readings) else math.inf
+            windows.append((before_s, after_s))
+    return windows
+
+
+def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
+    """The row without the samples that were throttled, those under the power cap marked, and its clock; no number where
+    no sample is left."""
+    slow, capped = spans(readings, is_held_back), spans(readings, power_capped(readings))
+    cold_s = _spans_of(timing.samples_us, timing.sampled_s, timing.calls_per_sample)
+    hot_s = _spans_of(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample)
+    cold = [index for index, span in enumerate(cold_s) if not _meets(span, slow)]
+    hot = [index for index, span in enumerate(hot_s) if not _meets(span, slow)]
+    changes = {
+        "samples_us": [timing.samples_us[i] for i in cold],
+        "sampled_s": [timing.sampled_s[i] for i in cold],
+        "enqueue_us": [timing.enqueue_us[i] for i in cold],
+        "capped": [place for place, i in enumerate(cold) if _meets(cold_s[i], capped)],
+        "hot_us": [timing.hot_us[i] for i in hot],
+        "hot_sampled_s": [timing.hot_sampled_s[i] for i in hot],
+        "hot_capped": [place for place, i in enumerate(hot) if _meets(hot_s[i], capped)],
+        "throttled_samples": len(cold_s) - len(cold) + len(hot_s) - len(hot),
+        "sm_mhz": _clock(timing, readings),
+    }
+    if timing.hot_us and not hot:
+        changes["hot_message"] = f"the GPU held its clocks back during all {len(timing.hot_us)} samples"
+    if timing.samples_us and not cold:
+        changes["status"] = protocol.NOT_RUN
+        changes["message"] = f"the GPU held its clocks back during all {len(timing.samples_us)} samples"
+    return timing.model_copy(update=changes)
+
+
+def _spans_of(samples_us: Sequence[float], ended_s: Sequence[float], calls: int) -> list[Window]:
+    """From when to when each sample was taken."""
+    return [(end - sample * calls / 1e6, end) for sample, end in zip(samples_us, ended_s, strict=True)]
+
+
+def _meets(span: Window, windows: Sequence[Window]) -> bool:
+    return any(start <= span[1] and span[0] <= end for start, end in windows)
+
+
+def window(timing: Timing) -> Window | None:
+    """From the first of a row's samples to its last."""
+    moments = [*timing.sampled_s, *timing.hot_sampled_s]
+    return (min(moments), max(moments)) if moments else None
+
+
+def _clock(timing: Timing, readings: Sequence[Reading]) -> float | None:
+    at = window(timing)
+    clocks = [(reading.at_s, reading.sm_mhz) for reading in readings if reading.sm_mhz is not None]
+    if at is None or not clocks:
+        return None
+    inside = [mhz for moment, mhz in clocks if at[0] <= moment <= at[1]]
+    if inside:
+        return statistics.median(inside)
+    moment, mhz = min(clocks, key=lambda clock: abs(clock[0] - at[0]))
+    return mhz if abs(moment - at[0]) <= NEAR_S else None
+
+
+def watched(uuid: str, readings: Sequence[Reading], windows: Sequence[Window], other_processes: int | None) -> GpuWatch:
+    """A launch's `GpuWatch`, of the readings while calls were sampled (`windows`)."""
+    moments = [reading.at_s for reading in readings]
+    sampled: dict[int, Reading] = {}
+    for start, end in windows:
+        first = bisect.bisect_left(moments, start)
+        last = bisect.bisect_right(moments, end)
+        # Of short windows the readings on both sides.
+        for index in range(max(0, first - 1), min(len(readings), last + 1)):
+            sampled[index] = readings[index]
+    seen = list(sampled.values())
+    slow, capped = is_held_back, power_capped(readings)
+    reasons = 0
+    for reading in seen:
+        reasons |= reading.reasons
+    return GpuWatch(
+        uuid=uuid,
+        readings=len(seen),
+        sm_mhz=_median([r.sm_mhz for r in seen]),
+        memory_mhz=_median([r.memory_mhz for r in seen]),
+        power_w=_most([r.power_w for r in seen]),
+        temperature_c=_most([r.temperature_c for r in seen]),
+        throttled_share=sum(slow(r) or capped(r) for r in seen) / len(seen) if seen else 0.0,
+        throttle_reasons=names(reasons & ~IDLE),
+        other_processes=other_processes,
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def relative(timings: Sequence[Timing]) -> list[Timing]:
+    """The rows with moments since the launch's first sample: the clock's own origin means nothing later."""
+    windows = [at for at in map(window, timings) if at is not None]
+    origin = min((start for start, _ in windows), default=0.0)
+    return [
+        timing.model_copy(
+            update={
+                "sampled_s": [round(moment - origin, 4) for moment in timing.sampled_s],
+                "hot_sampled_s": [round(moment - origin, 4) for moment in timing.hot_sampled_s],
+            }
+        )
+        for timing in timings
+    ]

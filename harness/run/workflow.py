@@ -1,0 +1,246 @@
+"""The workflow of a run: plan, prepare, build, validate, cross, launch. Every step is a record, written at once.
+
+What is recorded is not done again (`harness.config.keys`): an interrupted run continues where it stopped, validations,
+experiments and whole blocks of launches whose keys are unchanged are taken from the runs that hold them, and an
+unchanged run ends at once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from harness.cli.progress import Display
+from harness.config.plan import Plan, Selection
+from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
+from harness.experiments.plan import Focus
+from harness.experiments.run import count, explain, uncounted, unexplained
+from harness.gpu import use
+from harness.isolate.choose import make_executor
+from harness.isolate.process import kill_leftovers
+from harness.run.builds import prepare_and_build, store_problems
+from harness.run.context import Context
+from harness.run.extend import further
+from harness.run.folders import all_runs, find_run, held, new_run, now_utc, point_latest
+from harness.run.hold import device_held, save
+from harness.run.launches import find_ceilings, launch_all, launches_of
+from harness.run.prepare import Options, Prepared, make_plan
+from harness.run.recall import recall_blocks
+from harness.run.renew import renew, settle
+from harness.run.validations import admit, cross_all, validate_all
+from harness.schema.records import ValidationRecord
+from harness.schema.run_records import Cell, GpuFacts, RunRecord
+from harness.schema.storage import Run, load_record, save_record
+from harness.tools import cache_folder
+from harness.worker import protocol
+
+
+def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
+    """The GPU of this machine that CUDA cells run on; None where there are none, or they run elsewhere."""
+    engine = prepared.choice.facts
+    if not any(cell.device == "cuda" for cell in prepared.plan.cells) or (engine is not None and not engine.local):
+        return None
+    return use()
+
+
+def run_record(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> RunRecord:
+    plan = prepared.plan
+    return RunRecord(
+        run_id=run.folder.name,
+        created_utc=now_utc(),
+        plan_digest=plan.digest,
+        command=list(options.command),
+        mode=plan.mode,
+        quick=plan.quick,
+        executor=plan.facts.executor,
+        executor_reason=plan.facts.executor_reason,
+        engine=dict(plan.facts.engine),
+        bundle=dict(plan.facts.bundle),
+        host=dict(plan.facts.host),
+        baseline=plan.baseline,
+        environments=[e.id for e in plan.environments],
+        kernels=list(plan.kernels),
+        workloads=list(plan.workloads),
+        cells=list(plan.cells),
+        gpus=[gpu] if gpu else [],
+        fallbacks=list(plan.fallbacks),
+        thresholds=dict(plan.thresholds),
+        limits=dict(plan.limits),
+        tolerances={k: v for k, v in plan.tolerances.items() if k != "decides"},
+        launches=plan.launches_each,
+        most_launches=plan.most_launches if plan.most_launches > plan.launches_each else None,
+        order_seed=plan.order_seed,
+        matrix_text=prepared.text,
+        sources_sha256=dict(plan.facts.sources_sha256),
+        kernelbench=plan.kernelbench,
+    )
+
+
+def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
+    """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`)."""
+    prepared = make_plan(options, selection, write_pins=True)
+    plan, root = prepared.plan, options.root
+    gpu = gpu_in_use(prepared)
+    with held(_run_lock(root, plan), "another process is working on this very run; waiting for it"):
+        run = (None if options.fresh else find_run(root, plan.digest)) or new_run(root, plan.digest)
+        if any(environment.status == protocol.BROKEN for environment in run.environments()):
+            # What broke may be mended; environments are compared within a block, so all are timed again.
+            run = new_run(root, plan.digest)
+        is_new = not run.run_path().exists()
+        if is_new:
+            save_record(run.run_path(), run_record(options, prepared, run, gpu))
+        raised = renew(run, plan, prepared.text)
+        print(f"executor: {plan.facts.executor_reason}")
+        if plan.most_launches > plan.launches_each:
+            print(f"launches: {plan.launches_each}, while rows stay undecided {_up_to(plan)}")
+        if gpu is not None:
+            others = "; CUDA_VISIBLE_DEVICES chooses another" if plan.facts.gpus > 1 else ""
+            print(f"GPU: {gpu.name} ({gpu.uuid}), driver {gpu.driver}{others}")
+        for fallback in plan.fallbacks:
+            print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
+        try:
+            codes = _finish(options, prepared, run, gpu, is_new=is_new, raised=raised)
+            settle(run, plan)
+        except Exception:
+            run.sweep()
+            raise
+        run.sweep()
+    if options.derived is None:
+        point_latest(root, run)
+    return run, codes
+
+
+def _up_to(plan: Plan) -> str:
+    return f"up to {plan.most_launches} of each environment and kernel"
+
+
+def _run_lock(root: Path, plan: Plan) -> Path:
+    locks = cache_folder() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    return locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"
+
+
+def _finish(
+    options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None, *, is_new: bool, raised: bool
+) -> list[int]:
+    """Make what the run lacks. `raised`: so was a limit, and what is recorded may not be all that there is now."""
+    plan = prepared.plan
+    due = [launch for launch in plan.launches if options.blocks is None or launch.index < options.blocks]
+    wanted_launches = [
+        launch
+        for launch in due
+        if not run.launch_path(launch.environment, launch.kernel, launch.device, launch.index).exists()
+    ]
+    # A finished run has ended, by the thresholds of then: other ones only judge it.
+    ended = run.load().finished_utc != "" and not raised
+    goes_on = options.blocks is None and options.derived is None and not ended
+    if (
+        not raised
+        and not wanted_launches
+        and not (goes_on and further(plan, run.launches()))
+        and all(_is_validated(options.root, plan, run, cell) for cell in plan.cells)
+        and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
+        and not (options.explain and unexplained(run))
+        and not (options.profile and uncounted(run))
+    ):
+        print("nothing changed since this run was finished: its records are reported again (--fresh measures anew)")
+        return _codes(run)
+    context = _context(options, prepared, run, gpu)
+    total = len(plan.measured) + len(plan.builds) + len(plan.cells) + len(wanted_launches)
+    with Display(total) as display:
+        prepare_and_build(context, display)
+        store_problems(context)
+        validate_all(context, display, fresh=options.fresh)
+        cross_all(context, display)
+        refused = admit(context, display) if options.admit else {}
+        launches = launches_of(context, due, refused)
+        recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
+        if recalls:
+            recall_blocks(context, display, due, launches)
+        if not options.admit:  # settings are compared with each other, not with what the device can do
+            find_ceilings(context, display, due, launches)
+        launch_all(context, display, due, launches, refused)
+        while goes_on and (due := further(plan, run.launches())):
+            display.more(len(due))
+            display.note(f"some rows are undecided: {len(due)} launches more, {_up_to(plan)}")
+            launches = launches_of(context, due, refused)
+            if recalls:
+                recall_blocks(context, display, due, launches)
+            launch_all(context, display, due, launches, refused)
+        if options.explain:
+            _explain(context, display, Focus())
+        if options.profile:
+            _count(context, display)
+    return _codes(run)
+
+
+def _is_validated(root: Path, plan: Plan, run: Run, cell: Cell) -> bool:
+    """Of an `eval`'s baseline, which it does not run: or no run holds its validation by now."""
+    path = run.validation_path(cell)
+    if cell.environment in plan.measured or not path.exists():
+        return path.exists()
+    if load_record(path, ValidationRecord).status != protocol.NOT_RUN:
+        return True
+    place = path.relative_to(run.folder)
+    return not any((other.folder / place).is_file() for other in all_runs(root) if other.folder != run.folder)
+
+
+def _context(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> Context:
+    kill_leftovers()
+    cache = cache_folder()
+    return Context(
+        root=options.root,
+        cache=cache,
+        matrix=prepared.matrix,
+        plan=prepared.plan,
+        run=run,
+        executor=make_executor(prepared.choice, prepared.matrix.limits, prepared.plan, options.root, cache),
+        sources=prepared.sources,
+        gpu=gpu,
+    )
+
+
+def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) -> list[int]:
+    """Experiments on a finished run, which `options` and `selection` made. Returns the exit codes that hold.
+
+    InputError where this is no longer what the run measured.
+    """
+    prepared = make_plan(options, selection, write_pins=True)
+    plan = prepared.plan
+    if run.load().plan_digest != plan.digest:
+        raise InputError(
+            f"{run.folder}: matrix.yaml, a source, the harness or this machine is not what that run measured",
+            "start the matrix again: what is unchanged is not measured twice, and it explains itself",
+        )
+    gpu = gpu_in_use(prepared)
+    with held(_run_lock(options.root, plan), "another process is working on this very run; waiting for it"):
+        context = _context(options, prepared, run, gpu)
+        try:
+            with Display(len(plan.measured) + len(plan.builds)) as display:
+                prepare_and_build(context, display)
+                store_problems(context)
+                _explain(context, display, focus)
+        finally:
+            run.sweep()
+    return _codes(run)
+
+
+def _explain(context: Context, display: Display, focus: Focus) -> None:
+    count = explain(context, display, focus, hold=partial(device_held, context), save=partial(save, context))
+    if count:
+        display.note(f"{count} experiments recorded")
+
+
+def _count(context: Context, display: Display) -> None:
+    """Last, so that nothing that is timed runs beside it or after what it does to a GPU's clocks."""
+    if not count(context, display, hold=partial(device_held, context), save=partial(save, context)):
+        display.note("hardware counters: none to collect; either no CUDA kernel was called here, or all are recorded")
+
+
+def _codes(run: Run) -> list[int]:
+    codes = []
+    if any(environment.status == protocol.BROKEN for environment in run.environments()):
+        codes.append(INFRASTRUCTURE)
+    if any(build.status == protocol.BUILD_FAILED for build in run.builds()):
+        codes.append(BUILD_FAILED)
+    return codes

@@ -1,0 +1,113 @@
+"""Records of bisections: what was asked, what was seen of each version, and what follows.
+
+    reports/bisections/<id>/
+        question.json                 what was asked, and the releases that there were: written when it begins
+        versions/<version>.json       what was seen of one version: written once it is known
+        bisection.json                all of it, with the answer: written when no version is left to ask
+        index.html, summary.md        by `python -m reports bisection`
+
+A bisection that was killed goes on from the first two. What was measured stands in ordinary runs, which `run` names.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from harness.schema.records import Outcome, Record
+from harness.schema.run_records import Fallback
+
+Aspect = Literal["correctness", "latency"]
+Verdict = Literal["good", "bad", "neither", "undecided", "skipped"]
+
+
+class Release(Record):
+    version: str
+    skipped: str = Field(default="", description="why it cannot be installed here; empty where it can")
+
+
+class Question(Record):
+    id: str
+    created_utc: str
+    command: list[str]
+    good: str
+    bad: str
+    what: Aspect
+    target: str = Field(description="kernel, or a reference by name")
+    kernels: list[str] = Field(description="the kernel under test, or the one that the reference is measured beside")
+    workloads: list[str]
+    devices: list[str]
+    executor: str
+    index: str = Field(description="package index that the releases were read from")
+    fallbacks: list[Fallback] = Field(default=[], description="where that is not the one that was asked for")
+    releases: list[Release] = Field(description="from good to bad")
+    level: float = Field(description="most that chance may do, in one comparison of two versions at one look")
+    looks: list[int] = Field(description="of correctness: factors of the trials; of latency: launches of each version")
+    min_effect: dict[str, float] = Field(description="by device: the smallest share that counts as another time")
+    every: bool = Field(description="whether every version is asked, and not only those that halve what is left")
+
+
+class Rate(Record):
+    passed: int
+    trials: int
+
+
+class CellSeen(Outcome):
+    """One cell of one version. `ratio` is its time over the good version's in the same blocks, with its interval."""
+
+    cell: str = Field(description="<kernel>/<workload>/<device>, without the kernel for a reference")
+    rates: dict[str, Rate] = Field(default={}, description="trials that pass the deciding rule, by recipe of inputs")
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    median_us: float | None = None
+    launches: int = 0
+
+
+class Difference(Record):
+    """What moved between two versions in one cell: from, to."""
+
+    cell: str
+    before: str
+    after: str
+
+
+class VersionRecord(Outcome):
+    """What was seen of one version. `label`: versions that are alike share one; 0 is the good end's."""
+
+    version: str
+    verdict: Verdict
+    label: int | None
+    environment: str = ""
+    environment_key: str = ""
+    torch: str = Field(default="", description="torch.__version__ as found inside")
+    torch_cuda: str = Field(default="", description="the CUDA version that it was built for, as found inside")
+    looks: int = Field(default=0, description="how often more was asked for, until it was clear")
+    cells: list[CellSeen] = []
+    run: str = Field(default="", description="the run that holds the records: reports/runs/<run>")
+    started_utc: str
+    duration_s: float
+
+
+class StepRecord(Record):
+    """A change: `before` is the last version on its one side, `after` the first on its other."""
+
+    before: str
+    after: str
+    unknown: list[str] = Field(description="versions between the two that could not be told")
+    also: list[str] = Field(default=[], description="what else than PyTorch's version differs between the two")
+    differences: list[Difference]
+
+
+class BisectionRecord(Record):
+    question: Question
+    versions: list[VersionRecord] = Field(description="those that were asked, in order")
+    steps: list[StepRecord]
+    monotonic: bool = Field(description="False where a later version is like an earlier one again")
+    environments: int = Field(description="versions of which an environment was asked for")
+    most_environments: int = Field(description="ceil(log2 n) + 2 of the n releases: enough where one step explains it")
+    answer: str
+    next_command: str
+    finished_utc: str
+    duration_s: float = Field(description="sum over the versions, in whichever session")

@@ -1,0 +1,398 @@
+"""Records: what is observed about a run, as typed models. `harness.schema.storage` writes and reads them.
+
+Numbers carry their unit in their name. A number that could not be measured is None, and the status and
+message beside it say why. JSON has no NaN: a non-finite error is None with `nonfinite_trials` counting it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Status = Literal[
+    "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
+]
+Device = Literal["cpu", "cuda"]
+# The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
+BINDING_OBJECT = "attention_binding.o"
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _cut(most: int) -> AfterValidator:
+    """Much of this text was written by the code under test, which may write without end."""
+    return AfterValidator(lambda text: text if len(text) <= most else f"{text[: most - 5]}[...]")
+
+
+class Outcome(Record):
+    """How an attempt ended; `message` is one sentence, `log_excerpt` the end of what the process printed."""
+
+    status: Status
+    message: Annotated[str, _cut(2000)] = ""
+    log_excerpt: Annotated[str, _cut(20_000)] = ""
+
+
+# -- environments ---------------------------------------------------------------------------------------
+
+
+class Wheel(Record):
+    version: str
+    record_sha256: str = Field(description="digest of the installed RECORD file, which lists every file's own")
+
+
+class Gpu(Record):
+    name: str
+    uuid: str
+    compute_capability: str
+    memory_bytes: int
+    driver: str
+
+
+class Confinement(Record):
+    """What the process could reach, as it found out itself."""
+
+    user_id: int
+    no_new_privileges: bool
+    seccomp: int = Field(description="0 none, 1 strict, 2 a filter")
+    capabilities: str = Field(description="effective set, as in /proc/self/status; all zeros: none")
+    networks: list[str] = Field(description="network interfaces; only lo: none")
+    root_writable: bool = Field(description="whether the root file system is mounted for writing")
+    memory_bytes: int | None = Field(description="limit of its control group; None: none, or unknown")
+    processes: int | None
+
+
+class Observation(Record):
+    """What the environment says of itself, from inside."""
+
+    python: str
+    torch: str = Field(description="torch.__version__, local part included: 2.5.0+cu124")
+    torch_cuda: str | None
+    torch_git: str
+    cxx11_abi: bool
+    numpy: str
+    cudnn: str | None
+    wheels: dict[str, Wheel]
+    machine: str
+    cpu_model: str
+    cpu_flags_sha256: str
+    cpu_capability: str = Field(description="instruction set that PyTorch chose, such as AVX512")
+    threads: int
+    kernel_release: str
+    libc: str
+    gpus: list[Gpu]
+    settings: dict[str, str] = Field(description="PyTorch's switches that change numbers, such as allow_tf32")
+    compiler: str = Field(default="", description="first line of the C++ compiler's --version")
+    nvcc: str = Field(default="", description="last line of nvcc's --version; empty where there is none")
+    confinement: Confinement | None = None
+
+
+class EnvironmentRecord(Outcome):
+    id: str
+    torch: str = Field(description="the version that was asked for")
+    cuda: str = Field(description="the CUDA version that was asked for")
+    python: str
+    replica: int
+    index: str = Field(description="package index the wheels really came from")
+    executor: str
+    image: str = Field(default="", description="digest of the container image's configuration")
+    base_image: str = Field(default="", description="what that image was built on")
+    key: str = Field(description="digest of all that determines the environment")
+    pins: dict[str, str] = Field(description="package to version, from the pin file")
+    pins_sha256: str
+    prepared_s: float | None
+    reused: bool
+    variables: dict[str, str] = Field(default={}, description="of its processes, as asked for; `observed` has them too")
+    observed: Observation | None
+
+
+# -- builds -----------------------------------------------------------------------------------------------
+
+
+class DeviceFunction(Record):
+    """One compiled GPU function for one architecture, from ``cuobjdump``."""
+
+    name: str
+    architecture: str
+    registers: int
+    spill_bytes: int = Field(description="bytes of local memory that hold spilled registers and stack")
+    shared_bytes: int
+    disassembly_sha256: str = Field(description="of the disassembly with names normalised")
+    atomics: int = Field(default=0, description="atomic instructions in it: RED, ATOM, ATOMG, ATOMS")
+
+
+class BuildRecord(Outcome):
+    environment: str
+    kernel: str
+    device: Device
+    key: str
+    runnable: bool = Field(description="False where it was compiled only, for want of a device")
+    compiler: str = Field(default="", description="first line of the compiler's --version")
+    flags: list[str] = []
+    build_ninja: str = ""
+    build_s: float | None = Field(default=None, description="seconds of compiling the kernel and linking")
+    binding_s: float | None = Field(
+        default=None, description="seconds of compiling the shipped binding, once for an environment"
+    )
+    reused: bool = False
+    artifact: str = Field(default="", description="the extension's file name")
+    artifact_sha256: str = ""
+    artifact_bytes: int | None = None
+    objects: dict[str, str] = Field(default={}, description="object file to the hash of its normalised disassembly")
+    functions: list[DeviceFunction] = []
+
+    @property
+    def binds_itself(self) -> bool:
+        """Whether its sources bring a binding of their own: they hold PyTorch's headers, and may call its operators."""
+        return bool(self.objects) and BINDING_OBJECT not in self.objects
+
+
+# -- validation -------------------------------------------------------------------------------------------
+
+
+class Worst(Record):
+    """Where the largest error sits: trial, element's index in [batch, head, row, column], both values."""
+
+    trial: int
+    index: list[int]
+    got: float | None
+    want: float | None
+
+
+class Agreement(Record):
+    """One target's outputs against another's, or against the truth, over all trials of one recipe."""
+
+    against: str
+    passed: dict[str, int] = Field(
+        description="trials that pass, by rule: rounding (against truth only), kernelbench, strict"
+    )
+    max_abs: float | None = Field(description="largest absolute difference over finite elements")
+    mean_abs: float | None
+    max_units: float | None = Field(
+        default=None, description="largest error, of all norms, over what rounding costs here; against truth only"
+    )
+    units_per_trial: list[float | None] = []
+    mean_abs_per_trial: list[float | None] = Field(default=[], description="against truth only, as units_per_trial")
+    norms: dict[str, float] = Field(
+        default={}, description="by norm: largest, row (relative l2), factor (of a row), bias (mean, or factor of all)"
+    )
+    within_strict_share: float = Field(description="share of elements within the strict tolerance")
+    nonfinite_trials: int = Field(description="trials with NaN or infinity on one side only")
+    histogram: list[int] = Field(
+        description="elements by decade of absolute error: zero, then below 1e-8, 1e-7, ..., 1e0, and 1e0 or more"
+    )
+    worst: Worst | None
+
+
+class TargetResult(Outcome):
+    """One implementation (`kernel`, or a reference by name) on one recipe."""
+
+    target: str
+    operators: list[str] = Field(default=[], description="operators proven to have run, by the profiler")
+    against: list[Agreement] = Field(default=[], description="truth first; for the kernel every reference too")
+    output_sha256: list[str] = Field(default=[], description="per trial")
+    repeats_differ: int = Field(
+        default=0, description="trials whose second run gave other bits; a trial passes a rule where both runs do"
+    )
+    repeats_max_abs: float | None = Field(default=None, description="largest difference between a trial's two runs")
+    repeats_max_units: float | None = Field(
+        default=None, description="the same over what correct rounding costs here; None where that is not known"
+    )
+    inputs_mutated: int = Field(default=0, description="trials after which an input had changed")
+    unwritten_trials: int = Field(default=0, description="trials that left poison in the output")
+    nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
+
+
+class KnownWrong(Record):
+    """A known wrong answer that the judge made from the truth of the first trial, and what the rule said of it."""
+
+    kind: str = Field(description="zeros, input, previous, mean, stale, short, scaled, added, row or softmax scale")
+    name: str
+    size: float | None = Field(default=None, description="of what comes in sizes: a share")
+    seen: bool
+    norm: str = Field(default="", description="the one that it is furthest beyond")
+    units: float | None = Field(default=None, description="at least, where it was seen")
+
+
+class RecipeResult(Record):
+    recipe: str
+    trials: int
+    input_sha256: list[str] = Field(description="per trial, over all input tensors")
+    truth_sha256: list[str] = Field(description="per trial; empty where there is no truth")
+    rounding_cost: list[float] = Field(
+        description="per trial: error of correct rounding, relative to the row's largest value; one unit"
+    )
+    costs: list[dict[str, float]] = Field(default=[], description="per trial: one unit of each norm")
+    power: list[KnownWrong] = Field(default=[], description="what the rule would have seen here, and what not")
+    targets: list[TargetResult]
+
+
+class ValidationRecord(Outcome):
+    """`status` is ok when every trial of every recipe passes the deciding rule, wrong when one does not, undecidable
+    when all pass and zeros, or an input itself, would too, or when there is no truth to judge by."""
+
+    environment: str
+    kernel: str
+    workload: str
+    device: Device
+    key: str
+    decides: str = Field(description="the rule that decides: rounding, kernelbench or strict")
+    deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
+    limits: dict[str, float] = Field(description="each rule's tolerance here")
+    recipes: list[RecipeResult] = []
+    precision: list[str] = Field(
+        default=[],
+        description="coarser arithmetic than plain that the kernel was judged as: what it declares, else what "
+        "PyTorch's own switches say (tf32_convolution, tf32_matmul, float16_sums)",
+    )
+    reference_precision: list[str] = Field(default=[], description="the same of the references")
+    choice: str = Field(default="", description="of several ways the one that the kernel says it takes here")
+    native: dict[str, str] = Field(
+        default={}, description="of a Python kernel: libraries of its own in its process, and digests of their code"
+    )
+    arrays: str | None = Field(default=None, description="file under arrays/, absent from published records")
+    started_utc: str
+    duration_s: float
+
+
+class Crossing(Record):
+    """Two stored outputs of one trial: `left` and `right` are ``environment:target`` or ``truth``."""
+
+    left: str
+    right: str
+    recipe: str
+    trials: int
+    identical_trials: int
+    max_abs: float | None
+    mean_abs: float | None
+    differing_share: float | None = Field(default=None, description="share of elements whose bits differ")
+
+
+class CrossingRecord(Record):
+    key: str = Field(default="", description="digest of the validations whose outputs are crossed")
+    kernel: str
+    workload: str
+    device: Device
+    inputs_identical: bool
+    pairs: list[Crossing]
+
+
+# -- launches ---------------------------------------------------------------------------------------------
+
+
+class Timing(Outcome):
+    """One target of one workload in one launch. Samples are in measured order."""
+
+    workload: str
+    target: str
+    order: int = Field(description="position in the launch's random order")
+    clock: str = Field(default="", description="perf_counter_ns or cuda_event")
+    calls_per_sample: int = 1
+    warmup_calls: int = 0
+    samples_us: list[float] = Field(
+        default=[],
+        description="time of one call: a sample's time over its calls. On a GPU cold: its L2 was written over",
+    )
+    sampled_s: list[float] = Field(
+        default=[], description="on a GPU: when each sample ended, in seconds since the launch's first one"
+    )
+    busy_processors: float | None = Field(
+        default=None, description="on the CPU: how many its process kept busy, with all of its threads, while sampled"
+    )
+    switches_per_ms: float | None = Field(
+        default=None,
+        description="on the CPU: how often its process's threads gave up a processor, or were taken off it, while "
+        "sampled, in each millisecond",
+    )
+    threads_started: float | None = Field(
+        default=None,
+        description="on the CPU: threads and processes that were started meanwhile, for each call: the machine's, in a "
+        "container its own",
+    )
+    hot_us: list[float] = Field(
+        default=[],
+        description="on a GPU: time of one call in replays of a CUDA graph, back to back, with no launch gaps",
+    )
+    hot_sampled_s: list[float] = Field(default=[], description="as sampled_s")
+    hot_calls_per_sample: int = 1
+    hot_message: str = Field(default="", description="why there are no replays, such as a call that cannot be captured")
+    escaped: bool | None = Field(
+        default=None,
+        description="on a GPU, where a replay left outputs unwritten: whether what calls did ran at once while they "
+        "were captured, on another stream than the one they were given",
+    )
+    enqueue_us: list[float] = Field(default=[], description="on a GPU: the host's time to enqueue one call")
+    capped: list[int] = Field(
+        default=[], description="on a GPU: which of samples_us were taken under the power cap, at a lower clock"
+    )
+    hot_capped: list[int] = Field(default=[], description="the same of hot_us")
+    throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
+    sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")
+    correct: bool | None = Field(
+        default=None,
+        description="whether this launch's own outputs have the validated bits, or, where they have others, pass the "
+        "deciding rule; None where unchecked",
+    )
+    other_bits: int = Field(default=0, description="outputs that were checked and had other bits than in validation")
+
+
+class Load(Record):
+    """The machine around a launch."""
+
+    load_average: float
+    busy_share_others: float | None = Field(description="processor time others used, over all processors' time")
+    cpu_mhz: float | None
+    steal_share: float | None
+
+
+class GpuWatch(Record):
+    """The GPU during a launch, as NVIDIA's management library told a process that runs no code under test."""
+
+    uuid: str
+    readings: int
+    sm_mhz: float | None = Field(description="median over the readings while calls were sampled")
+    memory_mhz: float | None
+    power_w: float | None = Field(description="largest")
+    temperature_c: float | None = Field(description="largest")
+    throttled_share: float = Field(description="share of the readings while calls were sampled")
+    throttle_reasons: list[str] = Field(default=[], description="such as sw_power_cap, hw_thermal_slowdown")
+    other_processes: int | None = Field(description="most processes, not this launch's, that held the GPU")
+
+
+class LaunchRecord(Outcome):
+    environment: str
+    kernel: str
+    device: Device
+    key: str
+    index: int = Field(description="the block's number, from 0")
+    position: int = Field(description="position in the whole run's random order")
+    started_utc: str
+    duration_s: float
+    overhead_s: float | None = Field(default=None, description="making and removing its container, moving files")
+    threads: int | None = None
+    load: Load | None = None
+    idle_processors: float | None = Field(
+        default=None, description="on the CPU: how many its own process kept busy at its end, while nothing was called"
+    )
+    gpu: GpuWatch | None = None
+    sampling_s: float | None = Field(default=None, description="time in which calls were warmed up or sampled")
+    timings: list[Timing] = []
+
+
+# -- the device's ceilings ---------------------------------------------------------------------------------
+
+
+class CeilingRecord(Outcome):
+    """What the device reached in this run at most: what every kernel's own rate is a share of."""
+
+    key: str = ""
+    device_uuid: str
+    device_name: str
+    environment: str = Field(description="whose PyTorch measured it")
+    matmul_tflops: dict[str, float] = Field(default={}, description="by dtype: a large product of random matrices")
+    matmul_size: int | None = Field(default=None, description="rows, columns and depth of that product")
+    copy_gbps: float | None = Field(default=None, description="large device-to-device copy, bytes read plus written")
+    copy_bytes: int | None = None
+    started_utc: str

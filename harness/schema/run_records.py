@@ -1,0 +1,133 @@
+"""What a run is made of, as it was planned, and where: its own record, beside those of `harness.schema.records`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from harness.schema.records import Device, Record
+
+
+class WorkloadInfo(Record):
+    """One workload at one dtype, as planned."""
+
+    id: str = Field(description="such as seed-fp16")
+    name: str
+    dtype: str
+    devices: list[Device]
+    batch: int | None = None
+    heads: int | None = None
+    seq_len: int | None = None
+    head_dim: int | None = None
+    causal: bool | None = None
+    scale: float | None = None
+    trials: dict[str, int] = Field(default={}, description="recipe to number of trials")
+    problem: str | None = Field(default=None, description="path of a problem file, instead of a shape")
+    flops: float | None = Field(default=None, description="floating-point operations of one call")
+    bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V read, O written")
+
+
+class KernelInfo(Record):
+    name: str
+    control_of: str | None = Field(default=None, description="the kernel that this is a slowed copy of")
+    deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
+    precision: list[str] | None = Field(default=None, description="coarser arithmetic that it declares; None: nothing")
+    devices: list[Device]
+    sources: list[str]
+    tunables: dict[str, str]
+    references_cuda: list[str] | None = Field(default=None, description="those on a GPU, where they are others")
+    workloads: list[str] = Field(description="ids of the workloads it is measured on")
+    references: list[str]
+
+    def references_on(self, device: str) -> list[str]:
+        return self.references if device == "cpu" or self.references_cuda is None else self.references_cuda
+
+
+class GpuFacts(Record):
+    """The GPU that a run used, as NVIDIA's management library describes it. None: it does not say."""
+
+    uuid: str
+    name: str
+    driver: str
+    memory_bytes: int
+    ecc: bool | None
+    mig: bool | None
+    power_limit_w: float | None
+    max_sm_mhz: int | None
+
+
+class Fallback(Record):
+    """A thing that is not what the user asked for: it stands at the top of the report."""
+
+    subject: str
+    wanted: str
+    got: str
+    reason: str
+
+
+class Cell(Record):
+    """environment x kernel x workload x device, as planned."""
+
+    environment: str
+    kernel: str
+    workload: str
+    device: Device
+
+    @property
+    def id(self) -> str:
+        return f"{self.environment}/{self.kernel}/{self.workload}/{self.device}"
+
+
+class KernelBench(Record):
+    """Folders in KernelBench's form that a run was made of; paths are below them."""
+
+    problems: str = Field(description="folder, as it was given")
+    solutions: str
+    pairs: dict[str, str] = Field(description="kernel to its problem")
+    missing: list[str] = Field(default=[], description="problems without a solution")
+    unused: list[str] = Field(default=[], description="files among the solutions that are no problem's")
+
+
+class RunRecord(Record):
+    run_id: str
+    created_utc: str
+    plan_digest: str
+    command: list[str]
+    mode: Literal["matrix", "eval"] = Field(description="eval: one environment, timed alone, not in a block")
+    quick: bool
+    executor: str
+    executor_reason: str
+    engine: dict[str, str] = Field(default={}, description="the container engine, where one ran the cells")
+    gpus: list[GpuFacts] = []
+    bundle: dict[str, str] = Field(
+        default={}, description="executor bundle: its manifest's digest, architecture, and what it leaves out"
+    )
+    host: dict[str, str]
+    baseline: str
+    environments: list[str]
+    kernels: list[KernelInfo]
+    workloads: list[WorkloadInfo]
+    cells: list[Cell]
+    fallbacks: list[Fallback]
+    thresholds: dict[str, float] = Field(
+        description="min_effect_cpu, min_effect_cuda (shares), false_discovery_rate, confidence"
+    )
+    limits: dict[str, float | None] = Field(default={}, description="under which it was last finished, or begun")
+    finished_utc: str = Field(
+        default="", description="when it was finished first; empty: it was not, or nobody wrote it"
+    )
+    tolerances: dict[str, float]
+    launches: int = Field(description="of each environment and kernel, at least")
+    most_launches: int | None = Field(
+        default=None, description="while rows stayed undecided; None: there were `launches`, whatever they said"
+    )
+    order_seed: int
+    matrix_text: str = Field(description="matrix.yaml as it was")
+    sources_sha256: dict[str, str]
+    kernelbench: KernelBench | None = None
+
+    @property
+    def problems(self) -> set[str]:
+        """Ids of the workloads that are problem files: what solves one is a kernel in Python."""
+        return {workload.id for workload in self.workloads if workload.problem}

@@ -1,0 +1,284 @@
+"""A run's records as JSON files in one folder.
+
+    reports/runs/<run id>/
+        run.json                                              what was asked, where, and in what order
+        environments/<environment>.json                       requested and observed stack
+        builds/<environment>/<kernel>-<device>.json
+        validations/<environment>/<kernel>-<device>/<workload>.json
+        launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates
+        crossings/<kernel>-<device>/<workload>.json           outputs of all environments against each other
+        ceilings/<GPU's UUID>.json                            what each GPU reached in this run at most
+        experiments/...                                       see harness/schema/experiment_records.py
+        arrays/...                                            outputs of the first trials, beside the records
+        logs/...                                              complete output of every process
+
+A record file is ``{"schema_version", "kind", "digest", "body"}``; ``digest`` is the SHA-256 of the canonical
+body, so that a truncated or edited file is refused (`RecordError`, with its path) instead of reported.
+Records are written once, atomically, and parsed strictly: an unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from harness.errors import DiskFull, RecordError
+from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
+from harness.schema.experiment_records import (
+    CheckersRecord,
+    ConditionsRecord,
+    CountersRecord,
+    ProfileRecord,
+    SwapRecord,
+)
+from harness.schema.records import (
+    BuildRecord,
+    CeilingRecord,
+    CrossingRecord,
+    EnvironmentRecord,
+    LaunchRecord,
+    Record,
+    ValidationRecord,
+)
+from harness.schema.run_records import Cell, RunRecord
+from harness.schema.sweep_records import BatchRecord, SweepQuestion, SweepRecord
+from harness.worker import protocol
+
+KINDS: dict[str, type[Record]] = {
+    "run": RunRecord,
+    "environment": EnvironmentRecord,
+    "build": BuildRecord,
+    "validation": ValidationRecord,
+    "launch": LaunchRecord,
+    "crossing": CrossingRecord,
+    "ceiling": CeilingRecord,
+    "conditions": ConditionsRecord,
+    "checkers": CheckersRecord,
+    "profile": ProfileRecord,
+    "counters": CountersRecord,
+    "swap": SwapRecord,
+    "bisection_question": Question,
+    "bisection_version": VersionRecord,
+    "bisection": BisectionRecord,
+    "sweep_question": SweepQuestion,
+    "sweep_batch": BatchRecord,
+    "sweep": SweepRecord,
+}
+KIND_OF = {model: kind for kind, model in KINDS.items()}
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def render_record(record: Record) -> dict[str, Any]:
+    """A record as the JSON value of its file, sealed with its digest."""
+    body = record.model_dump(mode="json")
+    return {
+        "schema_version": protocol.SCHEMA_VERSION,
+        "kind": KIND_OF[type(record)],
+        "digest": protocol.digest(body),
+        "body": body,
+    }
+
+
+def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
+    """A record from the JSON value of its file. RecordError, naming `path`, where it cannot be trusted."""
+    if not isinstance(value, dict) or "schema_version" not in value:
+        raise RecordError(path, "is not a record: it has no schema_version")
+    version = value["schema_version"]
+    if version != protocol.SCHEMA_VERSION:
+        raise RecordError(path, f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}")
+    if value.get("kind") != KIND_OF[model]:
+        raise RecordError(path, f"is a {value.get('kind')!r} record; a {KIND_OF[model]} record belongs there")
+    if set(value) != {"schema_version", "kind", "digest", "body"}:
+        raise RecordError(path, f"has unexpected keys: {', '.join(sorted(map(str, value)))}")
+    if protocol.digest(value["body"]) != value["digest"]:
+        raise RecordError(path, "was edited or damaged: its digest does not match its contents")
+    try:
+        return model.model_validate(value["body"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RecordError(path, f"{where}: {first['msg']}") from None
+
+
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every string in it changed; keys stay."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [map_strings(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: map_strings(item, change) for key, item in value.items()}
+    return value
+
+
+def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
+    """A JSON value with every occurrence of each key of `replacements` replaced, in order, in every string."""
+
+    def change(text: str) -> str:
+        for old, new in replacements.items():
+            text = text.replace(old, new)
+        return text
+
+    return map_strings(value, change)
+
+
+def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
+    """The record with folders of this machine replaced by their names: records and pages are sent on."""
+    return type(record).model_validate(replace_strings(record.model_dump(mode="json"), replacements))
+
+
+def save_record(path: Path, record: Record) -> None:
+    protocol.write_json(str(path), render_record(record))
+
+
+def load_record(path: Path, model: type[AnyRecord]) -> AnyRecord:
+    """RecordError where the file is truncated, edited, of another version or kind."""
+    return parse_record(_load_json(path), model, str(path))
+
+
+def kind_of(path: Path) -> str:
+    """What kind of record a file says it is; RecordError where it is none."""
+    value = _load_json(path)
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind not in KINDS:
+        raise RecordError(str(path), f"is not a record: its kind is {kind!r}")
+    return str(kind)
+
+
+def _load_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise RecordError(str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise RecordError(str(path), "is truncated or not JSON") from None
+
+
+NO_SPACE = ("No space left on device", "Disk quota exceeded")
+LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what it had written
+
+
+def fullest(*places: Path) -> Path:
+    """Of these folders the one on the disk with the least space left; what does not exist yet counts as its parent."""
+    return min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
+
+
+def _existing(place: Path) -> Path:
+    return next(path for path in (place, *place.parents) if path.exists())
+
+
+def refuse_without_space(record: Record, *places: Path) -> None:
+    """DiskFull where a record says that a process found no space left, and a disk it writes to has little indeed.
+
+    The first alone could be a kernel's lie; what was killed at a limit of its own had that much space and no more.
+    """
+    if getattr(record, "status", "") == protocol.KILLED:
+        return
+    text = record.model_dump_json()
+    said = next((words for words in NO_SPACE if words in text), None)
+    if said is None:
+        return
+    for place in map(_existing, places):
+        usage = shutil.disk_usage(place)
+        if usage.free < max(LOW_SPACE_BYTES, LOW_SPACE_SHARE * usage.total):
+            raise DiskFull(place, said)
+
+
+class Run:
+    """A run's folder. The paths of records are decided here and nowhere else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run_path(self) -> Path:
+        return self.folder / "run.json"
+
+    def environment_path(self, environment: str) -> Path:
+        return self.folder / "environments" / f"{environment}.json"
+
+    def build_path(self, environment: str, kernel: str, device: str) -> Path:
+        return self.folder / "builds" / environment / f"{kernel}-{device}.json"
+
+    def validation_path(self, cell: Cell) -> Path:
+        return self.folder / "validations" / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.json"
+
+    def launch_path(self, environment: str, kernel: str, device: str, index: int) -> Path:
+        return self.folder / "launches" / environment / f"{kernel}-{device}" / f"{index:03d}.json"
+
+    def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
+        return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
+
+    def ceiling_path(self, device_uuid: str) -> Path:
+        return self.folder / "ceilings" / f"{device_uuid}.json"
+
+    def experiment_path(self, environment: str, kernel: str, device: str, workload: str, experiment: str) -> Path:
+        """`experiment`: a name, or profile-<target>."""
+        return self.folder / "experiments" / environment / f"{kernel}-{device}" / workload / f"{experiment}.json"
+
+    def swap_path(self, kernel: str, device: str, workload: str) -> Path:
+        return self.folder / "experiments" / "swap" / f"{kernel}-{device}" / f"{workload}.json"
+
+    def has_launches(self, environment: str) -> bool:
+        """Whether launches of an environment went well."""
+        paths = (self.folder / "launches" / environment).rglob("*.json")
+        return any(load_record(path, LaunchRecord).status == protocol.OK for path in paths)
+
+    def sweep(self) -> None:
+        """Remove what verbs, and attempts that were killed, left beside the records. The run's lock is held."""
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        for part in self.folder.glob("*/**/.*.part"):  # not of the folder itself: a report may be written there now
+            part.unlink(missing_ok=True)
+        for name in ("*.request.json", "*.result.json"):
+            for passed in (self.folder / "logs").rglob(name):
+                passed.unlink(missing_ok=True)
+
+    def load(self) -> RunRecord:
+        return load_record(self.run_path(), RunRecord)
+
+    def _all(self, folder: str, model: type[AnyRecord]) -> Iterator[AnyRecord]:
+        for path in sorted((self.folder / folder).rglob("*.json")):
+            yield load_record(path, model)
+
+    def environments(self) -> list[EnvironmentRecord]:
+        return list(self._all("environments", EnvironmentRecord))
+
+    def builds(self) -> list[BuildRecord]:
+        return list(self._all("builds", BuildRecord))
+
+    def validations(self) -> list[ValidationRecord]:
+        return list(self._all("validations", ValidationRecord))
+
+    def launches(self) -> list[LaunchRecord]:
+        return list(self._all("launches", LaunchRecord))
+
+    def crossings(self) -> list[CrossingRecord]:
+        return list(self._all("crossings", CrossingRecord))
+
+    def conditions(self) -> list[ConditionsRecord]:
+        return list(self._of_kind("experiments", ConditionsRecord))
+
+    def checkers(self) -> list[CheckersRecord]:
+        return list(self._of_kind("experiments", CheckersRecord))
+
+    def profiles(self) -> list[ProfileRecord]:
+        return list(self._of_kind("experiments", ProfileRecord))
+
+    def counters(self) -> list[CountersRecord]:
+        return list(self._of_kind("experiments", CountersRecord))
+
+    def swaps(self) -> list[SwapRecord]:
+        return list(self._of_kind("experiments", SwapRecord))
+
+    def _of_kind(self, folder: str, model: type[AnyRecord]) -> Iterator[AnyRecord]:
+        """Of a folder that holds several kinds."""
+        for path in sorted((self.folder / folder).rglob("*.json")):
+            if kind_of(path) == KIND_OF[model]:
+                yield load_record(path, model)
+
+    def ceilings(self) -> list[CeilingRecord]:
+        return list(self._all("ceilings", CeilingRecord))

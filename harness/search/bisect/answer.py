@@ -1,0 +1,198 @@
+"""What follows from what was seen: the steps, one sentence, and the next command. Pure, but for `print_table`."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.run.folders import now_utc
+from harness.schema.bisection_records import (
+    BisectionRecord,
+    CellSeen,
+    Difference,
+    Question,
+    Rate,
+    StepRecord,
+    VersionRecord,
+)
+from harness.search.bisect import plan
+from harness.search.bisect.oracle import MEASURED, differing
+
+SHORT = 90
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def rate_text(rate: Rate) -> str:
+    return f"{rate.passed}/{rate.trials}"
+
+
+def seen_text(seen: CellSeen, recipes: Sequence[str] | None = None) -> str:
+    """What was seen of one cell: of these recipes of inputs, or of all."""
+    if seen.ratio is not None and seen.median_us is not None:
+        counted = f"{seen.median_us:.3g} us, {seen.launches} launches"
+        if seen.low == seen.high == 1:
+            return f"the measure of the others ({counted})"
+        interval = "no interval" if seen.low is None or seen.high is None else f"{seen.low:.3g} to {seen.high:.3g}"
+        return f"{seen.ratio:.3g} times the good one's [{interval}] ({counted})"
+    if seen.status not in MEASURED:
+        return seen.status.replace("_", " ") + (f": {_short(seen.message)}" if seen.message else "")
+    shown = {name: rate for name, rate in seen.rates.items() if recipes is None or name in recipes}
+    return ", ".join(f"{name} {rate_text(rate)}" for name, rate in shown.items())
+
+
+def describe(record: VersionRecord) -> str:
+    """What was seen of one version, in a line."""
+    if not record.cells:
+        return _short(record.message)
+    return "; ".join(f"{cell.cell}: {seen_text(cell)}" for cell in record.cells)
+
+
+def _moved(before: CellSeen, after: CellSeen) -> Difference:
+    """Of rates only those recipes whose share is another."""
+    recipes = None
+    if before.rates and after.rates:
+
+        def share(rate: Rate) -> float:
+            return rate.passed / rate.trials
+
+        recipes = [
+            name
+            for name in before.rates
+            if name in after.rates and share(before.rates[name]) != share(after.rates[name])
+        ]
+    return Difference(cell=before.cell, before=seen_text(before, recipes), after=seen_text(after, recipes))
+
+
+def find_steps(question: Question, records: Sequence[VersionRecord], labels: plan.Labels) -> list[StepRecord]:
+    """Every change, and what moved there."""
+    versions = [release.version for release in question.releases]
+    by_version = {record.version: record for record in records}
+    alike: dict[int | None, list[VersionRecord]] = {}
+    for record in (by_version[question.good], by_version[question.bad], *records):  # the ends were shown to differ
+        alike.setdefault(record.label, []).append(record)
+    found = []
+    for left, right in plan.steps(labels):
+        before, after = by_version[versions[left]], by_version[versions[right]]
+        # Labels say that these two differ. Where their own trials are too few to show in what, others' with the same
+        # labels do.
+        pairs = itertools.chain([(before, after)], itertools.product(alike[before.label], alike[after.label]))
+        shown = (differing(one.cells, other.cells, question.what, question.min_effect) for one, other in pairs)
+        moved = next(filter(None, shown), [])
+        cells = {cell.cell: cell for cell in after.cells}
+        found.append(
+            StepRecord(
+                before=before.version,
+                after=after.version,
+                unknown=versions[left + 1 : right],
+                also=_also(before, after),
+                differences=[_moved(cell, cells[cell.cell]) for cell in before.cells if cell.cell in moved],
+            )
+        )
+    return found
+
+
+def _also(before: VersionRecord, after: VersionRecord) -> list[str]:
+    if before.torch_cuda == after.torch_cuda:
+        return []
+    return [f"{before.version} was built for CUDA {before.torch_cuda}, {after.version} for {after.torch_cuda}"]
+
+
+def _step_text(step: StepRecord) -> str:
+    """`2.2.0 is the first that differs`, or as much of it as can be said."""
+    moved = "; ".join(f"{item.cell}: {item.before} in {step.before}, {item.after} in {step.after}"
+                      for item in step.differences[:3])  # fmt: skip
+    more = len(step.differences) - 3
+    moved += f"; and {more} more cells" if more > 0 else ""
+    if step.unknown:
+        return (
+            f"after {step.before} and not later than {step.after} ({', '.join(step.unknown)} between them could not be "
+            f"told): {moved}"
+        )
+    return f"at {step.after}, the one after {step.before}: {moved}"
+
+
+def answer(question: Question, records: Sequence[VersionRecord], steps: Sequence[StepRecord], monotonic: bool) -> str:
+    what = f"{question.what} of {question.target}"
+    if not steps:
+        cells = next(record for record in records if record.version == question.bad)
+        return f"No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
+    texts = [_step_text(step) for step in steps]
+    if len(texts) == 1:
+        said = f"The {what} changed {texts[0]}."
+    else:
+        said = (
+            f"The {what} changed in {len(texts)} steps: "
+            + "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
+            + "."
+        )
+    also = [text for step in steps for text in step.also]
+    if also:
+        said += f" Not only PyTorch's version differs there: {'; '.join(also)}."
+    if not monotonic:
+        said += " It is not monotonic: a later version is like an earlier one again; there may be more steps (--every)."
+    return said
+
+
+def next_command(question: Question, records: Sequence[VersionRecord], steps: Sequence[StepRecord]) -> str:
+    """Where there is a step, the report of the run that saw its far side; else the question that is left."""
+    by_version = {record.version: record for record in records}
+    if steps:
+        return f"nox -s report -- reports/runs/{by_version[steps[0].after].run}"
+    other = "latency" if question.what == "correctness" else "correctness"
+    words = [*question.command]
+    kept = [w for i, w in enumerate(words) if not w.startswith("--what") and (i == 0 or words[i - 1] != "--what")]
+    return shlex.join([*kept, "--what", other])
+
+
+def conclude(question: Question, records: Sequence[VersionRecord], labels: plan.Labels) -> BisectionRecord:
+    steps = find_steps(question, records, labels)
+    monotonic = plan.is_monotonic(labels)
+    usable = sum(not release.skipped for release in question.releases)
+    return BisectionRecord(
+        question=question,
+        versions=list(records),
+        steps=steps,
+        monotonic=monotonic,
+        environments=len(records),
+        most_environments=plan.most_environments(usable),
+        answer=answer(question, records, steps, monotonic),
+        next_command=next_command(question, records, steps),
+        finished_utc=now_utc(),
+        duration_s=round(sum(record.duration_s for record in records), 1),
+    )
+
+
+def rows(record: BisectionRecord) -> list[tuple[str, str, str, str]]:
+    """(version, torch as found, what was seen, verdict) of every release."""
+    asked = {version.version: version for version in record.versions}
+    found: list[tuple[str, str, str, str]] = []
+    for release in record.question.releases:
+        seen = asked.get(release.version)
+        if seen is not None:
+            found.append((release.version, seen.torch, describe(seen), seen.verdict))
+        else:
+            found.append((release.version, "", release.skipped, "skipped" if release.skipped else "not asked"))
+    return found
+
+
+def print_table(record: BisectionRecord) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("version", "found", "seen", "verdict"):
+        table.add_column(column)
+    for row in rows(record):
+        table.add_row(*map(Text, row))
+    Console(highlight=False, soft_wrap=True).print(table)
+    print(record.answer)
+    print(
+        f"{record.environments} environments (at most {record.most_environments} where one step explains it), "
+        f"{record.duration_s:.0f} s"
+    )
+    print(f"next: {record.next_command}")

@@ -1,0 +1,81 @@
+"""The environments of the versions between: made for one answer, 5 GB each, and removed when it is recorded."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.config.matrix import Matrix
+from harness.errors import DiskFull
+from harness.isolate.choose import Choice
+from harness.schema.bisection_records import VersionRecord
+from harness.tools import GIB, cache_lock
+
+NEEDED_GIB = 7  # PyTorch with CUDA's libraries, and what uv unpacks beside them while it installs
+
+
+def named_environments(matrix: Matrix) -> set[str]:
+    """Ids of the environments that matrix.yaml names, from whichever index."""
+    return {
+        spec.id(index) for spec in matrix.pinned_environments for index in (None, spec.wheel_index, spec.fallback_index)
+    }
+
+
+def refuse_without_room(cache: Path) -> None:
+    place = next(path for path in (cache, *cache.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if free < NEEDED_GIB * GIB:
+        raise DiskFull(
+            place, f"{free / GIB:.1f} GiB are free, and a version between needs {NEEDED_GIB} GiB for a while"
+        )
+
+
+def own_wheels(cache: Path) -> Path:
+    return cache / "bisecting-wheels"
+
+
+@contextmanager
+def wheels_apart(cache: Path) -> Iterator[None]:
+    """uv keeps what it unpacks in a folder of its own, on the same disk: in its usual cache the wheels of a version
+    would stay when the environment is removed, and removing it would free nothing."""
+    before = os.environ.get("UV_CACHE_DIR")
+    os.environ["UV_CACHE_DIR"] = str(own_wheels(cache))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["UV_CACHE_DIR"]
+        else:
+            os.environ["UV_CACHE_DIR"] = before
+
+
+def remove_environment(choice: Choice, cache: Path, record: VersionRecord, since_utc: str) -> bool:
+    """Remove a version's environment if it was made after `since_utc`: an older one was made for something else."""
+    since = datetime.datetime.fromisoformat(since_utc).timestamp()
+    if not record.environment_key:
+        return False
+    if choice.engine is not None:
+        from harness.isolate.docker.images import REPOSITORY
+
+        tag = f"{REPOSITORY}/{record.environment}:{record.environment_key[:12]}"
+        image = choice.engine.image(tag)
+        if image is None or datetime.datetime.fromisoformat(image.created[:19] + "+00:00").timestamp() < since:
+            return False
+        choice.engine.remove_image(tag)
+        return True
+    folder = cache / "environments" / f"{record.environment}-{record.environment_key[:12]}"
+    marker = folder / "complete.json"
+    if not folder.is_dir() or (marker.exists() and marker.stat().st_mtime < since):
+        return False
+    with cache_lock(cache, folder.name):
+        marker.unlink(missing_ok=True)  # first: half an environment must not pass for a whole one
+        shutil.rmtree(folder)
+    return True
+
+
+def remove_own_wheels(cache: Path) -> None:
+    shutil.rmtree(own_wheels(cache), ignore_errors=True)

@@ -1,0 +1,147 @@
+"""Whether two versions differ, from what was seen of each; `None` where that asks for more. Pure.
+
+A pass rate is compared as a rate: Fisher's exact test, recipe by recipe. A time is compared as a whole interval: it
+differs where the interval of the ratio lies beyond the smallest effect that counts. The interval is the
+distribution-free one of Hodges and Lehmann (1963): pairwise log ratios, cut at the exact quantile of the
+Mann-Whitney statistic. Two versions that were never in one block are compared over the good one, which each was timed
+with: the interval of their ratio is then that of both intervals' worst corners, which is wide, and never too narrow.
+
+What is not shown to differ is not thereby alike: where the rates, or the ratio itself, hint at a difference that so few
+cannot show, more are asked for before it counts as none.
+
+A version is looked at up to `LOOKS` times, each with more trials or launches. Chance may do `ERROR_RATE` in all looks
+together, over all cells and recipes of one comparison (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from statistics import median
+
+import numpy as np
+
+from harness.schema.bisection_records import Aspect, CellSeen, Rate
+from harness.stats.outputs import rates_differ
+from harness.worker import protocol
+
+ERROR_RATE = 0.05
+LOOKS = 3
+LEVEL = ERROR_RATE / LOOKS
+TRIAL_FACTORS = (1, 2, 4)
+HINT = 0.2  # a p below this, of one recipe alone, is worth another look
+MEASURED = protocol.RAN
+
+
+def launch_counts(cells: int) -> tuple[int, ...]:
+    """Launches of each version at each look: the fewest that can decide for so many cells, then 2 and 4 times that."""
+    fewest = 2
+    while 2 / math.comb(2 * fewest, fewest) > LEVEL / cells:
+        fewest += 1
+    return tuple(fewest * factor for factor in TRIAL_FACTORS)
+
+
+@lru_cache(maxsize=64)
+def _cut(base: int, this: int, level: float) -> int:
+    """k for the interval from the k-th smallest to the k-th largest pairwise ratio; 0 where none is wide enough."""
+    # In how many orders of both samples the first is the larger in so many pairs (Mann and Whitney 1947).
+    ways = np.zeros((base + 1, this + 1, base * this + 1))
+    ways[0, :, 0] = ways[:, 0, 0] = 1
+    for i in range(1, base + 1):
+        for j in range(1, this + 1):
+            ways[i, j, j:] += ways[i - 1, j, : base * this + 1 - j]
+            ways[i, j] += ways[i, j - 1]
+    cumulative = np.cumsum(ways[base, this] / math.comb(base + this, this))
+    return int(np.searchsorted(cumulative, level / 2, side="right"))
+
+
+def ratio_of(
+    base_us: Sequence[float], this_us: Sequence[float], level: float
+) -> tuple[float, float | None, float | None]:
+    """(ratio of times, low, high) from launch medians of the same blocks; no interval where too few can support it."""
+    shifts = sorted(math.log(this / base) for this in this_us for base in base_us)
+    cut = _cut(len(base_us), len(this_us), level)
+    low, high = (math.exp(shifts[cut - 1]), math.exp(shifts[-cut])) if cut else (None, None)
+    return math.exp(median(shifts)), low, high
+
+
+def _p_value(one: Mapping[str, Rate], other: Mapping[str, Rate]) -> float:
+    """The smallest over all recipes."""
+
+    pairs = [(one[recipe], other[recipe]) for recipe in one.keys() & other.keys()]
+    return min((rates_differ(a.passed, a.trials, b.passed, b.trials) for a, b in pairs), default=1.0)
+
+
+def _times_differ(one: CellSeen, other: CellSeen, min_effect: float) -> bool:
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return False
+    beyond = 1 + min_effect
+    return other.low / one.high > beyond or other.high / one.low < 1 / beyond
+
+
+def differing(
+    one: Collection[CellSeen], other: Collection[CellSeen], what: Aspect, min_effect: Mapping[str, float]
+) -> list[str]:
+    """The cells in which two versions are shown to differ."""
+    others = {seen.cell: seen for seen in other}
+    pairs = [(seen, others[seen.cell]) for seen in one if seen.cell in others]
+    comparisons = sum(max(1, len(left.rates)) for left, _ in pairs)
+    found = []
+    for left, right in pairs:
+        measured = [seen.status in MEASURED for seen in (left, right)]
+        if not all(measured):
+            # Where there is no time, no time differs; but a version that refuses is not like one that answers.
+            differ = what == "correctness" and (any(measured) or left.status != right.status)
+        elif what == "correctness":
+            differ = _p_value(left.rates, right.rates) <= LEVEL / comparisons
+        else:
+            differ = _times_differ(left, right, min_effect[left.cell.rpartition("/")[2]])
+        if differ:
+            found.append(left.cell)
+    return found
+
+
+def hinting(
+    one: Collection[CellSeen], other: Collection[CellSeen], what: Aspect, min_effect: Mapping[str, float]
+) -> bool:
+    """Whether two versions that are not shown to differ look as if more trials or launches might show it."""
+    others = {seen.cell: seen for seen in other}
+    for left, right in ((seen, others[seen.cell]) for seen in one if seen.cell in others):
+        if what == "correctness" and _p_value(left.rates, right.rates) <= HINT:
+            return True
+        if what == "latency" and left.ratio is not None and right.ratio is not None:
+            beyond = math.log1p(min_effect[left.cell.rpartition("/")[2]])
+            if abs(math.log(left.ratio / right.ratio)) > beyond:
+                return True
+    return False
+
+
+def judge(
+    seen: Collection[CellSeen],
+    first: Mapping[int, Collection[CellSeen]],
+    neighbours: tuple[int, int],
+    what: Aspect,
+    min_effect: Mapping[str, float],
+    *,
+    last: bool,
+) -> int | None:
+    """The label of what was seen of a version, by what was `first` seen of each label; None: more is needed, or, at
+    the last look, it cannot be told."""
+    differs = {label: bool(differing(seen, cells, what, min_effect)) for label, cells in first.items()}
+    if not last and any(not differs[label] and hinting(seen, first[label], what, min_effect) for label in neighbours):
+        return None
+    return classify(differs.__getitem__, *neighbours, set(first))
+
+
+def classify(differs_from: Callable[[int], bool], left: int, right: int, known: Collection[int]) -> int | None:
+    """The label of a version between neighbours of these labels, of all labels that are known; None: more is needed.
+
+    It is like the one neighbour that it is not shown to differ from. Where it differs from both it is like the one
+    other that it does not differ from, or like none that was seen.
+    """
+    alike = [label for label in dict.fromkeys((left, right)) if not differs_from(label)]
+    if alike:
+        return alike[0] if len(alike) == 1 else None
+    others = [label for label in known if label not in (left, right) and not differs_from(label)]
+    return others[0] if len(others) == 1 else max(known) + 1

@@ -1,0 +1,135 @@
+"""What a bisection is about, as an ordinary matrix of two environments. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.config.environments import Environment
+from harness.config.matrix import Kernel, Matrix, Workload
+from harness.config.plan import Plan, Selection
+from harness.errors import InputError
+from harness.schema.bisection_records import Aspect
+from harness.schema.records import Device
+from harness.search.bisect.oracle import TRIAL_FACTORS
+from harness.worker import protocol
+
+MOST_TRIALS, MOST_EXTRA_TRIALS = 10_000, 1000  # as in matrix.yaml
+TIMED_TRIALS = 2  # where times are asked for, outputs are only checked
+
+
+Place = tuple[str, str, Device]  # kernel, workload, device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """`kernels` and `workloads` as given; none: all."""
+
+    good: str
+    bad: str
+    what: Aspect
+    target: str = protocol.KERNEL
+    kernels: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ("cpu",)
+    trials: int | None = None
+
+
+def environment_of(matrix: Matrix, torch: str, good: str) -> Environment:
+    """The environment of a version: matrix.yaml's own where that differs from the good one's in nothing else, else the
+    good one's with another PyTorch, so that nothing else can be what differs."""
+    pinned = matrix.pinned_environments
+    if not pinned:
+        raise InputError("matrix.yaml pins no environment", "add the good version under `environments`")
+    like = next((spec for spec in pinned if spec.torch == good), None)
+    like = like or (matrix.baseline_environment if matrix.baseline_environment in pinned else pinned[0])
+    return like.model_copy(update={"torch": torch, "replica": 0})
+
+
+def _kernels(matrix: Matrix, subject: Subject) -> list[Kernel]:
+    """The kernels to build: of a reference, the one that it is measured beside."""
+    chosen = [kernel for kernel in matrix.kernels if not subject.kernels or kernel.name in subject.kernels]
+    for name in subject.kernels:
+        if name not in {kernel.name for kernel in matrix.kernels}:
+            known = ", ".join(kernel.name for kernel in matrix.kernels)
+            raise InputError(f"--kernel {name}: not in matrix.yaml", f"choose from: {known}")
+    chosen = [kernel for kernel in chosen if _runs(kernel, subject, matrix.workloads)]
+    if not chosen:
+        raise InputError(
+            f"no kernel of those asked for runs there on {' or '.join(subject.devices)}",
+            "give another --kernel, --workload or --device",
+        )
+    if subject.target != protocol.KERNEL:
+        chosen = [kernel for kernel in chosen if (kernel.problem is not None) == (subject.target == protocol.MODEL)][:1]
+        if not chosen:
+            raise InputError(
+                f"--target {subject.target}: no kernel that it is measured beside", "give another --kernel or --target"
+            )
+    return [kernel.on_devices(subject.devices).model_copy(update={"control_of": None}) for kernel in chosen]
+
+
+def _runs(kernel: Kernel, subject: Subject, workloads: Sequence[Workload]) -> bool:
+    """Whether it has sources for one of the devices, and a workload that is asked for, by name or by id."""
+    if kernel.sources is not None and not any(getattr(kernel.sources, device) for device in subject.devices):
+        return False
+    if not subject.workloads or kernel.workloads is None:
+        return True
+    return any(w.name in kernel.workloads and w.names & set(subject.workloads) for w in workloads)
+
+
+def _references(matrix: Matrix, subject: Subject) -> Sequence[str]:
+    known = list(dict.fromkeys([*matrix.references, *(matrix.references_cuda or [])]))
+    if subject.target in (protocol.KERNEL, protocol.MODEL):
+        return known[:1]
+    if subject.target not in known:
+        raise InputError(
+            f"--target {subject.target}: not a reference of matrix.yaml", f"choose from: kernel, {', '.join(known)}"
+        )
+    return [subject.target]
+
+
+def derived_matrix(matrix: Matrix, subject: Subject, versions: list[str], look: int, launches: int) -> Matrix:
+    """The matrix of one look: these versions, and what tells them apart. InputError where `subject` names what
+    matrix.yaml lacks."""
+    factor = TRIAL_FACTORS[look]
+
+    def more(item: Workload | Kernel) -> dict[str, int]:
+        if subject.what == "latency":
+            return {"trials": TIMED_TRIALS, "extra_trials": 0}
+        return {
+            "trials": min((subject.trials or item.trials) * factor, MOST_TRIALS),
+            "extra_trials": min(getattr(item, "extra_trials", 0) * factor, MOST_EXTRA_TRIALS),
+        }
+
+    kernels = _kernels(matrix, subject)
+    return matrix.model_copy(
+        update={
+            "baseline": subject.good,
+            "environments": [environment_of(matrix, version, subject.good) for version in versions],
+            "kernels": [kernel.model_copy(update={"trials": min(more(kernel)["trials"], 1000)}) for kernel in kernels],
+            "workloads": [workload.model_copy(update=more(workload)) for workload in matrix.workloads],
+            "references": _references(matrix, subject),
+            "references_cuda": None,
+            "launches": launches,
+            "most_launches": launches,
+        }
+    )
+
+
+def selection_of(subject: Subject) -> Selection:
+    return Selection(workloads=subject.workloads, devices=subject.devices)
+
+
+def cell_names(plan: Plan, environment: str, target: str) -> dict[str, Place]:
+    """Every cell of one version that is looked at, by name. A reference is looked at once
+    a workload, beside the first kernel that has it."""
+    found: dict[str, Place] = {}
+    for cell in plan.cells:
+        if cell.environment != environment:
+            continue
+        place = f"{cell.workload}/{cell.device}"
+        if target == protocol.KERNEL:
+            found[f"{cell.kernel}/{place}"] = (cell.kernel, cell.workload, cell.device)
+        elif target in plan.kernel(cell.kernel).references_on(cell.device):
+            found.setdefault(place, (cell.kernel, cell.workload, cell.device))
+    return found

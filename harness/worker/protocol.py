@@ -1,0 +1,96 @@
+"""What the harness and the pinned environments say to each other.
+
+The harness starts ``python -m worker VERB REQUEST RESULT`` with the interpreter of a pinned environment:
+REQUEST is a JSON file that it wrote, RESULT a JSON file that the verb writes, atomically, as its last act.
+A missing RESULT means that the process died; its exit status and its log say how.
+
+This is the one module that both sides import, so it is restricted to the standard library and to
+Python 3.8, and it is the only home of the schema version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from typing import Any, Final
+
+SCHEMA_VERSION = 1
+
+# Statuses of anything that was attempted; every failure is one of these, with a message.
+OK: Final = "ok"
+WRONG: Final = "wrong"  # it ran, and its output is not correct
+UNDECIDABLE: Final = "undecidable"  # it passes, and so would an answer that is known to be wrong
+UNSUPPORTED: Final = "unsupported"  # PyTorch or the kernel refused the problem, and said why
+BUILD_FAILED: Final = "build_failed"
+CRASHED: Final = "crashed"  # the process died by a signal, or raised
+TIMED_OUT: Final = "timed_out"
+KILLED: Final = "killed"  # at a limit other than time: memory, processes, output
+BROKEN: Final = "broken"  # the environment is not the one that was asked for, or could not be made
+NOT_RUN: Final = "not_run"  # something before it failed, or the machine lacks what it needs
+
+RAN = (OK, WRONG, UNDECIDABLE)  # it ran to its end, and what it gave was looked at
+
+DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+
+RECIPES = ("independent", "shared_qkv", "large_logits")
+# Of the experiments alone: validation's own never grow.
+EXTRA_RECIPES = ("dominant_tail", "steep_logits", "offset_logits", "flat_logits", "constant_v", "zero_q")
+# `independent` times a power of two, which every floating-point operation but an overflow takes along exactly.
+SCALED_RECIPES = {"halved_4": 4, "halved_8": 8}  # recipe to how many times every floating input is halved
+KERNEL = "kernel"  # the target's name of the code under test
+MODEL = "model"  # the reference of a problem file: its own ``Model``
+TRUTH = "truth"
+
+RULES = ("rounding", "kernelbench", "strict")
+
+
+def canonical(value: Any) -> bytes:
+    """The one byte string of a JSON value: sorted keys, no spaces, no NaN or infinity (ValueError)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest(value: Any) -> str:
+    """SHA-256, in hex, of a JSON value."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def sha256_file(path: str) -> str:
+    """SHA-256, in hex, of a file's bytes."""
+    state = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            state.update(block)
+    return state.hexdigest()
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Write bytes so that a reader, or a crash, sees the old file or the new one, never a part."""
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException as error:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = path  # a write that fails names no file
+        raise
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write a JSON value atomically. ValueError where it holds NaN or infinity."""
+    write_atomically(path, json.dumps(value, indent=1, allow_nan=False).encode() + b"\n")
+
+
+def read_json(path: str) -> Any:
+    with open(path, "rb") as file:
+        return json.load(file)

@@ -1,0 +1,108 @@
+"""What processes, compilers and PyTorch said, read once: the only place where attribution reads text. Pure.
+
+Records keep an ended call's last words as they were raised or printed. Each function here makes one fact of them; rules
+ask for the fact. Nothing here reads what this package itself writes for people.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harness.schema.experiment_records import CheckerFinding
+from harness.schema.records import BuildRecord, Outcome
+from harness.worker import protocol
+from reports.model import CorrectnessSide
+
+SIGNAL = re.compile(r"\bdied by SIG")
+ASSERTION = re.compile(r"\bassert(?:ion)?\b.*\bfailed\b", re.IGNORECASE)
+CORRUPT = re.compile(
+    r"illegal memory access|illegal instruction address|SIGSEGV|SIGBUS|segmentation fault|heap corruption"
+    r"|corrupted|invalid (next )?size|invalid pointer|double free|munmap_chunk",
+    re.IGNORECASE,
+)
+LIFETIME = re.compile(r"use-after")
+# What PyTorch says where it has no code for a type, a shape or a device, and raises a plain error for it.
+NO_CODE = re.compile(
+    r"not implemented for|not supported|unsupported|no available kernel|is not available|only supports?"
+    r"|does not support"
+    # Python's own words where a version lacks a function, an argument or a module.
+    r"|raised (TypeError: .*unexpected keyword|AttributeError: .*has no attribute|ImportError|ModuleNotFoundError)",
+    re.IGNORECASE,
+)
+# What the kernels' C interface says where one refuses a width, a type or a size: csrc/attention.h has the codes.
+REFUSES = re.compile(r"attention_forward: .*\(code -(3|4|6), shape ")
+# What an exception says where the machine failed, or what is called, and not the kernel in what it asks for.
+SURROUNDINGS = re.compile(
+    r"raised (\w*(OSError|IOError|MemoryError|RecursionError|File|Directory|Permission|Connection|Timeout|Pipe)\w*"
+    r"|SystemExit|KeyboardInterrupt)\b|out of memory|can't allocate|No space left|CUDA|cuDNN|CUBLAS|NCCL"
+)
+RAISED = re.compile(r"raised (\w+): ")
+BACKEND = re.compile(r"_scaled_dot_product_(?:\w+)")
+VERSION_ASKED = re.compile(r"__version__|\bversion\b|\bversion_info\b|\bhasattr\(|\bgetattr\(")
+# Flags of a build that PyTorch's helper injects and that change no instruction.
+HARMLESS = re.compile(r"-(generate-dependencies|-generate-dependencies|MMD|MF|MD|isystem|I|L|l|Wl,)")
+FLAG = re.compile(r"(?<![\w$/.-])-[A-Za-z][^\s]*")
+
+Ended = Outcome | CorrectnessSide
+
+
+def died(ended: Ended) -> bool:
+    """By a signal: what raised, or could not be loaded, says nothing of the code."""
+    return ended.status == protocol.CRASHED and SIGNAL.search(ended.message) is not None
+
+
+def faulted(side: CorrectnessSide) -> bool:
+    """Ended by an access to memory that is not its own, or by what such an access had left."""
+    return side.status == protocol.CRASHED and bool(CORRUPT.search(f"{side.message}\n{side.log_excerpt}"))
+
+
+def asserted(side: CorrectnessSide) -> str:
+    """The last assertion that failed before the process ended; empty where none did."""
+    found = ASSERTION.findall(side.log_excerpt) if side.status == protocol.CRASHED else []
+    return found[-1] if found else ""
+
+
+def lacks_code(side: CorrectnessSide) -> bool:
+    """Ended with PyTorch's words for a combination that it has no code for."""
+    return side.status == protocol.CRASHED and bool(NO_CODE.search(side.message))
+
+
+def refused(side: CorrectnessSide) -> bool:
+    """The kernel itself gave its interface's code for what it has no code for."""
+    return side.status == protocol.CRASHED and REFUSES.search(side.message) is not None
+
+
+def raised(ended: Ended) -> str:
+    """The class of the exception that ended it; empty where it ended otherwise, or the machine failed."""
+    found = RAISED.search(ended.message) if ended.status == protocol.CRASHED else None
+    return found[1] if found is not None and not SURROUNDINGS.search(ended.message) else ""
+
+
+def raises(message: str, what: str) -> bool:
+    """Whether these words are of an exception of this class."""
+    return f"raised {what}: " in message
+
+
+def in_first_trial(message: str) -> bool:
+    return message.startswith("trial 0 ")
+
+
+def backends_named(side: CorrectnessSide) -> list[str]:
+    """PyTorch's attention backends that its last words name."""
+    return BACKEND.findall(side.message)
+
+
+def outlived(finding: CheckerFinding) -> bool:
+    """Whether the memory that a checker names was there, and is no longer."""
+    return LIFETIME.search(finding.text) is not None
+
+
+def asks_version(line: str) -> bool:
+    """Whether a line of source asks what it runs on."""
+    return VERSION_ASKED.search(line) is not None
+
+
+def build_flags(record: BuildRecord | None) -> set[str]:
+    """Flags of the whole build that can change instructions: those of PyTorch's helper too."""
+    words = FLAG.findall(record.build_ninja) if record else []
+    return {word for word in words if not HARMLESS.match(word)}

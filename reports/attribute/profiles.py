@@ -1,0 +1,218 @@
+"""Facts of profiles in both environments: where a call's time went, and which lines of a file ran. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harness.schema.experiment_records import Line, OperatorTime, ProfileRecord
+from reports.attribute import thresholds
+from reports.attribute.cases import Case
+from reports.attribute.cells import SDPA, Cell
+from reports.attribute.messages import asks_version
+from reports.attribute.model import BAD, GOOD, Entry, Figure
+from reports.attribute.timed import Timed
+from reports.compare.factors import operator_names
+from reports.model import Seen
+from reports.render.durations import brief_time
+
+PUBLIC = "aten::scaled_dot_product_attention"
+OPERATORS_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One operator or device function in both environments, per call of the target. None: it did not run."""
+
+    name: str
+    before_us: float | None
+    after_us: float | None
+    calls: tuple[float, float]
+
+    @property
+    def delta_us(self) -> float:
+        return (self.after_us or 0.0) - (self.before_us or 0.0)
+
+    @property
+    def moved_calls(self) -> int:
+        """1 where it is called clearly more often than in the baseline, -1 where less often, else 0."""
+        base, this = self.calls
+        return (this > base * thresholds.CALLED_MORE) - (this * thresholds.CALLED_MORE < base)
+
+    @property
+    def alike(self) -> bool:
+        """Whether it ran in both, about as often."""
+        return self.before_us is not None and self.after_us is not None and not self.moved_calls
+
+    @property
+    def word(self) -> str:
+        if self.before_us is None:
+            return "appeared"
+        if self.after_us is None:
+            return "vanished"
+        if self.moved_calls:
+            return "runs more often" if self.moved_calls > 0 else "runs less often"
+        return "slowed" if self.delta_us > 0 else "got faster"
+
+
+def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[Change]:
+    """Largest change first. On a GPU its functions hold the time; operators above them are not counted again."""
+    kind = "device_function" if any(each.kind == "device_function" for each in this.operators) else "operator"
+
+    def by_name(record: ProfileRecord) -> dict[str, list[OperatorTime]]:
+        found: dict[str, list[OperatorTime]] = {}
+        for each in record.operators:
+            if each.kind == kind:
+                found.setdefault(next(iter(operator_names([each.name]))), []).append(each)
+        return found
+
+    one, two = by_name(base), by_name(this)
+    changes = []
+    for name in one.keys() | two.keys():
+        before, after = one.get(name), two.get(name)
+        changes.append(
+            Change(
+                name=name,
+                before_us=sum(each.self_us for each in before) if before else None,
+                after_us=sum(each.self_us for each in after) if after else None,
+                calls=(sum(each.calls for each in before or []), sum(each.calls for each in after or [])),
+            )
+        )
+    return sorted(changes, key=lambda change: (-abs(change.delta_us), change.name))
+
+
+OUTSIDE = "outside operators"  # a profile's name for what is no operator: the code under test itself
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def own(case: Case, change: Change) -> bool:
+    """Whether the time is that of the code under test: outside all operators, or in a device function that its build
+    made. A profile tells these by their C++ names, a build by the linker's, in which each part has its length before
+    it (Itanium C++ ABI, "Mangling")."""
+    plain = re.sub(r"<.*|\(anonymous namespace\)::|\(.*", "", change.name)
+    words = IDENTIFIER.findall(plain)
+    built = {function.name for build in case.builds if build is not None for function in build.functions}
+    mangled = "".join(f"{len(word)}{word}" for word in words[-1:])
+    return change.name == OUTSIDE or (bool(words) and any(name == words[-1] or mangled in name for name in built))
+
+
+def profiled(timed: Timed) -> tuple[Cell, list[Change], str] | None:
+    for cell in timed.cells:
+        found = [cell.profile(name) for name in (timed.case.baseline, timed.case.environment)]
+        if found[0] is not None and found[1] is not None:
+            return cell, profile_changes(found[0][0], found[1][0]), found[1][1]
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backends:
+    """What attention ran as, by the profiles of one cell in both environments."""
+
+    workload: str
+    before: str
+    here: str
+    record: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.workload}: {self.before} in the baseline, {self.here} here"
+
+
+def another_backend(case: Case, cell: Cell) -> Backends | None:
+    """Whoever calls attention by its public name leaves the choice to PyTorch: another backend under it is a choice."""
+    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
+    if base is None or this is None or case.one_torch:
+        return None
+    names = [operator_names([each.name for each in record.operators]) for record, _ in (base, this)]
+    one, two = ({name for name in each if SDPA in name} for each in names)
+    if not (one and two) or one == two or not all(PUBLIC in each for each in names):
+        return None
+    before, here = (", ".join(sorted(each)).replace("aten::", "").replace(SDPA, "") for each in (one, two))
+    return Backends(workload=cell.workload, before=before, here=here, record=this[1])
+
+
+def profile_figure(cell: Cell, changes: list[Change], path: str) -> Figure:
+    reach = max(abs(change.delta_us) for change in changes) or 1.0
+    rows = []
+    for change in changes[:OPERATORS_SHOWN]:
+        state = BAD if change.delta_us > 0 else GOOD
+        rows.append(
+            (
+                change.name,
+                (
+                    Entry(text=_us(change.before_us)),
+                    Entry(text=_us(change.after_us)),
+                    Entry(
+                        text=brief_time(change.delta_us, "+"),
+                        state=state,
+                        share=change.delta_us / reach,
+                    ),
+                ),
+            )
+        )
+    return Figure(
+        title=f"Where a call's time goes, {cell.workload}",
+        columns=("baseline", "here", "change"),
+        rows=tuple(rows),
+        record=path,
+    )
+
+
+def _us(value: float | None) -> str:
+    return "not run" if value is None else brief_time(value)
+
+
+LINES_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed:
+    """A cell whose kernel was followed in the baseline and here. `path`: where the latter stands."""
+
+    cell: Cell
+    base: ProfileRecord
+    this: ProfileRecord
+    path: str
+
+    @property
+    def ways(self) -> tuple[list[Line], list[Line]]:
+        """The lines that ran in the baseline alone, and here alone."""
+        known = [{line.number for line in record.lines} for record in (self.base, self.this)]
+        gone = [line for line in self.base.lines if line.number not in known[1]]
+        return gone, [line for line in self.this.lines if line.number not in known[0]]
+
+    @property
+    def seen(self) -> list[Seen]:
+        """Which lines these are, in words."""
+        return [
+            Seen(text=f"of its file ran {where} alone: {', '.join(map(_named, lines[:LINES_SHOWN]))}", record=self.path)
+            for where, lines in zip(("in the baseline", "here"), self.ways, strict=True)
+            if lines
+        ]
+
+    @property
+    def asking(self) -> Seen | None:
+        """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
+        found = [line for line in self.this.lines if asks_version(line.text)][:LINES_SHOWN]
+        said = "; ".join(f"{_named(line)}: {line.text}" for line in found)
+        text = f"not excluded: its file chooses by what it runs on ({said})"
+        return Seen(text=text, record=self.path) if found else None
+
+
+def _named(line: Line) -> str:
+    return f"line {line.number}"
+
+
+def followed(case: Case, cell: Cell) -> Followed | None:
+    """None where it was not followed in both, or by another Python."""
+    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
+    pythons = {stack.observed.python.rpartition(".")[0] for stack in case.stacks if stack and stack.observed}
+    if base is None or this is None or not base[0].lines or not this[0].lines or len(pythons) != 1:
+        return None  # which lines count as run is each Python's own
+    return Followed(cell=cell, base=base[0], this=this[0], path=this[1])
+
+
+def ways_seen(case: Case, cell: Cell) -> list[Seen]:
+    """Beside an operator that came, or calls that multiplied: the lines that brought them."""
+    told = followed(case, cell)
+    return told.seen if told is not None else []

@@ -1,0 +1,317 @@
+"""Controls: how often the test of environments is wrong, and what it finds, on launches whose truth is known.
+
+A/A: replicas of one environment. Whatever the test calls a change between them is a false alarm.
+Detection: a kernel beside a slowed copy of it (`control_of` in matrix.yaml). How much slower it is, all launches say;
+how often so many launches as a run has find it, trials say.
+
+A trial is a disjoint group of N blocks, judged by the very procedure that judges environments: `latency.decide_all`
+over all of its rows, cold and hot, its false-discovery rate included. Trials share no launch, so they are independent
+of each other as launches are; rows of one trial share its launches' luck, and are not. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.stats import effects
+from harness.worker import protocol
+from reports import model
+from reports.compare import latency, statistics
+from reports.compare.latency import Rows
+from reports.compare.rows import same_stack
+from reports.load.evidence import Evidence
+from reports.model import Latency, LatencySide
+
+LAUNCHES = 10  # of each environment in a trial: as many as a run has by default
+RESAMPLES = 200
+CALLED = (model.REGRESSED, model.IMPROVED, model.ABOUT)
+
+
+class Stored(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Share(Stored):
+    """A count, with the exact (Clopper-Pearson) interval of its share at 95%; None where nothing was counted."""
+
+    count: int = Field(ge=0)
+    of: int = Field(ge=0)
+    low: float | None
+    high: float | None
+
+    @property
+    def share(self) -> float | None:
+        return self.count / self.of if self.of else None
+
+
+class AA(Stored):
+    """Replicas of one environment, over all disjoint trials."""
+
+    environments: list[str]
+    blocks: int = Field(description="that both replicas have launches of")
+    trials: int
+    rows: Share = Field(description="rows called a change, of all rows judged")
+    alarmed: Share = Field(description="trials with any such row, of all trials")
+    alarms: list[str] = Field(description="the rows that were called, with their ratio")
+
+
+class Detection(Stored):
+    """One kernel against its slowed copy, on one workload in one environment."""
+
+    environment: str
+    kernel: str
+    slowed: str
+    workload: str
+    device: str
+    mode: str
+    launches: int = Field(description="of each of the two, all together")
+    ratio: float = Field(description="true slow-down: over all launches, as harness.stats.effects estimates it")
+    low: float | None
+    high: float | None
+    found: Share = Field(description="disjoint trials that called it slower")
+    resampled: Share | None = Field(description="the same of groups of blocks drawn at random, which overlap")
+
+
+class Controls(Stored):
+    launches: int = Field(description="blocks in a trial")
+    aa: list[AA]
+    detections: list[Detection]
+    unchanged: Share = Field(description="references beside the slowed kernels, called a change though nothing was")
+    missing: list[str] = Field(description="why a control that stands in the run has no trial")
+
+    @property
+    def false_alarms(self) -> Share:
+        """Over all rows in which nothing had changed: of replicas, and of references beside slowed kernels.
+
+        Rows of one trial share its launches, and both kinds of trial share launches: the interval takes them for
+        independent.
+        """
+        shares = [*(each.rows for each in self.aa), self.unchanged]
+        return count_share(sum(each.count for each in shares), sum(each.of for each in shares))
+
+    def found(self, mode: str) -> Share:
+        """Over all environments and workloads; the interval takes rows for independent."""
+        mine = [each.found for each in self.detections if each.mode == mode]
+        return count_share(sum(each.count for each in mine), sum(each.of for each in mine))
+
+
+def count_share(count: int, of: int) -> Share:
+    low, high = statistics.pass_interval(count, of, 0.95) if of else (None, None)
+    return Share(count=count, of=of, low=low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Two sides that a trial compares; `slowed` where the second is a slowed copy of the first."""
+
+    name: str
+    workload: str
+    device: str
+    mode: str
+    slowed: bool
+    base: LatencySide
+    this: LatencySide
+    min_effect: float
+
+    @property
+    def blocks(self) -> set[int]:
+        return set(self.base.blocks) & set(self.this.blocks)
+
+    def within(self, blocks: set[int]) -> tuple[LatencySide, LatencySide, float]:
+        return _within(self.base, blocks), _within(self.this, blocks), self.min_effect
+
+
+def _within(side: LatencySide, blocks: set[int]) -> LatencySide:
+    kept = [(block, us) for block, us in zip(side.blocks, side.medians_us, strict=True) if block in blocks]
+    if not kept:
+        return replace(side, status="not_run", message="no launch of it in these blocks", blocks=[], medians_us=[])
+    return replace(side, blocks=[block for block, _ in kept], medians_us=[us for _, us in kept])
+
+
+Place = tuple[str, str]  # environment, kernel
+
+
+def _rows(
+    evidence: Evidence,
+    rows: Rows,
+    one: Place,
+    two: Place,
+    workload: str,
+    device: str,
+    target: str,
+    name: str,
+    slowed: bool = False,
+) -> Iterator[Row]:
+    """Cold and hot, where both sides have times."""
+    for mode in (model.COLD, model.HOT) if device == "cuda" else (model.COLD,):
+        base, this = (
+            latency.side(evidence, rows, *place, workload, device, target, False, mode) for place in (one, two)
+        )
+        if base.status == this.status == "ok":
+            yield Row(
+                name=name,
+                workload=workload,
+                device=device,
+                mode=mode,
+                slowed=slowed,
+                base=base,
+                this=this,
+                min_effect=evidence.min_effect(device),
+            )
+
+
+def replica_rows(evidence: Evidence, rows: Rows, one: str, two: str) -> list[Row]:
+    """As the report compares them: each kernel; each reference once, in the first kernel's launches that have it."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for cell in evidence.run.cells:
+        if cell.environment != one:
+            continue
+        info = evidence.kernel(cell.kernel)
+        places = (one, cell.kernel), (two, cell.kernel), cell.workload, cell.device
+        found[cell.kernel, cell.workload, cell.device] = list(
+            _rows(evidence, rows, *places, protocol.KERNEL, cell.kernel)
+        )
+        for reference in info.references_on(cell.device) if info else []:
+            key = (f"{reference} (reference)", cell.workload, cell.device)
+            if not found.get(key):
+                found[key] = list(_rows(evidence, rows, *places, reference, key[0]))
+    return [row for group in found.values() for row in group]
+
+
+def slowed_rows(evidence: Evidence, rows: Rows, environment: str, kernel: str, slowed: str) -> list[Row]:
+    """As an environment would look in which nothing but this kernel had changed: its references stand unchanged."""
+    found: list[Row] = []
+    info = evidence.kernel(slowed)
+    for cell in evidence.run.cells:
+        if (cell.environment, cell.kernel) == (environment, slowed):
+            places = (environment, kernel), (environment, slowed), cell.workload, cell.device
+            found += _rows(evidence, rows, *places, protocol.KERNEL, slowed, slowed=True)
+            for reference in info.references_on(cell.device) if info else []:
+                found += _rows(evidence, rows, *places, reference, f"{reference} (reference)")
+    return found
+
+
+def judge(evidence: Evidence, rows: Sequence[Row], blocks: set[int]) -> list[Latency]:
+    """The procedure that judges environments, on the launches of these blocks."""
+    pairs = [row.within(blocks) for row in rows]
+    return latency.decide_all(pairs, evidence.confidence, evidence.false_discovery_rate)
+
+
+def trials(rows: Sequence[Row], launches: int) -> list[set[int]]:
+    """Disjoint groups of `launches` blocks, in measured order; blocks left over make none."""
+    blocks = sorted(set().union(*(row.blocks for row in rows)))
+    return [set(blocks[start : start + launches]) for start in range(0, len(blocks) - launches + 1, launches)]
+
+
+def _too_few(what: str, rows: Sequence[Row], launches: int) -> str:
+    if not rows:
+        return f"{what}: no row has times on both sides"
+    blocks = len(set().union(*(row.blocks for row in rows)))
+    return f"{what}: {blocks} blocks are too few for a trial of {launches}"
+
+
+def aa(evidence: Evidence, rows: list[Row], environments: list[str], launches: int) -> AA:
+    alarms, alarmed, judged = [], 0, 0
+    groups = trials(rows, launches)
+    for number, blocks in enumerate(groups):
+        results = judge(evidence, rows, blocks)
+        called = [(row, result) for row, result in zip(rows, results, strict=True) if result.verdict in CALLED]
+        judged += sum(result.ratio is not None for result in results)
+        alarmed += bool(called)
+        alarms += [f"trial {number}: {row.name} on {row.workload}, {row.mode}: {result.why}" for row, result in called]
+    return AA(
+        environments=environments,
+        blocks=len(set().union(*(row.blocks for row in rows))),
+        trials=len(groups),
+        rows=count_share(len(alarms), judged),
+        alarmed=count_share(alarmed, len(groups)),
+        alarms=alarms,
+    )
+
+
+def detections(
+    evidence: Evidence, rows: list[Row], environment: str, kernel: str, launches: int
+) -> tuple[list[Detection], Share]:
+    """Each slowed row's trials, and how many of the unchanged rows in the same trials were called."""
+    groups = trials(rows, launches)
+    blocks = sorted(set().union(*groups))
+    results = [judge(evidence, rows, group) for group in groups]
+    drawn: list[list[Latency]] = []
+    if len(groups) > 1:
+        generator = np.random.default_rng(0)
+        for _ in range(RESAMPLES):
+            picked = generator.choice(blocks, size=launches, replace=False)
+            drawn.append(judge(evidence, rows, {int(block) for block in picked}))
+    whole = effects.compare_launches([latency.shared_blocks(row.base, row.this) for row in rows], 0.95)
+    found = []
+    for index, (row, truth) in enumerate(zip(rows, whole, strict=True)):
+        if row.slowed:
+            found.append(
+                Detection(
+                    environment=environment,
+                    kernel=kernel,
+                    slowed=row.name,
+                    workload=row.workload,
+                    device=row.device,
+                    mode=row.mode,
+                    launches=truth.blocks,
+                    ratio=truth.ratio,
+                    low=truth.low,
+                    high=truth.high,
+                    found=_slower(results, index),
+                    resampled=_slower(drawn, index) if drawn else None,
+                )
+            )
+    still = [result[index] for result in results for index, row in enumerate(rows) if not row.slowed]
+    judged = [each for each in still if each.ratio is not None]
+    return found, count_share(sum(each.verdict in CALLED for each in judged), len(judged))
+
+
+def _slower(results: list[list[Latency]], index: int) -> Share:
+    return count_share(sum(result[index].verdict == model.REGRESSED for result in results), len(results))
+
+
+def controls(evidence: Evidence, rows: Rows, launches: int = LAUNCHES) -> Controls | None:
+    """None where the run holds neither replicas nor a slowed kernel."""
+    run = evidence.run
+    replicas = [pair for pair in combinations(run.environments, 2) if same_stack(evidence, *pair)]
+    names = {info.name for info in run.kernels}
+    pairs = [(info.control_of, info.name) for info in run.kernels if info.control_of in names]
+    found_aa, found_slow, unchanged, missing = [], [], [], []
+    for one, two in replicas:
+        compared = replica_rows(evidence, rows, one, two)
+        if trials(compared, launches):
+            found_aa.append(aa(evidence, compared, [one, two], launches))
+        else:
+            missing.append(_too_few(f"{one} against {two}", compared, launches))
+    for environment in run.environments:
+        for kernel, slowed in pairs:
+            compared = slowed_rows(evidence, rows, environment, str(kernel), slowed)
+            if trials(compared, launches):
+                slow, still = detections(evidence, compared, environment, str(kernel), launches)
+                found_slow += slow
+                unchanged.append(still)
+            else:
+                missing.append(_too_few(f"{slowed} in {environment}", compared, launches))
+    if not replicas and not pairs:
+        return None
+    return Controls(
+        launches=launches,
+        aa=found_aa,
+        detections=found_slow,
+        missing=missing,
+        unchanged=count_share(sum(each.count for each in unchanged), sum(each.of for each in unchanged)),
+    )
+
+
+def share_text(share: Share) -> str:
+    if share.low is None or share.high is None:
+        return "nothing judged"
+    return (
+        f"{share.count} of {share.of} ({share.count / share.of:.2%}, 95% interval {share.low:.2%} to {share.high:.2%})"
+    )

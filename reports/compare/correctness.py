@@ -1,0 +1,321 @@
+"""Correctness of one target in one environment, and its verdict against the same in the baseline. Pure.
+
+The deciding rule is applied to the float64 truth where there is one, otherwise to the first other target of the
+record. Trials are seeded and their inputs are the same bytes everywhere: of what gives the same bits when it runs
+again, on both sides, "passes all, then does not" is a fact and needs no test. All else that fails on one side or on
+both is a rate, and compared as one (Fisher's exact test). Where both sides pass, their errors are compared
+(`harness.stats.outputs`). A row has one p at most, and the false-discovery rate is controlled over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.schema.records import Agreement, RecipeResult, TargetResult, ValidationRecord
+from harness.stats.outputs import Errors, errors_moved, rates_differ
+from harness.worker import protocol
+from reports import model
+from reports.compare import seen, statistics
+from reports.compare.streams import SENTENCE, escaping
+from reports.load.evidence import Evidence
+from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
+
+FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
+
+
+def target_of(recipe: RecipeResult, target: str) -> TargetResult | None:
+    return next((result for result in recipe.targets if result.target == target), None)
+
+
+def deciding(result: TargetResult) -> Agreement | None:
+    """Against the truth where there is one."""
+    truth = [agreement for agreement in result.against if agreement.against == protocol.TRUTH]
+    return next(iter(truth or result.against), None)
+
+
+def rule_of(record: ValidationRecord, agreement: Agreement) -> str:
+    """The deciding rule; without a truth the rounding rule cannot be applied, and KernelBench's is."""
+    if record.decides in agreement.passed:
+        return record.decides
+    return next((rule for rule in ("kernelbench", "strict") if rule in agreement.passed), record.decides)
+
+
+def _rate(counts: list[tuple[int, int]], rule: str, against: str, confidence: float) -> Rate | None:
+    passed, trials = sum(count[0] for count in counts), sum(count[1] for count in counts)
+    if not trials > 0 or not 0 <= passed <= trials:
+        return None
+    low, high = statistics.pass_interval(passed, trials, confidence)
+    return Rate(passed=passed, trials=trials, low=low, high=high, rule=rule, against=against)
+
+
+def _largest(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def side(evidence: Evidence, environment: str, kernel: str, workload: str, device: str, target: str) -> CorrectnessSide:
+    """`target` is `kernel` or a reference's name; `kernel` is the one in whose record it stands."""
+    is_kernel = target == protocol.KERNEL
+    blocked = evidence.blocked(environment, kernel if is_kernel else None, device)
+    record = evidence.validation(environment, kernel, workload, device)
+    if blocked is not None and (record is None or record.status not in protocol.RAN):
+        return CorrectnessSide(
+            environment=environment, status=blocked.status, message=blocked.message, log_excerpt=blocked.log_excerpt
+        )
+    if record is None:
+        return CorrectnessSide(
+            environment=environment, status="not_run", message="the run holds no validation record of it"
+        )
+    found = [(recipe, target_of(recipe, target)) for recipe in record.recipes]
+    results = [(recipe, result) for recipe, result in found if result is not None]
+    worst = next((result for _, result in results if result.status not in ("ok", "wrong")), None)
+    confidence = evidence.confidence
+    totals: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    recipes, judged = [], []
+    for recipe, result in results:
+        rates = []
+        for agreement in result.against:
+            for rule, passed in agreement.passed.items():
+                totals.setdefault((agreement.against, rule), []).append((passed, recipe.trials))
+                rate = _rate([(passed, recipe.trials)], rule, agreement.against, confidence)
+                rates += [rate] if rate else []
+        main = deciding(result)
+        judged += [main] if main else []
+        recipes.append(_recipe_side(recipe, result, main, rates))
+    rates_by = {key: _rate(counts, key[1], key[0], confidence) for key, counts in totals.items()}
+    rule = rule_of(record, judged[0]) if judged else record.decides
+    rate = rates_by.get((judged[0].against, rule)) if judged else None
+    status, message, log = _status(record, is_kernel, rate, worst, bool(results))
+    return CorrectnessSide(
+        environment=environment,
+        status=status,
+        message=message,
+        log_excerpt=log,
+        record=evidence.validation_pointer(record),
+        measured_with=None if is_kernel else kernel,
+        decides=rule,
+        rate=rate,
+        agreement={
+            against: value
+            for (against, by), value in rates_by.items()
+            if value is not None and judged and against != judged[0].against and by == _reference_rule(record)
+        },
+        max_abs=_largest([agreement.max_abs for agreement in judged]),
+        max_units=_largest([agreement.max_units for agreement in judged]),
+        nonfinite_trials=sum(agreement.nonfinite_trials for agreement in judged),
+        repeats_differ=sum(result.repeats_differ for _, result in results),
+        repeats_max_units=_largest([result.repeats_max_units for _, result in results]),
+        repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
+        inputs_mutated=sum(result.inputs_mutated for _, result in results),
+        unwritten_trials=sum(result.unwritten_trials for _, result in results),
+        off_stream=is_kernel and bool(escaping(evidence, environment, kernel, workload, device)),
+        operators=sorted({operator for _, result in results for operator in result.operators}),
+        unseen=seen.unseen_text(record),
+        smallest=", ".join(seen.smallest(record)),
+        precision=seen.precision_text(record.precision if is_kernel else record.reference_precision),
+        choice=record.choice if is_kernel else "",
+        nearer_to={
+            name: sum(result.nearer_to.get(name, 0) for _, result in results)
+            for name in sorted({name for _, result in results for name in result.nearer_to})
+        },
+        recipes=recipes,
+    )
+
+
+def _reference_rule(record: ValidationRecord) -> str:
+    """Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two."""
+    return "strict" if record.decides == "strict" else "kernelbench"
+
+
+def _recipe_side(recipe: RecipeResult, result: TargetResult, main: Agreement | None, rates: list[Rate]) -> RecipeSide:
+    worst = ""
+    if main is not None and main.worst is not None:
+        place = ", ".join(map(str, main.worst.index))
+        worst = f"trial {main.worst.trial}, element [{place}]: got {main.worst.got}, want {main.worst.want}"
+    return RecipeSide(
+        recipe=recipe.recipe,
+        trials=recipe.trials,
+        status=result.status,
+        message=result.message,
+        rates=rates,
+        max_abs=main.max_abs if main else None,
+        max_units=main.max_units if main else None,
+        worst=worst,
+    )
+
+
+def _status(
+    record: ValidationRecord, is_kernel: bool, rate: Rate | None, worst: TargetResult | None, present: bool
+) -> tuple[str, str, str]:
+    """A kernel's status is its record's; a reference's follows from its own results."""
+    if is_kernel:
+        return record.status, record.message, record.log_excerpt
+    if worst is not None:
+        return worst.status, worst.message, worst.log_excerpt
+    if not present:
+        failed = record.status in FAILED
+        return (record.status if failed else "not_run", record.message or "it was not validated here", "")
+    if rate is None:
+        return "not_run", "its outputs were compared with nothing", ""
+    return ("ok" if rate.passed == rate.trials else "wrong"), "", ""
+
+
+def compare_bits(base: ValidationRecord | None, this: ValidationRecord | None, target: str) -> Bits:
+    """Digests of outputs, trial by trial, where both sides had the same input bytes."""
+    compared = identical = inputs_differ = 0
+    unsteady = max(map(_unsteady, (base, this), (target, target)))
+    for recipe in base.recipes if base else []:
+        other = next((item for item in this.recipes if item.recipe == recipe.recipe), None) if this else None
+        left, right = target_of(recipe, target), target_of(other, target) if other else None
+        if other is None or left is None or right is None:
+            continue
+        for trial in range(min(len(left.output_sha256), len(right.output_sha256))):
+            inputs = [item.input_sha256[trial : trial + 1] for item in (recipe, other)]
+            if not inputs[0] or not inputs[1]:
+                continue
+            if inputs[0] != inputs[1]:
+                inputs_differ += 1
+                continue
+            compared += 1
+            identical += left.output_sha256[trial] == right.output_sha256[trial]
+    return Bits(compared=compared, identical=identical, inputs_differ=inputs_differ, unsteady=unsteady)
+
+
+def _unsteady(record: ValidationRecord | None, target: str) -> int:
+    return sum(result.repeats_differ for _, result in _results(record, target))
+
+
+def fisher_p(base: CorrectnessSide, this: CorrectnessSide) -> float | None:
+    """None where nothing fails, where what is wrong is no rate, and where both sides repeat their bits and one of them
+    passes all: that needs no test."""
+    statuses = {base.status, this.status}
+    if "wrong" not in statuses or not statuses <= {"ok", "wrong"} or base.rate is None or this.rate is None:
+        return None
+    if len(statuses) == 2:
+        wrong = this.rate if this.status == "wrong" else base.rate
+        if wrong.passed == wrong.trials or not (base.repeats_differ or this.repeats_differ):
+            return None
+    return rates_differ(this.rate.passed, this.rate.trials, base.rate.passed, base.rate.trials)
+
+
+def compare_errors(
+    base: ValidationRecord | None, this: ValidationRecord | None, target: str
+) -> tuple[Errors | None, float | None]:
+    """As `harness.stats.outputs.errors_moved`; of sides that both pass."""
+    return errors_moved(_results(base, target), _results(this, target))
+
+
+def _results(record: ValidationRecord | None, target: str) -> Iterator[tuple[RecipeResult, TargetResult]]:
+    for recipe in record.recipes if record else []:
+        result = target_of(recipe, target)
+        if result is not None:
+            yield recipe, result
+
+
+def passes(rate: Rate | None) -> str:
+    return f"{rate.passed} of {rate.trials} trials pass" if rate else "no pass rate recorded"
+
+
+def _contradiction(side: CorrectnessSide) -> str:
+    if side.status == "ok" and side.rate is not None and side.rate.passed < side.rate.trials:
+        return f"its record says ok, and counts that {passes(side.rate)}"
+    return ""
+
+
+def verdict(
+    base: CorrectnessSide,
+    this: CorrectnessSide,
+    bits: Bits,
+    errors: Errors | None,
+    p: float | None,
+    q: float | None,
+    level: float,
+) -> Correctness:
+    word, why = _verdict(base, this, errors, q, level)
+    if word in model.RIGHT and (base.off_stream or this.off_stream):
+        word, why = _off_stream(base, this, why)
+    unsteady = max(base.repeats_differ, this.repeats_differ)
+    if unsteady and word not in (*model.RIGHT, model.UNSUPPORTED):
+        why += f"; its second run gave other bits in {unsteady} trials, so chance has a part in this"
+    return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, p_value=p, q_value=q)
+
+
+def _off_stream(base: CorrectnessSide, this: CorrectnessSide, why: str) -> tuple[str, str]:
+    """All trials pass: nobody else worked on the device. It is wrong all the same."""
+    if base.off_stream and this.off_stream:
+        return model.FAILING, f"wrong in both: {SENTENCE}; {why}"
+    where = "here" if this.off_stream else "in the baseline, and not here"
+    return model.REGRESSED if this.off_stream else model.FIXED, f"wrong {where}: {SENTENCE}; {why}"
+
+
+def _verdict(
+    base: CorrectnessSide, this: CorrectnessSide, errors: Errors | None, q: float | None, level: float
+) -> tuple[str, str]:
+    now, before = this.status, base.status
+    said = this.message or now.replace("_", " ")
+    if now in FAILED:
+        also = "; the baseline fails too" if before in FAILED else ""
+        return model.BROKEN, f"{now.replace('_', ' ')}: {said}{also}"
+    if now == "not_run":
+        return model.UNDECIDED, f"not run: {said}"
+    if now == "unsupported":
+        if before == "unsupported":
+            return model.UNSUPPORTED, f"refused in both: {said}"
+        if before in protocol.RAN:
+            return model.NO_LONGER_SUPPORTED, f"refused here: {said}"
+        return model.UNDECIDED, f"refused here, and the baseline has no result ({base.message or before})"
+    if now == protocol.UNDECIDABLE or (before == protocol.UNDECIDABLE and now != "wrong"):
+        return model.UNDECIDED, f"it passes: {said if now == protocol.UNDECIDABLE else base.message}"
+    for side_, name in ((this, "this environment"), (base, "the baseline")):
+        if problem := _contradiction(side_):
+            return model.UNDECIDED, f"{name}: {problem}"
+    here = passes(this.rate)
+    if before == "unsupported":
+        if now == "ok":
+            return model.NEWLY_SUPPORTED, f"refused in the baseline; here {here}"
+        return model.FAILING, f"refused in the baseline; here {here}"
+    if before in FAILED or before == "not_run":
+        reason = base.message or before.replace("_", " ")
+        return model.UNDECIDED, f"the baseline has no result ({reason}); here {here}"
+    change = f"{passes(base.rate)} in the baseline, {here} here"
+    if now == before == "ok":
+        return _both_right(errors, q, level, here)
+    if before == now:
+        return _both_wrong(base, this, q, level, change)
+    word = model.FIXED if now == "ok" else model.REGRESSED
+    if q is None:
+        return word, change
+    said = f"{change} (Fisher q = {q:.2g})"
+    return (word, said) if q <= level else (model.UNDECIDED, f"{said}, which chance alone may do")
+
+
+def _both_right(errors: Errors | None, q: float | None, level: float, here: str) -> tuple[str, str]:
+    if errors is None or (q is not None and q > level):
+        return model.PASS, f"{here}, as in the baseline"
+    word = model.LESS_EXACT if errors.ratio > 1 else model.MORE_EXACT
+    sure = "on every trial" if errors.p_value is None else f"q = {q:.2g}"
+    unit = " units" if errors.what == "largest" else ""
+    return word, (
+        f"{here}, as in the baseline; {errors.what} error {errors.ratio:.3g} times the baseline's on "
+        f"{errors.recipe.replace('_', ' ')} inputs, {errors.base:.3g} to {errors.this:.3g}{unit} "
+        f"({errors.pairs} trials, {sure})"
+    )
+
+
+def _both_wrong(
+    base: CorrectnessSide, this: CorrectnessSide, q: float | None, level: float, change: str
+) -> tuple[str, str]:
+    if base.rate is None and this.rate is None:
+        return model.FAILING, f"wrong in both: {this.message or base.message or 'no pass rate recorded'}"
+    if base.rate is None or this.rate is None:
+        return model.UNDECIDED, f"wrong in both; {change}"
+    if base.rate.share == this.rate.share == 1:
+        return model.FAILING, f"wrong in both, though every trial passes: {this.message or base.message}"
+    if base.rate.passed == this.rate.passed and base.rate.trials == this.rate.trials:
+        return model.FAILING, f"wrong in both: {passes(this.rate)} in each"
+    if q is not None and q <= level:
+        if this.rate.share < base.rate.share:
+            return model.REGRESSED, f"wrong in both, and more often here: {change} (Fisher q = {q:.2g})"
+        return model.FAILING, f"wrong in both, less often here: {change} (Fisher q = {q:.2g})"
+    return model.UNDECIDED, f"wrong in both; whether more often here cannot be told: {change}" + (
+        f" (Fisher q = {q:.2g})" if q is not None else ""
+    )

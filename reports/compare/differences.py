@@ -1,0 +1,288 @@
+"""What differs between environments, and between builds, besides the version that was asked to differ. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass, field
+
+from harness.schema.records import BuildRecord, EnvironmentRecord, Observation
+from harness.schema.run_records import Fallback
+from reports.compare.gpus import gpu_confounders
+from reports.load.evidence import Evidence
+
+ABSENT = "\N{EM DASH}"
+DIFF_LINES = 120
+# A launch around which others had more than this share of the machine was not measured in peace.
+BUSY = 0.10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One property, and its value in each environment, in the report's order of environments."""
+
+    group: str
+    name: str
+    values: list[str]
+
+    @property
+    def same(self) -> bool:
+        return len(set(self.values)) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildDifference:
+    kernel: str
+    device: str
+    items: list[Item]
+    ninja_diffs: dict[str, str]
+    records: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confounder:
+    """Something besides PyTorch's version that differs from the baseline, or is not what was asked for."""
+
+    subject: str
+    statement: str
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return ABSENT
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str], str]:
+    """(group, property) to value. Wheels show their version, and part of their digest, for a version can be rebuilt."""
+    if record is None:
+        return {("asked for", "record"): "missing"}
+    flat: dict[tuple[str, str], str] = {("asked for", "status"): record.status}
+    for name in ("torch", "cuda", "python", "replica", "index", "executor", "pins_sha256"):
+        flat["asked for", name] = _text(getattr(record, name))
+    if record.image:
+        flat["asked for", "base_image"] = record.base_image
+        flat["observed", "image"] = record.image
+    seen = record.observed
+    if seen is None:
+        return flat | {("observed", "observation"): record.message or "none"}
+    for name, value in seen.model_dump(exclude={"wheels", "gpus", "settings", "confinement"}).items():
+        flat["observed", name] = _text(value)
+    if seen.confinement is not None:
+        flat |= {("confinement", name): _text(value) for name, value in seen.confinement.model_dump().items()}
+    for number, gpu in enumerate(seen.gpus):
+        flat |= {("GPU", f"{number} {name}"): _text(value) for name, value in gpu.model_dump().items()}
+    flat |= {("PyTorch setting", name): value for name, value in seen.settings.items()}
+    flat |= {("wheel", name): f"{wheel.version} ({wheel.record_sha256[:10]})" for name, wheel in seen.wheels.items()}
+    return flat
+
+
+def _items(columns: list[dict[tuple[str, str], str]]) -> list[Item]:
+    keys = list(dict.fromkeys(key for column in columns for key in column))
+    order = {group: number for number, group in enumerate(dict.fromkeys(key[0] for key in keys))}
+    keys.sort(key=lambda key: order[key[0]])
+    return [
+        Item(group=group, name=name, values=[column.get((group, name), ABSENT) for column in columns])
+        for group, name in keys
+    ]
+
+
+def environment_items(evidence: Evidence) -> list[Item]:
+    return _items([flatten_environment(evidence.environments.get(name)) for name in evidence.run.environments])
+
+
+def flatten_build(record: BuildRecord | None) -> dict[tuple[str, str], str]:
+    if record is None:
+        return {("build", "status"): "no record"}
+    flat = {("build", "status"): record.status, ("build", "message"): _text(record.message)}
+    for name in ("runnable", "compiler", "artifact", "artifact_sha256", "artifact_bytes", "build_s"):
+        flat["build", name] = _text(getattr(record, name))
+    flat["build", "flags"] = _text(" ".join(record.flags))
+    flat |= {("object code", name): value[:16] for name, value in sorted(record.objects.items())}
+    for function in record.functions:
+        flat["function", f"{function.name} {function.architecture}"] = (
+            f"{function.registers} registers, {function.spill_bytes} B spilled, {function.shared_bytes} B shared, "
+            f"code {function.disassembly_sha256[:10]}"
+        )
+    return flat
+
+
+def build_differences(evidence: Evidence) -> list[BuildDifference]:
+    run = evidence.run
+    pairs = dict.fromkeys((kernel, device) for _, kernel, device in evidence.builds)
+    for cell in run.cells:
+        pairs.setdefault((cell.kernel, cell.device), None)
+    return [_build_difference(evidence, kernel, device) for kernel, device in pairs]
+
+
+def _build_difference(evidence: Evidence, kernel: str, device: str) -> BuildDifference:
+    run = evidence.run
+    records = {name: evidence.builds.get((name, kernel, device)) for name in run.environments}
+    base = records.get(run.baseline)
+    diffs = {}
+    for name, record in records.items():
+        if name != run.baseline and record is not None and base is not None and record.build_ninja:
+            diff = ninja_diff(base, record)
+            if diff:
+                diffs[name] = diff
+    return BuildDifference(
+        kernel=kernel,
+        device=device,
+        items=_items([flatten_build(record) for record in records.values()]),
+        ninja_diffs=diffs,
+        records=[
+            evidence.build_pointer(name, kernel, device) for name, record in records.items() if record is not None
+        ],
+    )
+
+
+def _words(text: str) -> list[str]:
+    """One word a line: ninja's command lines are far too long to be compared as lines."""
+    return [word for line in text.splitlines() for word in re.split(r"(?<=\S)\s+", line.rstrip()) if word]
+
+
+def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
+    """Unified diff of build.ninja, word by word; empty where they are equal."""
+    if base.build_ninja == this.build_ninja:
+        return ""
+    lines = list(
+        difflib.unified_diff(
+            _words(base.build_ninja), _words(this.build_ninja), base.environment, this.environment, lineterm="", n=1
+        )
+    )
+    cut = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
+    return "\n".join(lines[:DIFF_LINES] + cut)
+
+
+# Facts of an observed environment, by what they belong to, and how a difference is said.
+INDEX, EXECUTOR, VARIABLE, SETTING, GPU = "index", "executor", "variable", "setting", "gpu"
+CONFOUNDING = {
+    "torch_cuda": "PyTorch was built for CUDA {0} in the baseline and {1} in {2}",
+    "python": "Python is {0} in the baseline and {1} in {2}",
+    "numpy": "numpy is {0} in the baseline and {1} in {2}",
+    "cxx11_abi": "the C++ ABI flag is {0} in the baseline and {1} in {2}",
+    "machine": "the machine is {0} in the baseline and {1} in {2}",
+    "cpu_model": "the processor is {0} in the baseline and {1} in {2}",
+    "cpu_flags_sha256": "the processor's instruction sets differ between the baseline and {2}",
+    "cpu_capability": "PyTorch chose {0} instructions in the baseline and {1} in {2}",
+    "threads": "{0} threads in the baseline and {1} in {2}",
+    "kernel_release": "the operating system's kernel is {0} in the baseline and {1} in {2}",
+    "compiler": "the C++ compiler is {0} in the baseline and {1} in {2}",
+    "nvcc": "nvcc is {0} in the baseline and {1} in {2}",
+    "libc": "the C library is {0} in the baseline and {1} in {2}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One fact that is not the same in both environments: its kind, which is VARIABLE, SETTING or a name of its own,
+    the name of the variable or setting, and the sentence that says so."""
+
+    kind: str
+    text: str
+    name: str = ""
+
+    @property
+    def of_threads(self) -> bool:
+        return self.kind == "threads" or "thread" in self.name.lower()
+
+
+def fallback_text(item: Fallback) -> str:
+    """In short: the error as it was raised stands in the section on method."""
+    if item.wanted.startswith("http") and item.got.startswith("http"):
+        if "cannot be reached" in item.reason:
+            return f"wheels from {item.got}, because {item.wanted} cannot be reached"
+        return f"wheels from {item.got} instead of {item.wanted}: {item.reason}"
+    return f"wanted {item.wanted}, got {item.got}: {item.reason}"
+
+
+def busy_text(evidence: Evidence) -> str:
+    """Empty where the machine was quiet around every launch."""
+    loads = [launch.load for group in evidence.launch_records.values() for launch in group]
+    parts = []
+    for who, values in (
+        ("other processes used", [load.busy_share_others for load in loads if load is not None]),
+        ("other machines on its host took", [load.steal_share for load in loads if load is not None]),
+    ):
+        high = sorted(value for value in values if value is not None and value > BUSY)
+        if high:
+            low, top = f"{high[0]:.0%}", f"{high[-1]:.0%}"
+            extent = low if low == top else f"{low} to {top}"
+            parts.append(f"{who} {extent} of it during {len(high)} of {len(loads)} launches")
+    return f"the machine was busy: {' and '.join(parts)}; latency is less certain" if parts else ""
+
+
+def confounders(evidence: Evidence) -> list[Confounder]:
+    """Fallbacks first, then what differs besides what the user asked to differ."""
+    run = evidence.run
+    fallbacks: dict[str, list[str]] = {}
+    for item in run.fallbacks:
+        fallbacks.setdefault(fallback_text(item), []).append(item.subject)
+    found = [Confounder(subject=", ".join(names), statement=text) for text, names in fallbacks.items()]
+    recorded = [len(records) for records in evidence.launch_records.values()]
+    if sum(recorded) < run.launches * len(recorded):
+        text = f"the run is not finished: {sum(recorded)} of {run.launches * len(recorded)} launches are recorded"
+        found.insert(0, Confounder(subject="launches", statement=text))
+    if busy := busy_text(evidence):
+        found.append(Confounder(subject="load", statement=busy))
+    found += [Confounder(subject=subject, statement=statement) for subject, statement in gpu_confounders(evidence)]
+    base = evidence.environments.get(run.baseline)
+    for name in run.environments:
+        this = evidence.environments.get(name)
+        if base is not None and this is not None and name != run.baseline:
+            found += [Confounder(subject=name, statement=each.text) for each in differing(base, this)]
+    for crossing in evidence.crossings.values():
+        if not crossing.inputs_identical:
+            found.append(
+                Confounder(
+                    subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
+                    statement="the input bytes differ between environments: their outputs cannot be compared",
+                )
+            )
+    return found
+
+
+def _same_gpus(one: Observation, two: Observation) -> bool:
+    """PyTorch 2.1 does not tell a GPU's UUID, and a cell may not see the driver's version."""
+    if [(gpu.name, gpu.memory_bytes) for gpu in one.gpus] != [(gpu.name, gpu.memory_bytes) for gpu in two.gpus]:
+        return False
+    told = [
+        (getattr(a, key), getattr(b, key))
+        for a, b in zip(one.gpus, two.gpus, strict=True)
+        for key in ("uuid", "driver")
+    ]
+    return all(left == right for left, right in told if left and right)
+
+
+def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Difference]:
+    """What differs besides PyTorch's version."""
+    found = []
+    if base.index != this.index:
+        text = f"wheels came from {base.index} in the baseline and from {this.index} in {this.id}"
+        found.append(Difference(kind=INDEX, text=text))
+    if base.executor != this.executor:
+        text = f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}"
+        found.append(Difference(kind=EXECUTOR, text=text))
+    one, two = base.observed, this.observed
+    given, here = (record.variables for record in (base, this))
+    for name in sorted(given.keys() | here.keys()):
+        if given.get(name) != here.get(name):
+            left, right = given.get(name, "not set"), here.get(name, "not set")
+            text = f"the variable {name} is {left} in the baseline and {right} in {this.id}"
+            found.append(Difference(kind=VARIABLE, name=name, text=text))
+    if one is None or two is None:
+        return found
+    for kind, sentence in CONFOUNDING.items():
+        left, right = _text(getattr(one, kind)), _text(getattr(two, kind))
+        if left != right:
+            found.append(Difference(kind=kind, text=sentence.format(left, right, this.id)))
+    if not _same_gpus(one, two):
+        text = f"the GPU or its driver differs between the baseline and {this.id}"
+        found.append(Difference(kind=GPU, text=text))
+    for name in sorted(one.settings.keys() & two.settings.keys()):
+        if one.settings[name] != two.settings[name]:
+            left, right = one.settings[name], two.settings[name]
+            text = f"PyTorch's setting {name} is {left} in the baseline and {right} in {this.id}"
+            found.append(Difference(kind=SETTING, name=name, text=text))
+    return found

@@ -1,0 +1,206 @@
+"""The factors of a comparison, each as the records show it: same, differs, or unknown. Attribution reasons over these.
+
+A factor that no record covers is `unknown`, which is never read as `same`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.schema.records import BINDING_OBJECT, BuildRecord, Crossing, CrossingRecord, ValidationRecord
+from harness.worker import protocol
+from reports.load.evidence import Evidence
+from reports.model import Bits, Comparison, CorrectnessSide, Seen
+
+SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factor:
+    state: str
+    seen: Seen
+
+
+def operator_names(operators: list[str]) -> set[str]:
+    """Names as one version would spell them: CPU flash is the same operator with and without its suffix."""
+    return {name.removesuffix("_for_cpu") for name in operators}
+
+
+def operators_seen(base: CorrectnessSide, this: CorrectnessSide) -> Seen:
+    one, two = (", ".join(side.operators) or "not recorded" for side in (base, this))
+    if one == two:
+        return Seen(text=f"operator: {one} in both", record=this.record)
+    renamed = operator_names(base.operators) == operator_names(this.operators)
+    note = " (the same operator under another name)" if renamed else ""
+    return Seen(text=f"operator: {one} in the baseline, {two} here{note}", record=this.record)
+
+
+def _validations(evidence: Evidence, row: Comparison) -> tuple[ValidationRecord | None, ValidationRecord | None]:
+    kernel = row.correctness.this.measured_with or row.correctness.baseline.measured_with or row.target
+    base, this = (
+        evidence.validation(name, kernel, row.workload, row.device) for name in (row.baseline, row.environment)
+    )
+    return base, this
+
+
+def inputs(evidence: Evidence, row: Comparison) -> Factor:
+    """Digests of input bytes, trial by trial, over the recipes both have."""
+    base, this = _validations(evidence, row)
+    record = row.correctness.this.record
+    if base is None or this is None:
+        return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
+    theirs = {recipe.recipe: recipe.input_sha256 for recipe in this.recipes}
+    compared = differ = 0
+    for recipe in base.recipes:
+        for one, two in zip(recipe.input_sha256, theirs.get(recipe.recipe, []), strict=False):
+            compared += 1
+            differ += one != two
+    if not compared:
+        return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
+    text = (
+        f"input bytes differ in {differ} of {compared} trials"
+        if differ
+        else (f"input bytes are identical in all {compared} trials")
+    )
+    return Factor(state=DIFFERS if differ else SAME, seen=Seen(text=text, record=record))
+
+
+def yardstick(evidence: Evidence, row: Comparison) -> Factor:
+    """Truth digests, the deciding rule and its limits: what judges must not move."""
+    base, this = _validations(evidence, row)
+    record = row.correctness.this.record
+    if base is None or this is None or not base.recipes or not this.recipes:
+        return Factor(state=UNKNOWN, seen=Seen(text="no verdict's yardstick of both environments", record=record))
+    if (base.decides, base.limits) != (this.decides, this.limits):
+        text = f"the rule moved: {base.decides} {base.limits} against {this.decides} {this.limits}"
+        return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
+    truths = {recipe.recipe: recipe.truth_sha256 for recipe in this.recipes}
+    differ = sum(
+        one != two
+        for recipe in base.recipes
+        for one, two in zip(recipe.truth_sha256, truths.get(recipe.recipe, []), strict=False)
+    )
+    if differ:
+        return Factor(state=DIFFERS, seen=Seen(text=f"the truth's bytes differ in {differ} trials", record=record))
+    return Factor(state=SAME, seen=Seen(text=f"one rule ({this.decides}), one truth, one tolerance", record=record))
+
+
+def _code(record: BuildRecord) -> dict[str, str]:
+    """Hashes of the kernel's own code. Raw ones, of files that nothing could disassemble, differ by chance."""
+    objects = {
+        name: value for name, value in record.objects.items() if name != BINDING_OBJECT and not value.startswith("raw:")
+    }
+    functions = {f"{item.name} {item.architecture}": item.disassembly_sha256 for item in record.functions}
+    return functions | objects
+
+
+def native_code(evidence: Evidence, kernel: str, device: str, environment: str) -> dict[str, Seen]:
+    """Machine code that a Python kernel brought into its processes, by digest."""
+    found = {}
+    for pointer, record in evidence.validations.items():
+        if (record.environment, record.kernel, record.device) == (environment, kernel, device):
+            for name, sha256 in record.native.items():
+                found[sha256] = Seen(text=name, record=f"validations/{pointer}.json")
+    return found
+
+
+def _brought(base: dict[str, Seen], this: dict[str, Seen]) -> Factor:
+    names = ", ".join(sorted({seen.text for seen in (*base.values(), *this.values())}))
+    pointer = next(iter((this or base).values())).record
+    said = "the code that its Python file compiles or loads by itself"
+    if base.keys() == this.keys():
+        return Factor(state=SAME, seen=Seen(text=f"{said} is identical ({names})", record=pointer))
+    return Factor(state=DIFFERS, seen=Seen(text=f"{said} differs ({names})", record=pointer))
+
+
+def machine_code(evidence: Evidence, kernel: str, device: str, baseline: str, environment: str) -> Factor:
+    """Normalised disassemblies; without them only identical files are proof, and different files prove nothing."""
+    base, this = (evidence.builds.get((name, kernel, device)) for name in (baseline, environment))
+    natives = [native_code(evidence, kernel, device, name) for name in (baseline, environment)]
+    if any(natives):
+        return _brought(*natives)
+    if base is None or this is None or base.status != "ok" or this.status != "ok":
+        return Factor(state=UNKNOWN, seen=Seen(text="the machine code of both environments is not recorded"))
+    record = evidence.build_pointer(environment, kernel, device)
+    one, two = _code(base), _code(this)
+    if one and one == two:
+        text = f"the kernel's machine code is identical ({len(one)} normalised disassemblies)"
+        return Factor(state=SAME, seen=Seen(text=text, record=record))
+    if base.artifact_sha256 and base.artifact_sha256 == this.artifact_sha256:
+        return Factor(state=SAME, seen=Seen(text="the built file is identical, byte for byte", record=record))
+    if not one or not two:
+        return Factor(state=UNKNOWN, seen=Seen(text="no disassembly hash of both builds", record=record))
+    changed = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))
+    text = f"the kernel's machine code differs in {len(changed)} of {len(one.keys() | two.keys())}: {changed[0]}"
+    return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
+
+
+def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, environment: str) -> list[Seen]:
+    """Flags and compiler, where they differ."""
+    base, this = (evidence.builds.get((name, kernel, device)) for name in (baseline, environment))
+    if base is None or this is None:
+        return []
+    record = evidence.build_pointer(environment, kernel, device)
+    found = []
+    if base.compiler != this.compiler:
+        found.append(Seen(text=f"compiler: {base.compiler} in the baseline, {this.compiler} here", record=record))
+    if not base.flags or not this.flags:  # it did not come that far
+        return found
+    gone, new = ([flag for flag in a if flag not in b] for a, b in ((base.flags, this.flags), (this.flags, base.flags)))
+    if gone or new:
+        text = f"flags gone: {' '.join(gone) or 'none'}; new: {' '.join(new) or 'none'}"
+        found.append(Seen(text=text, record=record))
+    return found
+
+
+def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, moved: bool) -> Factor:
+    """A target's output bits across environments: digests of every trial, or the crossing's stored arrays. Of what is
+    not bit-repeatable they tell nothing: it is another output where its verdict `moved`."""
+    pair = crossing(evidence, row, target)
+    pointer = row.correctness.this.record
+    size = ""
+    if pair is not None and pair.max_abs is not None and pair.identical_trials < pair.trials:
+        size = f"; largest difference {pair.max_abs:.3g} over {pair.trials} stored trials"
+    name = "the kernel" if target == protocol.KERNEL else target
+    if row_bits.unsteady:
+        text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when run again at once"
+        return Factor(state=DIFFERS if moved else UNKNOWN, seen=Seen(text=text, record=pointer))
+    if row_bits.compared:
+        same = row_bits.identical == row_bits.compared
+        text = f"{name}'s output bits are identical in {row_bits.identical} of {row_bits.compared} trials{size}"
+        return Factor(state=SAME if same else DIFFERS, seen=Seen(text=text, record=pointer))
+    if pair is not None and pair.trials:
+        same = pair.identical_trials == pair.trials
+        text = f"{name}'s stored outputs are identical in {pair.identical_trials} of {pair.trials} trials{size}"
+        return Factor(state=SAME if same else DIFFERS, seen=Seen(text=text, record=crossing_pointer(evidence, row)))
+    return Factor(state=UNKNOWN, seen=Seen(text=f"{name}'s outputs were not crossed between environments"))
+
+
+def _crossing_kernel(row: Comparison) -> str:
+    return row.correctness.this.measured_with or row.correctness.baseline.measured_with or row.target
+
+
+def crossing_pointer(evidence: Evidence, row: Comparison) -> str:
+    return evidence.crossing_pointer(_crossing_kernel(row), row.device, row.workload)
+
+
+def crossing_record(evidence: Evidence, row: Comparison) -> CrossingRecord | None:
+    return evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
+
+
+def crossing(evidence: Evidence, row: Comparison, target: str) -> Crossing | None:
+    """The pair of this target's outputs, of both environments, with the largest difference over recipes."""
+    record = crossing_record(evidence, row)
+    return _largest(record, row.baseline, row.environment, target)
+
+
+def crossing_with(evidence: Evidence, row: Comparison, environment: str) -> Crossing | None:
+    """The same of this row's environment and another that is not the baseline."""
+    record = crossing_record(evidence, row)
+    return _largest(record, environment, row.environment, row.target)
+
+
+def _largest(record: CrossingRecord | None, one: str, two: str, target: str) -> Crossing | None:
+    wanted = {f"{one}:{target}", f"{two}:{target}"}
+    pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
+    return max(pairs, key=lambda pair: pair.max_abs or 0.0, default=None)

@@ -1,0 +1,157 @@
+"""What became of all that a run planned: environments, cells, and what did not work. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+
+from harness.schema.records import Outcome
+from harness.schema.run_records import Cell
+from harness.worker import protocol
+from reports.compare.latency import Rows
+from reports.compare.rows import is_control
+from reports.load.evidence import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """An environment as asked for and as it said of itself from inside (None: it could not be asked)."""
+
+    id: str
+    baseline: bool
+    control: bool
+    asked: str
+    torch: str | None
+    cuda_build: str | None
+    python: str | None
+    status: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellState:
+    """One planned cell, the baseline's included."""
+
+    id: str
+    environment: str
+    kernel: str
+    workload: str
+    device: str
+    status: str
+    message: str
+    launches: int
+    median_us: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Something that was attempted and did not work in each of `places`, with the end of what it printed."""
+
+    where: str
+    places: list[str]
+    status: str
+    message: str
+    log_excerpt: str
+
+
+def version_of(evidence: Evidence, name: str) -> Version:
+    record = evidence.environments.get(name)
+    seen = record.observed if record else None
+    return Version(
+        id=name,
+        baseline=name == evidence.run.baseline,
+        control=is_control(evidence, name),
+        asked=f"PyTorch {record.torch}, CUDA {record.cuda}, Python {record.python}" if record else "not recorded",
+        torch=seen.torch if seen else None,
+        cuda_build=seen.torch_cuda if seen else None,
+        python=seen.python if seen else None,
+        status=record.status if record else "not_run",
+        message=record.message if record else "the run holds no record of this environment",
+    )
+
+
+def cell_states(evidence: Evidence, rows: Rows) -> list[CellState]:
+    found = []
+    for cell in evidence.run.cells:
+        outcome = _outcome(evidence, cell)
+        times = [
+            row.median_us
+            for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
+            if row.status == "ok"
+        ]
+        found.append(
+            CellState(
+                id=cell.id,
+                environment=cell.environment,
+                kernel=cell.kernel,
+                workload=cell.workload,
+                device=cell.device,
+                status=outcome.status,
+                message=outcome.message,
+                launches=len(times),
+                median_us=median(times) if times else None,
+            )
+        )
+    return found
+
+
+def _outcome(evidence: Evidence, cell: Cell) -> Outcome:
+    record = evidence.validations.get(cell.id)
+    if record is not None and record.status in protocol.RAN:
+        return record
+    blocked = evidence.blocked(cell.environment, cell.kernel, cell.device)
+    if blocked is not None:
+        return blocked
+    return record or Outcome(status="not_run", message="the run holds no validation record of it")
+
+
+def failures(evidence: Evidence) -> list[Failure]:
+    """Environments, builds, validations and launches that did not work, first causes before what followed."""
+    found: dict[tuple[str, str, str], Failure] = {}
+
+    def add(what: str, place: str, outcome: Outcome) -> None:
+        """One entry for all places, inputs and environments, where the same thing failed with the same message."""
+        if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
+            key = (what, outcome.status, outcome.message)
+            entry = found.setdefault(
+                key,
+                Failure(
+                    where=what,
+                    places=[],
+                    status=outcome.status,
+                    message=outcome.message,
+                    log_excerpt=outcome.log_excerpt,
+                ),
+            )
+            if place not in entry.places:
+                entry.places.append(place)
+            if outcome.log_excerpt and not entry.log_excerpt:
+                found[key] = replace(entry, log_excerpt=outcome.log_excerpt)
+
+    for environment in evidence.environments.values():
+        add(environment.id, environment.id, environment)
+    for build in evidence.builds.values():
+        add(f"build of {build.kernel} ({build.device})", f"build in {build.environment}", build)
+    for cell_id, record in evidence.validations.items():
+        on = f"on {record.workload} ({record.device})"
+        add(f"{record.kernel} {on}", cell_id, record)
+        for recipe in record.recipes:
+            for target in recipe.targets:
+                name = record.kernel if target.target == protocol.KERNEL else target.target
+                add(f"{name} {on}", f"{cell_id}, {target.target} on {recipe.recipe} inputs", target)
+    for launches in evidence.launch_records.values():
+        for launch in launches:
+            where = f"{launch.environment}/{launch.kernel}/{launch.device}"
+            add(f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch)
+            for timing in launch.timings:
+                name = launch.kernel if timing.target == protocol.KERNEL else timing.target
+                add(
+                    f"{name} on {timing.workload} ({launch.device})",
+                    f"timing of {timing.target} on {timing.workload} in {where}",
+                    timing,
+                )
+    return list(found.values())
+
+
+def name_of(version: Version) -> str:
+    return f"PyTorch {version.torch}" if version.torch else f"{version.asked.partition(',')[0]} (not observed)"

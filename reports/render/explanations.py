@@ -1,0 +1,149 @@
+"""Causes as a reader meets them: one explanation for all subjects of which the same is said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from reports.attribute.model import CORRECTNESS, DEFAULT_BACKEND_MOVED, GRADES, REFERENCE_MOVED, Cause, Figure, order
+from reports.compare.rows import KERNEL
+from reports.model import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """`lead` is shown in full; `others` say the same of other subjects; `under` are kernels whose agreement with the
+    reference moved with it. `script`: the file that reproduces it without this project, where there is one."""
+
+    number: int
+    lead: Cause
+    others: list[Cause] = field(default_factory=list)
+    under: list[Cause] = field(default_factory=list)
+    script: str = ""
+
+    @property
+    def causes(self) -> list[Cause]:
+        return [self.lead, *self.others, *self.under]
+
+    @property
+    def subjects(self) -> list[str]:
+        return list(dict.fromkeys(cause.subject for cause in (self.lead, *self.others)))
+
+    @property
+    def is_reference(self) -> bool:
+        return not self.lead.kernel
+
+    @property
+    def workloads(self) -> list[str]:
+        return list(dict.fromkeys(name for cause in self.causes for name in cause.workloads))
+
+    @property
+    def environments(self) -> list[str]:
+        return list(dict.fromkeys(cause.environment for cause in self.causes))
+
+    @property
+    def rows(self) -> list[str]:
+        return list(dict.fromkeys(row for cause in self.causes for row in cause.rows))
+
+    @property
+    def records(self) -> list[str]:
+        """What to open to check it, in the order in which it is cited."""
+        every = (self.lead, *self.lead.parts)
+        cited = [drawn.record for cause in every for drawn in cause.figures]
+        cited += [seen.record for cause in every for seen in cause.evidence]
+        cited += [each.record for cause in every for each in cause.ruled_out]
+        return list(dict.fromkeys(record for record in cited if record))
+
+
+def explanations(causes: Sequence[Cause]) -> list[Explanation]:
+    """In the order of the causes."""
+    found: dict[tuple[str, ...], Explanation] = {}
+    for cause in causes:
+        known = found.get(cause.gist)
+        if known is None:
+            found[cause.gist] = Explanation(number=0, lead=cause)
+        else:
+            known.others.append(cause)
+    told = [_best_first(each) for each in _fold(list(found.values()))]
+    return [replace(each, number=number) for number, each in enumerate(sorted(told, key=_order), 1)]
+
+
+def _order(told: Explanation) -> tuple[object, ...]:
+    """Of causes that rank alike, the one that more rows hang on comes first."""
+    return *order(told.lead), -len(told.rows)
+
+
+def _best_first(told: Explanation) -> Explanation:
+    """The best shown of those that say the same leads, and stands for what all of them showed."""
+    grades = list(GRADES)
+    lead, *others = sorted((told.lead, *told.others), key=lambda cause: grades.index(cause.grade))
+    if others:
+        evidence = dict.fromkeys([*lead.evidence, *(cause.evidence[0] for cause in others if cause.evidence)])
+        lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others))
+    return replace(told, lead=lead, others=others)
+
+
+MOST_ROWS = 8
+
+
+def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
+    """The first figure with a row for each subject, where theirs has the same columns."""
+    if not lead.figures:
+        return ()
+    first, *rest = lead.figures
+    same = [
+        (cause, figure)
+        for cause in (lead, *others)
+        for figure in cause.figures[:1]
+        if (figure.title, figure.columns) == (first.title, first.columns)
+    ]
+    several = {cause.subject for cause, _ in same}, {cause.environment for cause, _ in same}
+
+    def label(cause: Cause, text: str) -> str:
+        also = [cause.subject] * (len(several[0]) > 1) + [cause.environment] * (len(several[1]) > 1)
+        return ", ".join([*also, text])
+
+    each = max(1, MOST_ROWS // len(same))
+    rows = [(label(cause, text), entries) for cause, figure in same for text, entries in figure.rows[:each]]
+    return (replace(first, rows=tuple(rows[:MOST_ROWS])) if len(same) > 1 else first, *rest)
+
+
+def _fold(told: list[Explanation]) -> list[Explanation]:
+    """A kernel whose agreement moved because a reference did stands with that reference, where it has its own."""
+    own = [each for each in told if each.is_reference]
+    kept = []
+    for each in told:
+        lead = each.lead
+        home = None
+        if lead.kernel and not lead.parts and lead.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
+            home = next((other for other in own if _same_story(other, each)), None)
+        if home is None:
+            kept.append(each)
+        else:
+            home.under.extend(each.causes)
+    return kept
+
+
+def _same_story(own: Explanation, under: Explanation) -> bool:
+    return (
+        own.lead.about == CORRECTNESS
+        and own.lead.cause == under.lead.cause
+        and own.lead.device == under.lead.device
+        and any(reference in under.lead.under for reference in own.subjects)
+        and bool(set(own.environments) & set(under.environments))
+    )
+
+
+def causes_by_row(told: Sequence[Explanation]) -> dict[str, list[tuple[Explanation, Cause]]]:
+    """Of every comparison, the explanations that it belongs to."""
+    found: dict[str, list[tuple[Explanation, Cause]]] = {}
+    for each in told:
+        for cause in each.causes:
+            for row in cause.rows:
+                found.setdefault(row, []).append((each, cause))
+    return found
+
+
+def unmoved(row: Comparison, by_row: dict[str, list[tuple[Explanation, Cause]]]) -> bool:
+    """A kernel that did not move under a reference that did."""
+    return row.kind == KERNEL and any(cause.cause == REFERENCE_MOVED for _, cause in by_row.get(row.id, []))

@@ -1,0 +1,158 @@
+"""Scripts that show a cause again without this project: plain PyTorch, to be pasted into an upstream report. Pure.
+
+Everything that comes from a record stands in one literal, `SETTINGS`, and in the docstring, whose text cannot end it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.schema.records import BuildRecord
+from harness.schema.run_records import WorkloadInfo
+from reports.attribute.model import (
+    DEFAULT_BACKEND_MOVED,
+    LATENCY,
+    LATENCY_OPERATOR,
+    NOTHING_MOVED,
+    REFERENCE_MOVED,
+    UNSUPPORTED_COMBINATION,
+    WRONG_EVERYWHERE,
+    Cause,
+)
+from reports.load.evidence import Evidence
+from reports.render.explanations import Explanation
+
+TEMPLATES = Path(__file__).parent / "templates"
+OF_REFERENCES = (
+    REFERENCE_MOVED,
+    DEFAULT_BACKEND_MOVED,
+    UNSUPPORTED_COMBINATION,
+    WRONG_EVERYWHERE,
+    LATENCY_OPERATOR,
+)
+RECIPES = ("independent", "shared_qkv", "large_logits")
+TRIALS = 3
+MOST_SCRIPTS = 20
+PERTURB = (0, 85, 170)
+COMPILED = re.compile(r"^build \S+: (?:cuda_)?compile (\S+)", re.MULTILINE)
+ROOT = "$ROOT/"
+
+
+def with_scripts(evidence: Evidence, told: Sequence[Explanation]) -> list[Explanation]:
+    """The same, each with its script's name where one can be made."""
+    named: list[Explanation] = []
+    for each in told:
+        made = len([one for one in named if one.script])
+        can = made < MOST_SCRIPTS and script_settings(evidence, each) is not None
+        named.append(replace(each, script=f"reproduce-{each.number}.py") if can else each)
+    return named
+
+
+def script_settings(evidence: Evidence, told: Explanation) -> tuple[str, dict[str, Any]] | None:
+    """(template, settings), or None where plain PyTorch cannot show it."""
+    lead = told.lead
+    workload = _worst_workload(evidence, told)
+    if workload is None or workload.problem or workload.seq_len is None:
+        return None
+    shape = [workload.batch, workload.heads, workload.seq_len, workload.head_dim]
+    common: dict[str, Any] = {
+        "shape": shape,
+        "dtype": workload.dtype,
+        "causal": bool(workload.causal),
+        "scale": workload.scale if workload.scale is not None else (workload.head_dim or 1) ** -0.5,
+        "device": lead.device,
+        "threads": _threads(evidence, lead),
+        "recipes": [name for name in RECIPES if name in workload.trials] or ["independent"],
+        "trials": TRIALS,
+    }
+    if told.is_reference:
+        if lead.cause not in OF_REFERENCES:
+            return None
+        timed = lead.about == LATENCY
+        recipes = RECIPES[:1] if timed else common["recipes"]
+        return "reference", {**common, "recipes": recipes, "references": told.subjects, "latency": timed}
+    if lead.cause == NOTHING_MOVED or lead.about == LATENCY:
+        return None
+    build = _built(evidence, lead)
+    sources = COMPILED.findall(build.build_ninja) if build is not None else []
+    if build is None or not sources or not all(source.startswith(ROOT) for source in sources):
+        return None
+    return "kernel", {
+        **common,
+        "name": re.sub(r"\W", "_", lead.kernel),
+        "sources": [source.removeprefix(ROOT) for source in sources],
+        "include": [path.removeprefix(ROOT) for path in _include(build.build_ninja)],
+        **{tool: [flag.partition(": ")[2] for flag in build.flags if flag.startswith(f"{tool}: ")] for tool in TOOLS},
+        "patterns": [0.0, 1e4],
+        "perturb": list(PERTURB),
+    }
+
+
+TOOLS = ("cxx", "nvcc", "ld")
+
+
+def _include(ninja: str) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"-I(\$ROOT/\S+)", ninja)))
+
+
+def _built(evidence: Evidence, lead: Cause) -> BuildRecord | None:
+    """Of the environment that is looked at, else of the baseline; the flags of both stand in the report."""
+    for name in (lead.environment, lead.baseline):
+        build = evidence.builds.get((name, lead.kernel, lead.device))
+        if build is not None and build.build_ninja:
+            return build
+    return None
+
+
+def _threads(evidence: Evidence, lead: Cause) -> int:
+    for name in (lead.environment, lead.baseline):
+        stack = evidence.environments.get(name)
+        if stack is not None and stack.observed is not None:
+            return stack.observed.threads
+    return 1
+
+
+def _worst_workload(evidence: Evidence, told: Explanation) -> WorkloadInfo | None:
+    """The smallest: a script for a report of a fault is run many times."""
+    infos = [info for name in told.lead.workloads if (info := evidence.workload(name)) is not None]
+    return min(infos, key=lambda info: info.flops or 0.0, default=None)
+
+
+def render_script(evidence: Evidence, told: Explanation) -> str:
+    made = script_settings(evidence, told)
+    if made is None:
+        raise ValueError(f"explanation {told.number} cannot be shown by plain PyTorch")
+    template, settings = made
+    text = (TEMPLATES / f"reproduce_{template}.py.txt").read_text()
+    lines = [told.lead.statement, "", "What was recorded:"]
+    lines += [f"- {seen.text}" for seen in told.lead.evidence[:6]]
+    story = "\n".join(textwrap.fill(_plain(line), 110, subsequent_indent="  ") for line in lines)
+    values = {
+        "TITLE": textwrap.fill(_plain(f"{told.lead.name}: {', '.join(told.subjects)}"), 110),
+        "STORY": story,
+        "NAME": told.script or "reproduce.py",
+        "SETTINGS": _literal(settings),
+    }
+    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], text)
+
+
+def _literal(settings: dict[str, Any]) -> str:
+    """A Python literal whose every string is ASCII: JSON's strings are Python's, its constants are not."""
+    lines = [f"    {json.dumps(key)}: {_value(value)}," for key, value in settings.items()]
+    return "\n".join(["{", *lines, "}"])
+
+
+def _value(value: Any) -> str:
+    return ascii(value)
+
+
+def _plain(text: str) -> str:
+    """Text of a docstring: on one line, and unable to end it."""
+    flat = " ".join(text.split()).replace("\\", "/").replace('"""', "'''").replace('"', "'")
+    return "".join(character if character.isprintable() else "?" for character in flat)

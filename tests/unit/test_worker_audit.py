@@ -1,0 +1,239 @@
+"""What an audit finds out, on a pretended device: a number in memory, two streams, and the answer is that plus 100."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+TRIALS = [1, 2, 3, 4, 5]
+
+
+class Device:
+    """What is enqueued on the current stream is done in turn when the host waits; on the side stream at once, unless it
+    waits for the current one: then after it."""
+
+    def __init__(self) -> None:
+        self.current: list[Callable[[], None]] = []
+        self.after: list[Callable[[], None]] = []
+
+    def wait(self) -> None:
+        for queue in (self.current, self.after):
+            while queue:
+                queue.pop(0)()
+
+
+class Tensor:
+    def __init__(self, device: Device, value: int = 0) -> None:
+        self.device, self.value = device, value
+        self.data = self
+
+    def copy_(self, other: Tensor) -> None:
+        self.device.current.append(lambda: setattr(self, "value", other.value))
+
+    def clone(self) -> Tensor:
+        copy = Tensor(self.device)
+        copy.copy_(self)
+        return copy
+
+    def numel(self) -> int:
+        return 1
+
+    element_size = numel
+
+    def bytes(self) -> bytes:
+        self.device.wait()
+        return bytes([self.value])
+
+
+def sha256(value: int) -> str:
+    return hashlib.sha256(bytes([value])).hexdigest()
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, without PyTorch."""
+    kernels, tensors = ModuleType("kernels"), ModuleType("tensors")
+
+    class KernelFailure(Exception):
+        message = "returned a promise"
+
+    def checked(output: Any, _workload: Any, _device: str) -> Any:
+        if not isinstance(output, Tensor):
+            raise KernelFailure
+        return output
+
+    vars(kernels).update(KernelFailure=KernelFailure, checked=checked)
+    vars(tensors).update(
+        flat=list,
+        same_bits=lambda one, other: one.bytes() == other.bytes(),
+        sha256=lambda t: hashlib.sha256(t.bytes()).hexdigest(),
+    )
+    import harness.worker
+
+    for name, module in (("kernels", kernels), ("tensors", tensors)):
+        monkeypatch.setitem(sys.modules, f"harness.worker.{name}", module)
+        monkeypatch.setattr(harness.worker, name, module, raising=False)
+    monkeypatch.delitem(sys.modules, "harness.worker.audit", raising=False)
+    yield importlib.import_module("harness.worker.audit")
+    sys.modules.pop("harness.worker.audit", None)
+    if hasattr(harness.worker, "audit"):
+        del harness.worker.audit
+
+
+class Case:
+    """A kernel that is sampled under audit, on the device that it is told."""
+
+    def __init__(self, module: Any, kind: str) -> None:
+        self.device = Device()
+        self.inputs = Tensor(self.device, TRIALS[0])
+        self.audit = module.Audit(
+            SimpleNamespace(), kind, [self.inputs], lambda trial: [Tensor(self.device, TRIALS[trial])],
+            module.Answers([sha256(value + 100) for value in TRIALS], kind, lambda *_: False),
+        )  # fmt: skip
+
+    def sample(self, call: Callable[[], Any], samples: int = 12, us: Callable[[], float] = lambda: 10.0) -> str:
+        """As the samplers do."""
+        taken = 0
+        while True:
+            ours = self.audit.begins(taken < samples)
+            if not ours and taken >= samples:
+                break
+            self.audit.write()
+            if self.audit.device == "cpu":
+                self.device.wait()
+            self.audit.keep(call())
+            if ours:
+                self.audit.ended(us())
+            else:
+                taken += 1
+                self.audit.look()
+        return str(self.audit.verdict())
+
+    def computes(self) -> Tensor:
+        out = Tensor(self.device)
+        self.device.current.append(lambda: setattr(out, "value", self.inputs.value + 100))
+        if self.audit.device == "cpu":
+            self.device.wait()
+        return out
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_who_computes_passes(audit: Any, kind: str) -> None:
+    case = Case(audit, kind)
+    assert case.sample(case.computes) == ""
+    assert len(case.audit.new_us) == 4 and len(case.audit.known_us) == 4 * audit.KNOWN_CALLS + 1
+    assert case.inputs.bytes() == bytes([TRIALS[0]]), "the row's inputs are there again"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_who_keeps_an_answer_by_address_does_not_follow(audit: Any, kind: str) -> None:
+    case = Case(audit, kind)
+    kept = case.computes()
+    assert "does not follow its inputs" in case.sample(lambda: kept)
+
+
+def test_each_trial_is_made_and_hashed_once(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(audit, "cpu")
+    made, hashed = [], []
+    elements, digest = case.audit.elements, audit.tensors.sha256
+    case.audit.elements = lambda trial: (made.append(trial), elements(trial))[1]
+    monkeypatch.setattr(audit.tensors, "sha256", lambda tensor: (hashed.append(1), digest(tensor))[1])
+    assert case.audit.answers.holds(0, case.computes()), "as it is asked before the kernel is sampled"
+    assert case.sample(case.computes) == ""
+    assert sorted(made) == [0, 1, 2, 3, 4] and len(hashed) == 5
+    large = Case(audit, "cpu")
+    monkeypatch.setattr(audit, "KEPT_BYTES", {"cpu": 0})
+    assert large.sample(large.computes) == "" and len(large.audit.pristine) == 1 and not large.audit.answers.seen
+
+
+def test_memory_that_it_gives_again_is_not_what_it_is_compared_with(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    out, calls = Tensor(case.device), []
+
+    def call() -> Tensor:
+        calls.append(1)
+        out.value = case.inputs.value + 100 if len(calls) < 8 else 7
+        return out
+
+    assert "its output" in case.sample(call, samples=200)
+
+
+def test_who_skips_the_work_is_looked_at(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    assert "its output" in case.sample(lambda: Tensor(case.device, 7))
+
+
+def test_who_returns_something_else_when_timed_is_wrong(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    assert case.sample(lambda: "promise") == "in a timed call it returned a promise"
+
+
+def test_who_changes_the_inputs_is_seen_before_they_are_written_over(audit: Any) -> None:
+    case = Case(audit, "cpu")
+
+    def call() -> Tensor:
+        out = case.computes()
+        case.inputs.value = 99
+        return out
+
+    assert case.sample(call) == audit.CHANGED_INPUTS
+
+
+def test_work_on_a_stream_that_does_not_wait_reads_old_inputs(audit: Any) -> None:
+    case = Case(audit, "cuda")
+    assert "does not follow" in case.sample(lambda: Tensor(case.device, case.inputs.value + 100))
+
+
+def test_work_on_a_stream_that_is_not_waited_for_is_late(audit: Any) -> None:
+    case = Case(audit, "cuda")
+    out = Tensor(case.device, TRIALS[0] + 100)  # memory that holds an older answer
+
+    def call() -> Tensor:
+        case.device.after.append(lambda: setattr(out, "value", case.inputs.value + 100))
+        return out
+
+    assert "does not follow" in case.sample(call)
+
+
+def test_who_keeps_answers_by_content_is_quick_where_it_has_been(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    kept = {TRIALS[0]}
+    took = 0.0
+
+    def call() -> Tensor:
+        nonlocal took
+        took = 5.0 if case.inputs.value in kept else 400.0
+        kept.add(case.inputs.value)
+        return case.computes()
+
+    said = case.sample(call, us=lambda: took)
+    assert said.endswith("keeps its answers") and "5 us" in said and "400 us" in said
+
+
+def test_a_slow_kernel_is_not_called_for_every_trial(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    assert case.sample(case.computes, us=lambda: 3e6) == ""
+    assert len(case.audit.new_us) == 1 and len(case.audit.known_us) == 2, "one other trial, and the row's own again"
+    kept = Case(audit, "cpu")
+    answer = kept.computes()
+    assert "does not follow its inputs" in kept.sample(lambda: answer, us=lambda: 9e6)
+
+
+def test_noise_is_no_answer_that_was_kept(audit: Any) -> None:
+    assert audit.keeps_answers([30.0, 40.0, 35.0], [10.0, 10.0, 14.0])
+    assert not audit.keeps_answers([30.0, 40.0, 35.0], [10.0, 10.0, 900.0]), "calls on known ones are delayed too"
+    assert not audit.keeps_answers([30.0, 12.0, 35.0], [10.0, 10.0, 10.0]), "one of them was not slow"
+    assert not audit.keeps_answers([30.0, 40.0], [10.0, 10.0, 10.0]), "too few to tell"
+    assert not audit.keeps_answers([30.0, 40.0, 35.0], [16.0, 12.0, 10.0])
+
+
+def test_of_one_trial_outputs_are_looked_at_all_the_same(audit: Any) -> None:
+    case = Case(audit, "cpu")
+    case.audit.steps = [0]
+    assert case.sample(lambda: Tensor(case.device, 7)) == audit.NOT_VALIDATED
