@@ -21,7 +21,7 @@ ALONE = (
 )  # fmt: skip
 NOT_ALONE = (
     "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
-    "environments/test_host.py", "environments/test_hostile.py", "environments/test_inside.py",
+    "environments/test_host.py", "environments/test_hostile.py", "environments/test_worker.py",
     "environments/test_worker_problems.py",
 )  # fmt: skip
 
