@@ -1,13 +1,15 @@
 """Noise of launch medians, synthetic and recorded: tables of rows by blocks, this environment less the baseline.
 
-Of records whole launches are drawn, so that rows keep the luck that they share. Synthetic noise has, where it is asked
-for, luck that all rows of a launch share: a fifth of the variance, and which launch is slow. All in the logarithm.
+    python -m benchmarks.noises NAME RUN      stores the launch medians of a run under one of the names below
+
+Recorded noise is drawn by whole launches, so that rows keep the luck that they share. Synthetic noise can have luck that
+all rows of a launch share: a fifth of the variance, and which launch is slow. All in the logarithm.
 """
 
 from __future__ import annotations
 
-import tarfile
-import tempfile
+import argparse
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,12 +20,8 @@ from harness.run.extend import times_of
 from harness.schema.storage import Run
 from harness.stats.effects import Floats as Table
 
-RECORDS = Path(__file__).parents[1] / "reports" / "records"
-RECORDED = {  # folder or archive, and the smallest effect that counts on its device
-    "H200": ("h200-2.1.0-2.5.0-2.11.0", 0.01),
-    "H200, A/A control": ("h200-control.tar.xz", 0.01),
-    "CPU": ("cpu-2.1.0-2.5.0", 0.05),
-}
+MEDIANS = Path(__file__).with_name("launch_medians.json")  # name, environment: rows of launch medians, us
+RECORDED = {"H200": 0.01, "H200, A/A control": 0.01, "CPU": 0.05}  # the smallest effect that counts on the device
 SLOW_LAUNCH, SLOW_SHARE = np.log(1.08), 0.1
 Noise = Callable[[np.random.Generator, int, int, bool], Table]
 
@@ -88,29 +86,30 @@ SYNTHETIC: dict[str, Noise] = {
 }
 
 
-@cache
-def recorded(name: str) -> list[Table]:
-    """Of each environment its launches' log medians less their row's median: rows x launches."""
-    with tempfile.TemporaryDirectory() as unpacked:
-        folder = RECORDS / RECORDED[name][0]
-        if folder.suffix == ".xz":
-            with tarfile.open(folder) as archive:
-                archive.extractall(unpacked, filter="data")
-            folder = Path(unpacked)
-        run = Run(folder)
-        cells, times = run.load().cells, times_of(run.launches())
-    first: dict[tuple[str, ...], str] = {}  # a reference counts once, with the first kernel that has it
+def launch_medians_us(run: Run) -> dict[str, list[list[float]]]:
+    """The medians of each environment: rows x launches. A reference counts once, with the first kernel that has it."""
+    cells, times = run.load().cells, times_of(run.launches())
+    first: dict[tuple[str, ...], str] = {}
     for environment, kernel, *target in times:
         first.setdefault((environment, *target), kernel)
-    places = [place for place in times if place[4] == "kernel" or first[(place[0], *place[2:])] == place[1]]
-    found = []
+    kept = [key for key in times if key[4] == "kernel" or first[(key[0], *key[2:])] == key[1]]
+    medians = {}
     for environment in dict.fromkeys(cell.environment for cell in cells):
-        rows = [times[place] for place in places if place[0] == environment]
+        rows = [times[key] for key in kept if key[0] == environment]
         blocks = sorted(set.intersection(*(set(row) for row in rows)))
-        table = np.log([[row[block] for block in blocks] for row in rows])
-        # What is taken off for the median makes launches look more alike than they are.
-        found.append((table - np.median(table, axis=1, keepdims=True)) * np.sqrt(len(blocks) / (len(blocks) - 1)))
-    return found
+        medians[environment] = [[round(row[block], 6) for block in blocks] for row in rows]
+    return medians
+
+
+@cache
+def recorded(name: str) -> list[Table]:
+    """For each environment, the log medians of its launches less their row's median: rows x launches."""
+    tables = [np.log(rows) for rows in json.loads(MEDIANS.read_text(encoding="utf-8"))[name].values()]
+    # Subtracting the median makes launches look more alike than they are.
+    return [
+        (table - np.median(table, axis=1, keepdims=True)) * np.sqrt(table.shape[1] / (table.shape[1] - 1))
+        for table in tables
+    ]
 
 
 def drawn(name: str) -> Noise:
@@ -121,3 +120,18 @@ def drawn(name: str) -> Noise:
         return table[:, this] - table[:, base]
 
     return noise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=RECORDED)
+    parser.add_argument("run", type=Path, help="the folder of a finished run")
+    options = parser.parse_args()
+    stored = json.loads(MEDIANS.read_text(encoding="utf-8")) if MEDIANS.is_file() else {}
+    stored[options.name] = launch_medians_us(Run(options.run))
+    lines = json.dumps(stored, indent=1).replace(",\n    ", ", ").replace("[\n    ", "[").replace("\n   ]", "]")
+    MEDIANS.write_text(lines + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

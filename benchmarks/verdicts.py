@@ -39,7 +39,7 @@ class Setting:
 
     @property
     def min_effect(self) -> float:
-        return RECORDED[self.noise][1] if self.noise in RECORDED else 0.01
+        return RECORDED[self.noise] if self.noise in RECORDED else 0.01
 
 
 @dataclass
@@ -168,7 +168,7 @@ def lines(done: Done, command: str) -> Iterator[str]:
         text = f"{share(total.found, total.pages)}; most missed {worst}"
         met = all(c.found / c.pages >= 0.95 for c in mine.values())
         yield sentence(f"a lone doubling at {noise}, 3 to 10 launches, 12 to 200 rows", "found (95%)", text, met)
-    for noise, (_, min_effect) in RECORDED.items():
+    for noise, min_effect in RECORDED.items():
         count = done[Setting(noise=noise, rows=0, launches=None, shared=True)]
         ten = done[Setting(noise=noise, rows=0, launches=10, shared=True)]
         text = f"{count.undecided / count.rows:.1%}; {ten.undecided / ten.rows:.1%} after {PLANNED} launches; "

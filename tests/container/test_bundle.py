@@ -106,7 +106,7 @@ def test_the_harness_runs_by_what_it_brings(bundle: Bundle) -> None:
     assert done.returncode == 0 and f"(3, 11) {bundle.folder / 'python'}" in done.stdout, done.stderr
     done = subprocess.run([bundle.folder / "run", "schema"], env=bare, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(
-        (ROOT / "harness" / "matrix.schema.json").read_text()
+        (ROOT / "harness" / "config" / "matrix.schema.json").read_text()
     )
     done = subprocess.run([bundle.folder / "run", "reports", "--help"], env=bare, cwd=ROOT, capture_output=True)
     assert done.returncode == 0, done.stderr

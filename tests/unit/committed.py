@@ -1,4 +1,4 @@
-"""The runs that are committed under reports/records, packed ones unpacked."""
+"""The runs that are committed under reports/records, unpacked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ RECORDS = Path(__file__).parents[2] / "reports" / "records"
 
 
 def committed(folder: Path, pattern: str = "*") -> list[Path]:
-    """Folders of all runs whose name, or archive's name, fits; archives are unpacked into `folder`."""
-    found = [path.parent for path in RECORDS.glob(f"{pattern}/run.json")]
+    """Unpack the archives whose name fits into `folder`; the folders of all runs in them."""
+    found = []
     for archive in sorted(RECORDS.rglob(f"{pattern}.tar.xz")):
         with tarfile.open(archive) as packed:
             packed.extractall(folder / archive.name, filter="data")

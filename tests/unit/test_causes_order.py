@@ -33,7 +33,7 @@ def test_own_faults_then_what_broke_then_times_by_size_then_what_improved(tmp_pa
     assert [c.cause for c in found][-4:] == [NOTHING_MOVED] * 4
 
 
-@pytest.mark.parametrize("name", ["h200-2.1.0-2.5.0-2.11.0", "h200-kernels", "h200-seed-story"])
+@pytest.mark.parametrize("name", ["h200-2.1.0-2.5.0-2.11.0", "h200-always-wrong"])
 def test_on_an_h200_nothing_that_improved_comes_before_what_did_not(name: str, tmp_path: Path) -> None:
     [folder] = committed(tmp_path, name)
     found = [card.lead for card in cards(folder) if card.lead.cause != NOTHING_MOVED]

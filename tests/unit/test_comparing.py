@@ -17,7 +17,7 @@ from reports import model
 from reports.compare import statistics
 from reports.compare.correctness import Bits, compare_errors, fisher_p, verdict
 from reports.model import CorrectnessSide, Rate
-from tests.conftest import ROOT
+from tests.unit.committed import committed
 
 LEVEL = 0.05
 Side = list[tuple[RecipeResult, TargetResult]]
@@ -155,11 +155,12 @@ def recorded(folder: Path) -> dict[tuple[str, str, str], dict[str, ValidationRec
     return found
 
 
-def test_on_the_committed_records_the_mended_math_alone_is_more_exact() -> None:
+def test_on_the_committed_records_the_mended_math_alone_is_more_exact(tmp_path: Path) -> None:
     """2.1.0's half math rounds its scores; 2.5.0's does not. Kernels did not move, and neither did flash, whose largest
     error fell by up to 1.4 times where its mean stayed."""
     called = {}
-    for key, sides in recorded(ROOT / "reports" / "records" / "cpu-2.1.0-2.5.0").items():
+    [folder] = committed(tmp_path, "cpu-2.1.0-2.5.0")
+    for key, sides in recorded(folder).items():
         base, this = (sides[name] for name in sorted(sides))
         for target in {result.target for recipe in base.recipes for result in recipe.targets}:
             found, p = compare_errors(base, this, target)
