@@ -2,8 +2,8 @@
 
     python -m benchmarks.noises NAME RUN      stores the launch medians of a run under one of the names below
 
-Recorded noise is drawn by whole launches, so that rows keep the luck that they share. Synthetic noise can have luck that
-all rows of a launch share: a fifth of the variance, and which launch is slow. All in the logarithm.
+Recorded noise is drawn by whole launches, so that rows keep the luck that they share. Synthetic noise can have luck
+that all rows of a launch share: a fifth of the variance, and which launch is slow. All in the logarithm.
 """
 
 from __future__ import annotations

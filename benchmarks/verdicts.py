@@ -39,7 +39,7 @@ class Setting:
 
     @property
     def min_effect(self) -> float:
-        return RECORDED[self.noise] if self.noise in RECORDED else 0.01
+        return RECORDED.get(self.noise, 0.01)
 
 
 @dataclass
