@@ -1,4 +1,7 @@
-"""The documents: what is written from code is up to date, the README is short, and its links lead somewhere."""
+"""The documents: what is written from code is up to date, the README is short, and its links lead somewhere.
+
+And the records and pages that they show are small.
+"""
 
 from __future__ import annotations
 
@@ -97,3 +100,11 @@ def test_documents_of_the_site_link_to_nothing_outside_it(root: Path) -> None:
     for page in sorted((root / "docs").glob("*.md")):
         for target, _ in links(page):
             assert not target or (page.parent / target).resolve().parent == root / "docs", f"{page.name}: {target}"
+
+
+def test_committed_records_and_pages_hold_at_most_3_mib(root: Path) -> None:
+    examples = root / "reports" / "examples"
+    lines = (examples / ".gitignore").read_text().splitlines()
+    ignored = {path for line in lines if not line.startswith("#") for path in examples.rglob(line.strip("/"))}
+    files = {path for folder in (examples, root / "reports" / "records") for path in folder.rglob("*") if path.is_file()}
+    assert sum(path.stat().st_size for path in files - ignored) <= 3 << 20
