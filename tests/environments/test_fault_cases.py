@@ -1,4 +1,4 @@
-"""Fault cases on both real versions: what an environment adds in flags and variables arrives, is recorded, and shows."""
+"""Fault cases on both real versions: an environment's flags and variables arrive, are recorded, and show."""
 
 from __future__ import annotations
 

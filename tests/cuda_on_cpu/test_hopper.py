@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from .emulated import COMPILER, CSRC, ROOT, compile_objects, link
+from .emulated import COMPILER, EMULATOR, ROOT, compile_objects, link
 
 
 @pytest.mark.process
 @pytest.mark.skipif(COMPILER is None, reason="no g++ on PATH")
 def test_layouts(tmp_path: Path) -> None:
-    sources = [CSRC / "emulator" / "emulator.cpp", ROOT / "tests" / "gpu" / "wgmma_layouts.cu"]
+    sources = [EMULATOR / "emulator.cpp", ROOT / "tests" / "gpu" / "wgmma_layouts.cu"]
     program = link(tmp_path / "layouts", compile_objects(tmp_path, sources))
     done = subprocess.run([program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .emulated import COMPILER, CSRC
+from .emulated import COMPILER, INCLUDE_FLAGS
 
 PROGRAM = """
 #include "attention_family.h"
@@ -35,6 +35,6 @@ def test_quotients(tmp_path: Path) -> None:
     assert COMPILER is not None
     source, program = tmp_path / "divide.cpp", tmp_path / "divide"
     source.write_text(PROGRAM)
-    command = [COMPILER, "-std=c++17", "-O1", "-fsanitize=undefined", f"-I{CSRC / 'emulator'}", f"-I{CSRC}"]
+    command = [COMPILER, "-std=c++17", "-O1", "-fsanitize=undefined", *INCLUDE_FLAGS]
     subprocess.run([*command, str(source), "-o", str(program)], check=True)
     assert subprocess.run([program], capture_output=True, text=True).stdout == "0 wrong of 2100000"

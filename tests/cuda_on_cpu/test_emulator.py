@@ -1,4 +1,4 @@
-"""The emulator of csrc/emulator finds the faults that it is there for, and none in a kernel without."""
+"""The emulator finds the faults that it is there for, and none in a kernel without."""
 
 from __future__ import annotations
 

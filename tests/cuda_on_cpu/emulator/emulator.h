@@ -2,8 +2,8 @@
 // headers of this folder in front of CUDA's, run under address and undefined-behaviour sanitizers. No GPU needed.
 //
 //     g++ -std=c++17 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -ftrivial-auto-var-init=pattern
-//         -Wno-unknown-pragmas -fsanitize-sections=emulated_shared -I csrc/emulator -I csrc
-//         -x c++ csrc/emulator/emulator.cpp csrc/emulator/serve.cpp csrc/KERNEL.cu -o emulated
+//         -Wno-unknown-pragmas -fsanitize-sections=emulated_shared -I emulator -I . -I ../../csrc
+//         -x c++ emulator/emulator.cpp emulator/serve.cpp ../../csrc/KERNEL.cu -o emulated
 //
 // WHAT IT IS. Every thread of a block is a fiber with a stack of its own; blocks run one after the other. A fiber runs
 // until it waits: at a barrier, a shuffle, a vote, or an instruction that a warp executes as one (ldmatrix, mma). The

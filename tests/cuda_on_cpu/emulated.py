@@ -1,4 +1,4 @@
-"""Kernels compiled for csrc/emulator, once per source and session, and what they compute held against float64."""
+"""Kernels compiled for the emulator, once per source and session, and what they compute held against float64."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from tests.unit.test_csrc import BF16, FP16, FP32, decode, encode, truth
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
+EMULATOR = Path(__file__).parent / "emulator"
+INCLUDE_FLAGS = [f"-I{folder}" for folder in (EMULATOR, EMULATOR.parent, CSRC)]
 COMPILER = shutil.which("g++")
 FLAGS = (
     *("-std=c++17", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     *("-fsanitize-sections=emulated_shared", "-ftrivial-auto-var-init=pattern"),
-    *("-Wall", "-Werror", "-Wno-unknown-pragmas", f"-I{CSRC / 'emulator'}", f"-I{CSRC}"),
+    *("-Wall", "-Werror", "-Wno-unknown-pragmas", *INCLUDE_FLAGS),
 )
 # How the linker finds a source's own `extern __shared__` array: it lies where all dynamic shared memory does.
 SHARED = "_ZN16attention_scalar6sharedE"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .emulated import COMPILER, CSRC, Emulated, compile_objects, emulated, link
+from .emulated import COMPILER, EMULATOR, Emulated, compile_objects, emulated, link
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     def built(*sources: Path, flags: tuple[str, ...] = ()) -> Path:
         if not base:
-            base.extend(compile_objects(folder, [CSRC / "emulator" / f"{name}.cpp" for name in ("emulator", "serve")]))
+            base.extend(compile_objects(folder, [EMULATOR / f"{name}.cpp" for name in ("emulator", "serve")]))
         key = (*sources, *map(Path, flags))
         if key not in programs:
             own = folder / str(len(programs))

@@ -7,7 +7,7 @@
 // allocation of exactly its own size. SCHEDULE is the seed of every order; MAJOR, MINOR and MULTIPROCESSORS describe
 // the device. CODE is attention_forward's, CHOICE what attention_choice says, or "-". The first line that is printed
 // holds the tunables. A fault ends the program, with a message on standard error.
-#include "../attention.h"
+#include "attention.h"
 #include "emulator.h"
 
 #include <cstdio>

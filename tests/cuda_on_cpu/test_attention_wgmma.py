@@ -1,6 +1,6 @@
 """attention_wgmma under the emulator: right at every shape, whatever the order of threads and of arriving boxes.
 
-What the descriptors, swizzles and fragments mean is csrc/emulator/hopper.h's reading of the PTX ISA, not the kernel's.
+What the descriptors, swizzles and fragments mean is emulator/hopper.h's reading of the PTX ISA, not the kernel's.
 """
 
 from __future__ import annotations
