@@ -113,10 +113,10 @@ def doctor(session: nox.Session) -> None:
 
 
 @nox.session
-def specimens(session: nox.Session) -> None:
-    """Kernels whose true cause is known, run and explained: how often is the attribution right?"""
+def fault_cases(session: nox.Session) -> None:
+    """Run and explain kernels whose true cause is known: how often is the attribution right?"""
     install(session)
-    session.run("python", "-m", "harness", "specimens", *session.posargs)
+    session.run("python", "-m", "tests.fault_cases", *session.posargs)
 
 
 @nox.session

@@ -1,7 +1,7 @@
 // Instructions that CUDA C++ has no name for, each wrapped once. Numbers of sections are those of the PTX ISA 8.4.
 // An address is a 32-bit one of shared memory, so that swizzles are arithmetic on it.
 //
-// Under the emulator (csrc/emulator) the same interface comes from there.
+// Under the emulator (tests/cuda_on_cpu) the same interface comes from there.
 #ifndef PTX_CUH
 #define PTX_CUH
 

@@ -57,21 +57,6 @@ def make_parser() -> Parser:
     bundle.add_argument("--strict", action="store_true", help="refuse every fallback")
     add_bisect_parser(verbs, shared)
     add_sweep_parser(verbs, shared)
-    specimens = verbs.add_parser("specimens", parents=[shared], help="kernels of known cause: who finds it?")
-    specimens.add_argument("--half", choices=["development", "held_out"], help="default: both")
-    specimens.add_argument(
-        "--device", choices=["cpu", "cuda"], action="append", default=[], help="default: what is here"
-    )
-    specimens.add_argument("--only", nargs="+", action="extend", default=[], metavar="NAME")
-    specimens.add_argument("--list", action="store_true", help="their causes and stories, and nothing else")
-    specimens.add_argument("--no-causes", action="store_true", help="only what they show: nothing is explained")
-    specimens.add_argument(
-        "--again", type=Path, metavar="DIR", help="run nothing: ask again of the runs that are there"
-    )
-    specimens.add_argument("--executor", choices=["auto", "docker", "venv", "bundle"], default="auto")
-    specimens.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle: its executor is bundle")
-    specimens.add_argument("--base-image", metavar="REF", help="container base for every environment")
-    specimens.add_argument("--out", type=Path, metavar="DIR", help="of their projects and results.json")
     schema = verbs.add_parser("schema", help="the JSON Schema of matrix.yaml")
     schema.add_argument("--write", type=Path, metavar="FILE")
     return parser

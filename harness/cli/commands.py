@@ -236,42 +236,6 @@ def _sweep(arguments: argparse.Namespace) -> int:
     return run_command(arguments, ["nox", "-s", "sweep", "--", *given])
 
 
-def _specimens(arguments: argparse.Namespace) -> int:
-    from harness.gpu import gpus
-    from harness.specimens.again import ask_again
-    from harness.specimens.format import load_specimens
-    from harness.specimens.running import SPECIMENS, Options, chosen, coverage, run_specimens
-
-    devices = arguments.device
-    if not devices and not arguments.list and not arguments.again and not gpus():
-        print("no GPU here: those for CUDA are left out")
-        devices = ["cpu"]
-    where = [f"--executor={arguments.executor}"]
-    where += [f"--bundle={arguments.bundle.absolute()}"] if arguments.bundle else []
-    where += [f"--base-image={arguments.base_image}"] if arguments.base_image else []
-    options = Options(
-        matrix_path=arguments.matrix,
-        half=arguments.half,
-        devices=tuple(devices),
-        only=tuple(arguments.only),
-        out=arguments.out.absolute() if arguments.out else None,
-        executor=tuple(where),
-        causes=not arguments.no_causes,
-    )
-    if arguments.list:
-        specimens = chosen(load_specimens(options.root / SPECIMENS), options)
-        for name, specimen in specimens.items():
-            print(f"{name} ({specimen.device}, {specimen.half}): {', '.join(specimen.causes)}\n    {specimen.story}")
-        print(coverage(specimens))
-        return 0
-    if arguments.again:
-        ask_again(options, arguments.again)
-        return 0
-    code, path = run_specimens(options)
-    print(f"results: {path}")
-    return code
-
-
 def _schema(arguments: argparse.Namespace) -> int:
     from harness.config.matrix import json_schema
     from harness.worker import protocol
@@ -297,7 +261,6 @@ def main(argv: list[str]) -> int:
         "bisect": _bisect,
         "sweep": _sweep,
         "schema": _schema,
-        "specimens": _specimens,
     }
     arguments = argparse.Namespace()
     try:

@@ -12,10 +12,10 @@ import docker
 
 from harness.isolate.docker.engine import OWNER
 from harness.schema.storage import Run
+from tests.candidates.hostile import PROBLEM
 from tests.conftest import ROOT
 from tests.container.conftest import BASE
 from tests.environments.test_run import command, head, make_project
-from tests.hostile import PROBLEM
 
 DOCKER = ("--executor=docker", f"--base-image={BASE}")
 

@@ -1,5 +1,5 @@
-"""Hostile kernels in containers: those that only a container can hold, and of `tests.hostile` those that meet the
-executor, by how they end, what they print and what they leave. All others meet `harness.worker` alone."""
+"""Hostile kernels in containers: those that only a container can hold, and of `tests.candidates.hostile` those that
+meet the executor, by how they end, what they print and what they leave. All others meet `harness.worker` alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 
 from harness.isolate.logs import LOG_LIMIT_BYTES
 from harness.schema.storage import Run
+from tests.candidates.hostile import AFTER_FIRST_TRIAL, HOSTILE, OUTPUTS, PROBLEM, Hostile, check_launch, hostile
 from tests.container.project import containers_of, docker_run
 from tests.environments.test_run import head, make_project
-from tests.hostile import AFTER_FIRST_TRIAL, HOSTILE, OUTPUTS, PROBLEM, Hostile, check_launch, hostile
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 

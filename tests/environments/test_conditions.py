@@ -17,9 +17,9 @@ import pytest
 from harness.experiments.condition_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
 from harness.schema.experiment_records import Condition, ConditionResult
+from tests.candidates.faulty import SOURCE, STRIDES
 from tests.conftest import ROOT
 from tests.environments.verbs import LIMITS, Environment, stage, workload
-from tests.faulty import SOURCE, STRIDES
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 

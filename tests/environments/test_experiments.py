@@ -61,7 +61,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
     project = tmp_path_factory.mktemp("project")
     for name in ("csrc", "docker"):
         shutil.copytree(ROOT / name, project / name)
-    shutil.copy(ROOT / "tests" / "small_attention.cpp", project / "csrc")
+    shutil.copy(ROOT / "tests" / "candidates" / "small_attention.cpp", project / "csrc")
     (project / "csrc" / "torchy.cpp").write_text(TORCHY)
     (project / "matrix.yaml").write_text(MATRIX)
     return built_context(project)

@@ -11,9 +11,9 @@ import pytest
 from harness.experiments.plan import AFTERWARDS, EXPERIMENTS, LENGTHS
 from harness.schema.experiment_records import ConditionsRecord
 from harness.schema.storage import Run, load_record
+from tests.candidates.faulty import SOURCE
 from tests.conftest import ROOT
 from tests.environments.test_run import command, head, make_project, report, start
-from tests.faulty import SOURCE
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 

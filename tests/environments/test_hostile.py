@@ -11,9 +11,9 @@ import pytest
 from harness.isolate.logs import LOG_LIMIT_BYTES
 from harness.schema.records import LaunchRecord, Timing, ValidationRecord
 from harness.schema.storage import Run
+from tests.candidates.hostile import HOSTILE, PROBLEM, SCRIPT, SLEEP_S, check_launch
 from tests.conftest import ROOT
 from tests.environments.test_run import head, make_project, report, start
-from tests.hostile import HOSTILE, PROBLEM, SCRIPT, SLEEP_S, check_launch
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 

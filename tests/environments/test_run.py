@@ -14,8 +14,8 @@ import pytest
 from harness.schema.records import ValidationRecord
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run, load_record
+from tests.candidates.hostile import PROBLEM
 from tests.conftest import ROOT
-from tests.hostile import PROBLEM
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 

@@ -12,8 +12,8 @@ from harness.schema.storage import Run, load_record
 from harness.schema.sweep_records import SweepRecord
 from harness.search.sweep import space
 from reports.render.sweep import main as render
+from tests.candidates.faulty import SOURCE
 from tests.environments.test_run import head, make_project
-from tests.faulty import SOURCE
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 

@@ -55,7 +55,7 @@ def test_it_brings_one_name_and_what_projects_need_not_hold(installed: Path) -> 
     assert not any(
         part in name
         for name in there
-        for part in ("csrc/specimens", "reports/records", "reports/examples", "__pycache__")
+        for part in ("fault_cases", "reports/records", "reports/examples", "__pycache__")
     )
     (scripts,) = installed.glob("*.dist-info/entry_points.txt")
     assert "kernel-matrix = kernel_matrix:main" in scripts.read_text()

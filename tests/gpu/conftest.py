@@ -28,13 +28,13 @@ from tests.messages import asked
 HERE = "here"
 SEED = {"BLOCK_M": "32", "NUM_WARPS": "8", "VEC_WIDTH": "4", "SYNC_POLICY": "2", "REDUCE": "warp"}
 PROGRAMS = "KERNEL_MATRIX_PROGRAMS"
-SHIPPED, SPECIMEN = "csrc/attention_scalar.cu", "csrc/specimens/device_faults.cu"
+SHIPPED, DEVICE_FAULTS = "csrc/attention_scalar.cu", "tests/gpu/device_faults.cu"
 UNWRITTEN = "tests/gpu/unwritten.cu"
 FAULTS = ("NONE", "LEGACY_STREAM", "SKIPS_CAPTURE", "SYNCHRONISES", "ILLEGAL_ADDRESS", "ASSERTS", "ENDLESS")
 BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     "shipped": (SHIPPED, SEED),
     "slowed": (SHIPPED, SEED | {"EXTRA_STEPS": "4"}),
-    **{fault: (SPECIMEN, {"FAULT": fault}) for fault in FAULTS},
+    **{fault: (DEVICE_FAULTS, {"FAULT": fault}) for fault in FAULTS},
     **{
         f"unwritten-{fault}": (UNWRITTEN, {"FAULT": fault})
         for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM", "KEEPS")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cheats import GPU_CHEATS, check_cheat, run_cheats
+from tests.candidates.cheats import GPU_CHEATS, check_cheat, run_cheats
 from tests.gpu.conftest import HERE, Here
 
 pytest.importorskip("torch")

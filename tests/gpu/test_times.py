@@ -69,7 +69,7 @@ def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
             assert other["status"] == "ok" and other["hot_us"] and not other.get("hot_message")
 
 
-def test_a_right_specimen_has_both(here: Here, built: Callable[[str], str]) -> None:
+def test_a_right_kernel_has_both(here: Here, built: Callable[[str], str]) -> None:
     kernel = row(here.time(built("NONE"), [workload(seq_len=128)], ["kernel"]), "kernel")
     assert kernel["status"] == "ok" and kernel["hot_us"] and not kernel.get("hot_message")
 

@@ -142,7 +142,7 @@ def test_python_is_started_by_the_root_s_own_loader(tmp_path: Path) -> None:
         (["matrix", "--quick"], ["-m", "harness", "matrix", "--quick", "--executor", "bundle", "--bundle", "HERE"]),
         (["matrix", "--executor=venv"], ["-m", "harness", "matrix", "--executor=venv"]),
         (["matrix", "--executor", "venv"], ["-m", "harness", "matrix", "--executor", "venv"]),
-        (["specimens"], ["-m", "harness", "specimens", "--executor", "bundle", "--bundle", "HERE"]),
+        (["fault_cases"], ["-m", "tests.fault_cases", "--executor", "bundle", "--bundle", "HERE"]),
         (["reports", "a b"], ["-m", "reports", "a b"]),
         (["doctor"], ["-m", "harness", "doctor"]),
     ],

@@ -82,7 +82,7 @@ def test_a_folder_of_pairs_is_planned_like_kernels(
 ) -> None:
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
     (tmp_path / "matrix.yaml").write_text((root / "matrix.yaml").read_text())
-    shutil.copytree(root / "tests" / "kernelbench", tmp_path / "bench")
+    shutil.copytree(root / "tests" / "candidates" / "kernelbench", tmp_path / "bench")
     shutil.copytree(root / "csrc", tmp_path / "csrc")
     given = [f"--{name}={tmp_path / 'bench' / name}" for name in ("problems", "solutions")]
     assert main(["matrix", "--list", f"--matrix={tmp_path / 'matrix.yaml'}", "--device=cpu", *given]) == 0

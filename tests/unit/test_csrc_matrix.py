@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from harness.config.matrix import Kernel
+from tests.cuda_on_cpu.emulated import INCLUDE_FLAGS
 from tests.unit.test_csrc import COMPILER, CSRC
 
 KERNELS = {
@@ -35,7 +36,7 @@ def test_its_tunables_are_the_defaults_of_its_header(family: str, tmp_path: Path
         f'#include "attention_{family}.h"\n#include <cstdio>\n'
         f"int main() {{ std::puts(ATTENTION_{family.upper()}_TUNABLES); }}\n"
     )
-    command = [COMPILER, "-std=c++17", f"-I{CSRC / 'emulator'}", f"-I{CSRC}", str(source), "-o", str(program)]
+    command = [COMPILER, "-std=c++17", *INCLUDE_FLAGS, str(source), "-o", str(program)]
     subprocess.run(command, check=True, timeout=60)
     said = subprocess.run([program], capture_output=True, text=True, check=True).stdout.strip()
     assert said == " ".join(f"{n}={v}" for n, v in KERNELS[f"attention_{family}"].tunables.items())

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on PATH"),
 ]
-SOURCE = ROOT / "tests" / "small_attention.cpp"
+SOURCE = ROOT / "tests" / "candidates" / "small_attention.cpp"
 FLAGS = ["-std=c++17", "-O1"]
 TOOLS = ("address", "undefined_behaviour", "thread", "auto_var_init")
 

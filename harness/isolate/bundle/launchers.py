@@ -29,7 +29,8 @@ RUN = """\
 #!/bin/sh
 # Runs the harness of the checkout in the current folder with this bundle:
 #
-#   DIR/run matrix [OPTION]...     as `nox -s matrix -- [OPTION]...`, without the report; so eval, sweep and specimens
+#   DIR/run matrix [OPTION]...     as `nox -s matrix -- [OPTION]...`, without the report; so eval and sweep
+#   DIR/run fault_cases [OPTION]...    as `nox -s fault_cases -- [OPTION]...`
 #   DIR/run reports [OPTION]...    as `nox -s report -- [OPTION]...`
 #   DIR/run VERB [OPTION]...       as `python -m harness VERB [OPTION]...`
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
@@ -40,12 +41,15 @@ if [ ! -f harness/cli/commands.py ]; then
 fi
 case ${1-} in
 reports) shift && exec "$here/python" -m reports "$@" ;;
-matrix | eval | sweep | specimens)
+matrix | eval | sweep | fault_cases)
     case " $* " in
     *" --executor"*) ;;
     *) set -- "$@" --executor bundle --bundle "$here" ;;
     esac
     ;;
+esac
+case ${1-} in
+fault_cases) shift && exec "$here/python" -m tests.fault_cases "$@" ;;
 esac
 exec "$here/python" -m harness "$@"
 """

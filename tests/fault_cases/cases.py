@@ -1,0 +1,205 @@
+"""index.yaml: every fault case and negative control as a typed model. Parsing is pure.
+
+A case is a matrix with one kernel, in the matrix's own words, and its true causes. These stay here: nothing of them
+reaches a run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from harness.config.environments import ExtraFlags, Variables
+from harness.config.matrix import Kernel, Limits, Reference, Timing, Tolerances, Workload
+from harness.config.shipped import ROOT
+from harness.config.yaml_files import Model, parse_yaml
+from harness.errors import InputError
+from harness.schema.records import Device, Status
+
+Cause = Literal[
+    "wrong_everywhere",
+    "kernel_code_moved",
+    "build_moved",
+    "reference_moved",
+    "default_backend_moved",
+    "inputs_moved",
+    "uninitialised_shared",
+    "uninitialised_global",
+    "uninitialised_host",
+    "race",
+    "out_of_bounds",
+    "wrong_stream",
+    "predecessor_sensitivity",
+    "masked_by_inputs",
+    "range_overflow",
+    "not_repeatable",
+    "tolerance_too_tight",
+    "tolerance_too_loose",
+    "unsupported_combination",
+    "environment_confounder",
+    "latency_operator",
+    "latency_launch_overhead",
+    "latency_clock_or_load",
+    "latency_thread_count",
+    "nothing_moved",
+]
+CAUSES: tuple[str, ...] = get_args(Cause)
+NOTHING_MOVED: Cause = "nothing_moved"
+Split = Literal["development", "held_out"]
+HERE = Path(__file__).parent
+INDEX = "index.yaml"
+KERNEL = "attention"  # every case's kernel has this name, which says nothing about it
+QUICK = Timing(warmup_s=0.02, warmup_calls=1, target_s=0.04, min_samples=3)
+
+
+def _named(kernel: Any) -> Any:
+    return {**kernel, "name": KERNEL} if isinstance(kernel, dict) and "name" not in kernel else kernel
+
+
+def _statuses(shows: Any) -> Any:
+    return [[one] if isinstance(one, str) else one for one in shows] if isinstance(shows, list) else shows
+
+
+class Variant(Model):
+    """One of the environments that are compared: one of matrix.yaml's, and what differs in it."""
+
+    torch: str = Field(description="a version of the shipped matrix.yaml, quoted; or host")
+    replica: int = Field(default=0, ge=0, le=99)
+    flags: ExtraFlags = ExtraFlags()
+    variables: Variables = {}
+
+
+class FaultCase(Model):
+    path: str = Field(description="its file, or its folder with a slash at the end; without either: shipped sources")
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="what stored results call it")
+    round: str | None = Field(default=None, description="the stored results it was first run for")
+    split: Split = "development"
+    causes: list[Cause] = Field(min_length=1, description="what is true; the first is the main one")
+    scenario: str = Field(min_length=40, description="what an engineer sees, and what is true")
+    shows: Annotated[list[list[Status]], BeforeValidator(_statuses)] = Field(
+        description="by environment: the status, or statuses, that its worst validation may have"
+    )
+    unsteady: bool = Field(default=False, description="another run gives other bits, in some environment")
+    slower: float | None = Field(
+        default=None, gt=1, description="the kernel's time in the last environment, over that in the first, at least"
+    )
+    environments: list[Variant] = Field(min_length=2, description="the first is the baseline")
+    kernel: Annotated[Kernel, BeforeValidator(_named)]
+    workloads: list[Workload] = []
+    references: list[Reference] = ["flash", "math", "default"]
+    tolerances: Tolerances = Tolerances()
+    timing: Timing = QUICK
+    launches: int = Field(default=1, ge=1, le=20)
+    cpu_threads: int = Field(default=2, ge=1, description="of every environment whose variables do not say otherwise")
+    limits: Limits = Limits(validation_s=120, launch_s=120)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FaultCase:
+        if len(set(self.causes)) < len(self.causes):
+            raise ValueError("also: a cause is given twice")
+        if NOTHING_MOVED in self.causes[1:]:
+            raise ValueError(f"also: {NOTHING_MOVED} is the main cause, or none")
+        if len(self.shows) != len(self.environments):
+            raise ValueError(f"shows: one for each of the {len(self.environments)} environments")
+        if self.kernel.name != KERNEL:
+            raise ValueError(f"kernel.name: every case's kernel is called {KERNEL}; leave it out")
+        if self.kernel.folder is not None or self.kernel.control_of is not None:
+            raise ValueError("kernel: give sources, or problem with model_new")
+        if len(self._devices) != 1:
+            raise ValueError(f"kernel: is for one device, not for {' and '.join(self._devices) or 'none'}")
+        if (self.kernel.problem is None) != bool(self.workloads):
+            raise ValueError("workloads: a problem file brings its own; sources need at least one")
+        return self
+
+    @property
+    def _devices(self) -> Sequence[Device]:
+        if self.kernel.sources is None:
+            return self.kernel.devices
+        named: dict[Device, list[str]] = {"cpu": self.kernel.sources.cpu, "cuda": self.kernel.sources.cuda}
+        return [device for device, files in named.items() if files]
+
+    @property
+    def device(self) -> Device:
+        return self._devices[0]
+
+    @property
+    def negative_control(self) -> bool:
+        return self.causes[0] == NOTHING_MOVED
+
+    @property
+    def named_files(self) -> list[str]:
+        """The files that its kernel names: its own, or shipped ones, below csrc/."""
+        if self.kernel.sources is not None:
+            return [*self.kernel.sources.cpu, *self.kernel.sources.cuda]
+        return [name for name in (self.kernel.problem, self.kernel.model_new) if name]
+
+    def own_files(self, folder: Path = HERE) -> dict[str, Path]:
+        """Its files, by the names that its kernel gives them: a path here tells the cause, these do not."""
+        own = folder / self.path
+        if self.path.endswith("/"):
+            return {path.name: path for path in sorted(own.glob("*")) if path.is_file()}
+        return dict.fromkeys((name for name in self.named_files if not name.startswith("csrc/")), own)
+
+
+def _over(default: Any, own: Any) -> Any:
+    """`own` laid over a default: mappings key by key, lists of mappings one by one (those beyond over the last)."""
+    if isinstance(default, dict) and isinstance(own, dict):
+        return {**default, **{key: _over(default.get(key), value) for key, value in own.items()}}
+    if isinstance(own, list) and isinstance(default, list) and default and isinstance(default[0], dict):
+        return [_over(default[min(number, len(default) - 1)], one) for number, one in enumerate(own)]
+    return own
+
+
+def _kind(path: str, entry: dict[str, Any]) -> str:
+    """Which defaults are a case's: cpp, cu, problem, or shipped."""
+    if path.endswith("/"):
+        return "cpp" if "sources" in entry.get("kernel", {}) else "problem"
+    return Path(path).suffix[1:] or "shipped"
+
+
+class Index(Model):
+    """Cases by path. An entry is laid over the defaults of `all`, of its kind, and of what `like` names."""
+
+    defaults: dict[str, dict[str, Any]]
+    cases: dict[str, FaultCase]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, value: dict[str, Any]) -> dict[str, Any]:
+        defaults, whole = value.get("defaults", {}), {}
+        for path, entry in value.get("cases", {}).items():
+            own = {key: given for key, given in entry.items() if key not in ("also", "like")}
+            own |= {"path": path, "causes": [path.partition("/")[0], *entry.get("also", [])]}
+            base: Any = {}
+            for name in ("all", _kind(path, entry), entry.get("like")):
+                base = _over(base, defaults.get(name, {}))
+            whole[path] = _over(base, own)
+        return {**value, "cases": whole}
+
+
+def parse_index(text: str, path: str = INDEX) -> dict[str, FaultCase]:
+    """Cases by name. InputError names `path`, the place in it, the value and the remedy."""
+    cases = parse_yaml(text, path, Index, like="tests/fault_cases/README.md").cases.values()
+    by_name = {case.name: case for case in cases}
+    for case in cases:
+        if by_name[case.name] is not case:
+            raise InputError(f"{path}: {case.path}: name: {case.name} is another case's too", "choose another name")
+    return by_name
+
+
+@functools.cache
+def load_cases(folder: Path = HERE) -> dict[str, FaultCase]:
+    """Every case of `folder`, by name. InputError where one lacks a file that it names."""
+    index = folder / INDEX
+    cases = parse_index(index.read_text(encoding="utf-8"), str(index))
+    for case in cases.values():
+        own = case.own_files(folder)
+        for name in case.named_files:
+            file = ROOT / name if name.startswith("csrc/") else own.get(name, folder / case.path / name)
+            if not file.is_file():
+                raise InputError(f"{index}: {case.path}: {name}: no such file", "write it, or correct the name")
+    return cases

@@ -1,0 +1,96 @@
+"""What a case's run showed, and whether that is what it must show: a case that shows nothing tests nothing. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness.schema.records import LaunchRecord, ValidationRecord
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import Run
+from harness.worker import protocol
+from tests.fault_cases.cases import FaultCase
+
+# Of several workloads the one with the worst status stands for an environment.
+ORDER = (
+    "ok",
+    "undecidable",
+    "unsupported",
+    "wrong",
+    "killed",
+    "timed_out",
+    "crashed",
+    "not_run",
+    "build_failed",
+    "broken",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """By environment, the baseline first: the worst validation's status, its message, and the kernel's median time."""
+
+    environments: tuple[str, ...]
+    statuses: tuple[str, ...]
+    messages: tuple[str, ...]
+    unsteady: bool
+    medians_us: tuple[float | None, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """The kernel's time in the last environment over that in the first."""
+        first, last = self.medians_us[0], self.medians_us[-1]
+        return last / first if first and last else None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ratio": self.ratio}
+
+
+def observed(
+    run: RunRecord, validations: Sequence[ValidationRecord], launches: Sequence[LaunchRecord]
+) -> Observed:
+    worst = {
+        name: max((v for v in validations if v.environment == name), key=lambda v: ORDER.index(v.status), default=None)
+        for name in run.environments
+    }
+    kernels = [
+        target for v in validations for r in v.recipes for target in r.targets if target.target == protocol.KERNEL
+    ]
+    return Observed(
+        environments=tuple(run.environments),
+        statuses=tuple(v.status if v else protocol.NOT_RUN for v in worst.values()),
+        messages=tuple(v.message if v else "" for v in worst.values()),
+        unsteady=any(target.repeats_differ for target in kernels),
+        medians_us=tuple(_median_us(launches, name) for name in run.environments),
+    )
+
+
+def _median_us(launches: Sequence[LaunchRecord], environment: str) -> float | None:
+    """The median over launches of their medians, over all workloads together."""
+    medians = [
+        sum(statistics.median(timing.samples_us) for timing in launch.timings
+            if timing.target == protocol.KERNEL and timing.samples_us)
+        for launch in launches
+        if launch.environment == environment and launch.status == protocol.OK
+    ]  # fmt: skip
+    return statistics.median(medians) if any(medians) else None
+
+
+def observed_in(run: Run) -> Observed:
+    return observed(run.load(), run.validations(), run.launches())
+
+
+def not_shown(case: FaultCase, seen: Observed) -> list[str]:
+    """What the case should have shown and did not."""
+    missing = []
+    for name, status, allowed in zip(seen.environments, seen.statuses, case.shows, strict=True):
+        if status not in allowed:
+            missing.append(f"{name}: {status}, not {' or '.join(allowed)}")
+    if case.unsteady and not seen.unsteady:
+        missing.append("every run gave the same bits")
+    if case.slower and (seen.ratio is None or seen.ratio < case.slower):
+        ratio = "no times" if seen.ratio is None else f"{seen.ratio:.2f} times"
+        missing.append(f"{ratio}, not {case.slower:g} times slower")
+    return missing

@@ -1,0 +1,131 @@
+"""What the attribution answers, against the truth: which answers are right, and the confusion matrix. Pure.
+
+An answer is right for a fault case if its first cause is one of the case's and the case's main cause is among the
+causes given; and for a negative control if its kernel is given nothing but what moved harmlessly. The first cause's
+grade is the answer's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from tests.fault_cases.cases import CAUSES, KERNEL, NOTHING_MOVED, FaultCase
+
+DECISIVE = "decisive"
+UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One cause that the attribution gave, and its grade."""
+
+    cause: str
+    grade: str
+
+
+class Attributed(Protocol):
+    """What is used of the `Cause` of reports.attribute."""
+
+    @property
+    def cause(self) -> str: ...
+    @property
+    def grade(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+
+
+def answers(causes: Sequence[Attributed], device: str) -> list[Answer]:
+    """The causes given for the kernel, ranked; the parts of a cause come behind it."""
+    found: dict[str, Answer] = {}
+    for cause in causes:
+        if cause.kernel == KERNEL and cause.device == device:
+            for part in (cause, *getattr(cause, "parts", ())):
+                found.setdefault(part.cause, Answer(cause=part.cause, grade=part.grade))
+    return list(found.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    name: str
+    causes: tuple[str, ...]  # true ones, the main one first
+    answers: tuple[Answer, ...]
+    right: bool
+    false_positives: tuple[str, ...]  # of a negative control: causes that do not hold
+
+    @property
+    def first(self) -> str:
+        return self.answers[0].cause if self.answers else NOTHING_MOVED
+
+    @property
+    def grade(self) -> str:
+        return self.answers[0].grade if self.answers else ""
+
+    @property
+    def wrong_and_decisive(self) -> bool:
+        return not self.right and self.grade == DECISIVE
+
+    @property
+    def line(self) -> str:
+        given = ", ".join(f"{answer.cause} ({answer.grade})" for answer in self.answers) or "no answer"
+        return f"right  {self.name}: {given}" if self.right else f"WRONG  {self.name}: {given}; true: {self.causes[0]}"
+
+
+def score(case: FaultCase, answers: Sequence[Answer]) -> Score:
+    known = tuple(answer for answer in answers if answer.cause in CAUSES or answer.cause == UNDECIDED)
+    given = [answer.cause for answer in known]
+    false_positives: tuple[str, ...] = ()
+    if case.negative_control:
+        false_positives = tuple(cause for cause in given if cause not in (*case.causes, UNDECIDED))
+        right = not false_positives
+    else:
+        right = bool(given) and given[0] in case.causes and case.causes[0] in given
+    return Score(
+        name=case.name, causes=tuple(case.causes), answers=known, right=right, false_positives=false_positives
+    )
+
+
+def confusion(scores: Sequence[Score]) -> dict[tuple[str, str], int]:
+    """(true main cause, first answer) to the number of cases."""
+    return dict(Counter((one.causes[0], one.first) for one in scores))
+
+
+def by_grade(scores: Sequence[Score]) -> dict[str, tuple[int, int]]:
+    """Grade of the first answer to (right, all)."""
+    every, right = (Counter(one.grade or "none" for one in scores if one.right or not only) for only in (False, True))
+    return {grade: (right[grade], count) for grade, count in every.items()}
+
+
+def summary(scores: Sequence[Score]) -> dict[str, Any]:
+    """The counts as JSON, with every answer."""
+    controls = [one for one in scores if one.causes[0] == NOTHING_MOVED]
+    cells = sorted(confusion(scores).items())
+    return {
+        "cases": len(scores),
+        "right": sum(one.right for one in scores),
+        "negative_controls": len(controls),
+        "false_positives": sum(bool(one.false_positives) for one in controls),
+        "wrong_and_decisive": sum(one.wrong_and_decisive for one in scores),
+        "by_grade": {grade: {"right": right, "all": total} for grade, (right, total) in by_grade(scores).items()},
+        "confusion": [{"true": true, "answer": first, "count": count} for (true, first), count in cells],
+        "answers": [asdict(one) | {"first": one.first, "grade": one.grade} for one in scores],
+    }
+
+
+def render(scores: Sequence[Score]) -> str:
+    """The confusion matrix as a table of text, the cases answered wrongly, and the counts."""
+    counts, total = confusion(scores), summary(scores)
+    lines = [f"{'true main cause':26s} {'first answer':26s} cases"]
+    for true, first in sorted(counts, key=lambda pair: (CAUSES.index(pair[0]), pair[1])):
+        wrong = [one.name for one in scores if (one.causes[0], one.first) == (true, first) and not one.right]
+        mark = f"  <- {', '.join(wrong)}" if wrong else ""
+        lines.append(f"{true:26s} {first:26s} {counts[true, first]}{mark}")
+    lines += ["", f"right: {total['right']} of {total['cases']}"]
+    lines += [f"  graded {grade}: {right} of {every} right" for grade, (right, every) in by_grade(scores).items()]
+    lines.append(f"false positives: {total['false_positives']} of {total['negative_controls']} negative controls")
+    lines.append(f"wrong, and graded decisive: {total['wrong_and_decisive']}")
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Fault cases: which answers are theirs, which of them are right, and what is counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from tests.fault_cases.cases import FaultCase, parse_index
+from tests.fault_cases.score import Answer, answers, by_grade, confusion, render, score, summary
+
+SMALL = """\
+defaults: {}
+cases:
+  build_moved/01-small.cpp:
+    name: small
+    split: held_out
+    also: [kernel_code_moved]
+    scenario: Right in the one and wrong in the other, since the flags are others there.
+    shows: [ok, [wrong, crashed]]
+    environments: [{torch: "2.1.0"}, {torch: "2.5.0", flags: {cxx: [-ffast-math]}, variables: {OMP_NUM_THREADS: "1"}}]
+    kernel: {sources: {cpu: [attention.cpp]}}
+    workloads: [{name: plain, shape: {batch: 1, heads: 1, seq_len: 8, head_dim: 64}, dtypes: {cpu: [float32]}}]
+"""
+
+
+def small(*changes: tuple[str, str]) -> FaultCase:
+    text = SMALL
+    for old, new in changes:
+        text = text.replace(old, new)
+    (case,) = parse_index(text).values()
+    return case
+
+
+FAULT = small()
+CONTROL = small(("build_moved/", "nothing_moved/"), ("[kernel_code_moved]", "[build_moved]"))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A cause, as attribution gives one."""
+
+    cause: str
+    grade: str = "strong"
+    kernel: str = "attention"
+    device: str = "cpu"
+    parts: tuple[Given, ...] = ()
+
+
+def test_answers_are_those_of_the_kernel_with_their_parts() -> None:
+    causes = [
+        Given("reference_moved", kernel=""),
+        Given("race", "decisive", parts=(Given("masked_by_inputs", "suggestive"), Given("race"))),
+        Given("race", device="cuda"),
+        Given("wrong_everywhere"),
+    ]
+    assert answers(causes, "cpu") == [
+        Answer(cause="race", grade="decisive"),
+        Answer(cause="masked_by_inputs", grade="suggestive"),
+        Answer(cause="wrong_everywhere", grade="strong"),
+    ]
+
+
+def given(*causes: str, grade: str = "strong") -> list[Answer]:
+    return [Answer(cause=cause, grade=grade) for cause in causes]
+
+
+@pytest.mark.parametrize(
+    ("case", "causes", "right"),
+    [
+        (FAULT, ("build_moved",), True),
+        (FAULT, ("kernel_code_moved", "build_moved"), True),  # one of its causes first, and the main one given
+        (FAULT, ("kernel_code_moved",), False),  # the main one is not given
+        (FAULT, ("race", "build_moved"), False),
+        (FAULT, ("undecided", "build_moved"), False),
+        (FAULT, (), False),
+        (CONTROL, (), True),
+        (CONTROL, ("nothing_moved",), True),
+        (CONTROL, ("build_moved",), True),
+        (CONTROL, ("undecided",), True),
+        (CONTROL, ("nothing_moved", "race"), False),
+    ],
+)
+def test_an_answer_is_right_by_its_first_cause_or_has_no_false_positive(
+    case: FaultCase, causes: tuple[str, ...], right: bool
+) -> None:
+    one = score(case, given(*causes))
+    assert one.right is right and one.first == (causes[0] if causes else "nothing_moved")
+    assert one.false_positives == (("race",) if case is CONTROL and not right else ())
+
+
+def test_the_confusion_matrix_counts_and_names_what_is_wrong() -> None:
+    scores = [
+        score(FAULT, given("build_moved", grade="decisive")),
+        score(FAULT, given("build_moved")),
+        score(FAULT, given("race", grade="decisive")),
+        score(FAULT, given("undecided", grade="")),
+        score(CONTROL, []),
+        score(CONTROL, given("race", grade="suggestive")),
+    ]
+    assert confusion(scores) == {
+        ("build_moved", "build_moved"): 2,
+        ("build_moved", "race"): 1,
+        ("build_moved", "undecided"): 1,
+        ("nothing_moved", "nothing_moved"): 1,
+        ("nothing_moved", "race"): 1,
+    }
+    assert by_grade(scores) == {"decisive": (1, 2), "strong": (1, 1), "none": (1, 2), "suggestive": (0, 1)}
+    assert {" ".join(line.split()) for line in render(scores).splitlines()} >= {
+        "build_moved build_moved 2", "build_moved race 1 <- small", "right: 3 of 6", "graded decisive: 1 of 2 right",
+        "false positives: 1 of 2 negative controls", "wrong, and graded decisive: 1",
+    }  # fmt: skip
+    value = json.loads(json.dumps(summary(scores)))
+    assert (value["right"], value["false_positives"], value["wrong_and_decisive"]) == (3, 1, 1)
+    assert [one["right"] for one in value["answers"]] == [True, True, False, False, True, False]

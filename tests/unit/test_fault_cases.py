@@ -1,0 +1,321 @@
+"""Fault cases: their index, their projects, what they must show, and a session of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.errors import BAD_INPUT, BUILD_FAILED, InfrastructureError, InputError
+from tests.fault_cases import run as running
+from tests.fault_cases.__main__ import main
+from tests.fault_cases.cases import CAUSES, HERE, FaultCase, load_cases, parse_index
+from tests.fault_cases.observed import not_shown, observed_in
+from tests.fault_cases.project import make_project, matrix_text, project_folder
+from tests.fault_cases.run import NOT_SHOWN, Options, chosen, run_cases, score_again
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
+from tests.unit.test_fault_case_scores import SMALL, Given, small
+
+
+def written(folder: Path, **changes: Any) -> Any:
+    """A run of a case, written at once."""
+    return write_run(folder, Spec(kernels=("attention",), workloads=("plain-fp32",), launches=2, **changes))
+
+
+@pytest.fixture(scope="module")
+def every() -> dict[str, FaultCase]:
+    return load_cases()
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Matrix:
+    return load_matrix(HERE.parents[1] / "matrix.yaml")[0]
+
+
+# -- the index --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("name: small", "name: Small Case", ["name", "Small Case"]),
+        ("split: held_out", "split: both", ["split", "both"]),
+        ("build_moved/01", "build_movd/01", ["causes[0]", "build_movd"]),
+        ("[kernel_code_moved]", "[build_moved]", ["twice"]),
+        ("[kernel_code_moved]", "[nothing_moved]", ["nothing_moved is the main cause"]),
+        ("scenario: Right", "scenari: Right", ["scenario", "add it"]),
+        ("[ok, [wrong, crashed]]", "[ok]", ["shows", "2 environments"]),
+        ("[wrong, crashed]", "[bad]", ["shows[1][0]", "bad"]),
+        ('torch: "2.1.0"', "torch: 2.1", ["environments[0].torch", "quotes"]),
+        ("OMP_NUM_THREADS", "LD_PRELOAD", ["environments[1].variables", "LD_PRELOAD"]),
+        ("{cxx: [", "{cc: [", ["environments[1].flags.cc", "unknown key"]),
+        ("kernel: {", "kernel: {name: telling, ", ["called attention"]),
+        ("kernel: {", "kernel: {tunables: {low: 1}, ", ["kernel.tunables.low"]),
+        ("[attention.cpp]", "[attention.cpp], cuda: [attention.cu]", ["one device", "cpu and cuda"]),
+        ("[attention.cpp]", "[../other.cpp]", ["kernel.sources.cpu[0]", "inside the folder"]),
+        ("seq_len: 8", "seq_len: 0", ["workloads[0].shape.seq_len"]),
+        ("workloads: [{", "problems: [{", ["unknown key"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_path(old: str, new: str, said: list[str]) -> None:
+    assert old in SMALL
+    with pytest.raises(InputError) as caught:
+        parse_index(SMALL.replace(old, new), "here/index.yaml")
+    assert caught.value.code == BAD_INPUT and caught.value.remedy
+    for part in ["here/index.yaml: cases.build_mov", *said]:
+        assert part in str(caught.value)
+
+
+def test_an_entry_is_laid_over_the_defaults_of_its_kind() -> None:
+    defaults = """\
+defaults:
+  all: {environments: [{torch: "2.1.0"}, {torch: "2.5.0"}]}
+  problem: {kernel: {problem: a.py, model_new: b.py, devices: [cpu], trials: 4}}
+  timed: {launches: 6}
+"""
+    text = SMALL[SMALL.index("cases:") :].replace("[kernel_code_moved]", "[kernel_code_moved]\n    like: timed")
+    text = re.sub(r"\[\{torch.*?\}, \{torch: \"2.5.0\",", "[{}, {", text).replace(".cpp:", "/:", 1)
+    problem = defaults + re.sub(r"    (kernel|workloads): .*\n", "", text) + "    kernel: {trials: 2}\n"
+    (case,) = parse_index(problem).values()
+    assert [one.torch for one in case.environments] == ["2.1.0", "2.5.0"] and case.environments[1].flags.cxx
+    assert case.named_files == ["a.py", "b.py"] and (case.device, case.kernel.trials, case.launches) == ("cpu", 2, 6)
+    for wrong in (problem + "    workloads: [{name: plain}]\n", re.sub(r"    workloads: .*\n", "", SMALL)):
+        with pytest.raises(InputError, match="workloads"):
+            parse_index(wrong)
+
+
+def test_a_source_that_is_missing_and_a_name_given_twice_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "index.yaml").write_text(SMALL)
+    with pytest.raises(InputError, match=r"build_moved/01-small\.cpp: attention\.cpp: no such file"):
+        load_cases(tmp_path)
+    (tmp_path / "build_moved").mkdir()
+    (tmp_path / "build_moved" / "01-small.cpp").write_text("")
+    assert list(load_cases(tmp_path)) == ["small"]
+    entry = SMALL[SMALL.index("  build_moved/01") :]
+    with pytest.raises(InputError, match="small is another case's too"):
+        parse_index(SMALL + entry.replace("01-small", "02-other"))
+
+
+def test_the_cases_cover_every_cause_and_every_file_is_one_of_theirs(every: dict[str, FaultCase]) -> None:
+    development = [case for case in every.values() if case.split == "development"]
+    assert {case.causes[0] for case in development} == set(CAUSES)
+    assert sum(case.device == "cuda" for case in development) >= 8
+    assert sum(case.negative_control for case in development) >= 7
+    held_out = [case for case in every.values() if case.split == "held_out" and case.device == "cuda"]
+    assert len(held_out) >= 8 and sum(case.negative_control for case in held_out) >= 2
+    assert {case.causes[0] for case in held_out} >= {"race", "out_of_bounds", "uninitialised_shared"}
+
+    for cause in CAUSES:
+        numbers = [int(case.path.partition("/")[2][:2]) for case in every.values() if case.causes[0] == cause]
+        assert numbers == list(range(1, len(numbers) + 1)), cause
+    there = {path for cause in CAUSES for path in (HERE / cause).rglob("*") if path.is_file()}
+    assert there - {path for path in there if "__pycache__" in path.parts} == {
+        path for case in every.values() for path in case.own_files().values()
+    }
+
+
+TELLING = re.compile(
+    r"(?<![a-z])(bug|fault|wrong|broken|race|uninitiali[sz]ed|specimen)(?![a-z])|"
+    + "|".join(cause for cause in CAUSES if "_" in cause),
+    re.I,
+)
+
+
+def test_no_source_tells_its_cause(every: dict[str, FaultCase]) -> None:
+    """What the attribution may see: the files' names in a project, and what may come into a log of a compiler."""
+    for case in every.values():
+        for name, path in case.own_files().items():
+            told = TELLING.search(f"{name}\n{path.read_text()}")
+            assert told is None, f"{path} tells what is wrong with it: {told.group()}"
+
+
+@pytest.mark.parametrize("text", ["data_race", "race_1.cu", "a Bug: of old", "at_out_of_bounds2", "uninitialized_"])
+def test_a_word_tells_also_between_what_is_no_letter(text: str) -> None:
+    assert TELLING.search(text) and not TELLING.search("trace, default, debug")
+
+
+# -- the project ------------------------------------------------------------------------------------------
+
+
+def test_every_case_is_a_matrix(every: dict[str, FaultCase], shipped: Matrix) -> None:
+    for case in every.values():
+        matrix = parse_matrix(matrix_text(case, shipped))
+        assert [e.torch for e in matrix.environments] == [variant.torch for variant in case.environments]
+        assert matrix.is_baseline(matrix.environments[0]) and matrix.packages == shipped.packages
+
+
+def test_a_project_holds_what_differs_and_nothing_of_the_truth(
+    every: dict[str, FaultCase], shipped: Matrix, tmp_path: Path
+) -> None:
+    case = every["fast_math_by_version"]
+    (project_folder(tmp_path, case.name) / "reports").mkdir(parents=True)
+    (project_folder(tmp_path, case.name) / "kernel").mkdir()
+    (project_folder(tmp_path, case.name) / "kernel" / "stale.h").write_text("")
+    folder = make_project(case, shipped, tmp_path)
+    assert folder == project_folder(tmp_path, case.name) and (folder / "reports").is_dir()
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert there == {"matrix.yaml", "kernel/attention.cpp", "kernel/common.h"}
+    text = (folder / "matrix.yaml").read_text()
+    matrix = parse_matrix(text)
+    assert [e.flags.cxx for e in matrix.environments] == [[], ["-ffast-math"]]
+    kernel = matrix.kernels[0]
+    assert kernel.name == "attention" and kernel.sources is not None and kernel.sources.cpu == ["kernel/attention.cpp"]
+    truth = (case.name, case.scenario.split(",")[0], *CAUSES)
+    assert not any(part in text + str(folder.relative_to(tmp_path)) for part in truth)
+
+
+def test_shipped_sources_stay_where_they_are(shipped: Matrix) -> None:
+    text = matrix_text(small(("attention.cpp", "csrc/attention_scalar_cpu.cpp")), shipped)
+    assert yaml.safe_load(text)["kernels"][0]["sources"]["cpu"] == ["csrc/attention_scalar_cpu.cpp"]
+
+
+def test_a_version_that_the_matrix_lacks_is_refused_but_for_the_host_s(shipped: Matrix) -> None:
+    with pytest.raises(InputError, match=r"(?s)torch 1\.0\.0.*2\.1\.0, 2\.5\.0"):
+        matrix_text(small(('"2.1.0"', '"1.0.0"')), shipped)
+    assert parse_matrix(matrix_text(small(('"2.1.0"', "host")), shipped)).environments[0].is_host
+
+
+# -- what it shows ----------------------------------------------------------------------------------------
+
+
+def test_a_run_shows_statuses_steadiness_and_times(tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", "*"): Case(passed=3, slowdown=2.0, repeats_differ=1)}
+    seen = observed_in(written(tmp_path / "a", cases=cases))
+    assert seen.environments == (BASE, NEXT) and seen.statuses == ("ok", "wrong") and seen.unsteady
+    assert seen.ratio == pytest.approx(2.0, rel=0.1)
+    assert not_shown(small(), seen) == []
+    slower = small(("    kernel:", "    slower: 3\n    unsteady: true\n    kernel:"))
+    assert not_shown(slower, seen) == [f"{seen.ratio:.2f} times, not 3 times slower"]
+
+    steady = observed_in(written(tmp_path / "b"))
+    assert not_shown(slower, steady) == [
+        f"{NEXT}: ok, not wrong or crashed",
+        "every run gave the same bits",
+        f"{steady.ratio:.2f} times, not 3 times slower",
+    ]
+
+
+# -- the session ------------------------------------------------------------------------------------------
+
+
+class Harness:
+    """Stands in for `python -m harness`: writes a run at once; `code` from the call number `after` on."""
+
+    def __init__(self, code: int = 0, after: int = 0) -> None:
+        self.code, self.after = code, after
+        self.calls: list[list[str]] = []
+
+    def __call__(self, words: Sequence[str], project: Path) -> int:
+        self.calls.append(list(words))
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        assert (project / "matrix.yaml").is_file()
+        run = written(project / "reports" / "runs" / "one")
+        Path(named["--run-path"]).write_text(str(run.folder))
+        return self.code if len(self.calls) > self.after else 0
+
+
+BOTH = ("fast_math_by_version", "healthy_plain")
+
+
+def options(tmp_path: Path, **changes: Any) -> Options:
+    return Options(**{"out": tmp_path, "only": BOTH, **changes})
+
+
+def test_cases_are_run_explained_and_scored_and_stored_runs_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness, session = Harness(code=BUILD_FAILED), tmp_path / "session"
+    code, path = run_cases(
+        options(session), begin=harness, attributed=lambda folder: [Given("build_moved", "decisive")]
+    )
+    assert [(words[0], words[2]) for words in harness.calls] == [("matrix", "--explain=auto")] * 2
+    assert not any(re.search("fast_math|healthy", word) for call in harness.calls for word in call)
+    result = json.loads(path.read_text())
+    assert code == 1, "the synthetic run is right in both: the fault case does not show what it must"
+    names = {row["name"]: row["missing"] != [] for row in result["cases"]}
+    assert names == {"fast_math_by_version": True, "healthy_plain": False}
+    assert result["score"]["right"] == 1 and result["score"]["false_positives"] == 1
+    printed = capsys.readouterr().out
+    assert NOT_SHOWN in printed and "1 of 2 show" in printed and "right: 1 of 2" in printed
+
+    written(tmp_path / "packed" / "healthy_plain")
+    for folder, key, stored in (
+        (session, "cases", set(BOTH)), (session, "specimens", set(BOTH)), (tmp_path / "packed", "", {"healthy_plain"})
+    ):  # fmt: skip
+        if key:
+            path.write_text(json.dumps({key: result["cases"]}))
+        scores = score_again(options(tmp_path), folder)
+        assert {(one.name, one.right) for one in scores} == {(name, name == "healthy_plain") for name in stored}
+    printed = capsys.readouterr().out
+    assert "WRONG  fast_math_by_version" in printed and "right  healthy_plain: nothing_moved" in printed
+    assert main([f"--again={tmp_path}"]) == BAD_INPUT
+    assert "holds no run of these cases" in capsys.readouterr().err
+
+
+def test_without_causes_nothing_is_explained(tmp_path: Path) -> None:
+    harness = Harness()
+    code, path = run_cases(options(tmp_path, only=("healthy_plain",), causes=False), begin=harness)
+    assert code == 0 and "--explain=never" in harness.calls[0] and "score" not in path.read_text()
+
+
+def test_a_run_that_fails_ends_the_session_and_loses_nothing_of_those_before(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"exit code 64"):
+        run_cases(options(tmp_path, causes=False), begin=Harness(code=64, after=1))
+    assert len(json.loads((tmp_path / "results.json").read_text())["cases"]) == 1
+
+
+def test_a_selection_is_a_split_a_round_a_device_or_names(tmp_path: Path, every: dict[str, FaultCase]) -> None:
+    def names(**changes: Any) -> set[str]:
+        return {case.name for case in chosen(options(tmp_path, **{"only": (), **changes}))}
+
+    assert names() == set(every) and names(devices=("cuda",)) == {n for n, c in every.items() if c.device == "cuda"}
+    assert names(split="development") == {n for n, c in every.items() if c.split == "development"}
+    assert len(names(rounds=("held_out-8",))) == 26 and len(names(rounds=("development",))) == 28
+    with pytest.raises(InputError, match="--only nothing: no such case"):
+        names(only=("nothing",))
+    with pytest.raises(InputError, match="no case is left"):
+        names(only=("healthy_plain",), devices=("cuda",))
+
+
+@pytest.mark.process
+def test_a_started_harness_is_this_one_also_where_python_sets_its_own_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As a bundle's Python does."""
+    packages = os.pathsep.join(path for path in sys.path if path.endswith("-packages"))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH="{packages}"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(running.sys, "executable", str(python))
+    assert running.start(["matrix", "--no-such-option"], tmp_path) == 64
+    assert "--no-such-option" in capfd.readouterr().err
+
+
+def test_the_command_lists_or_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--list", "--split=development", "--device=cuda"]) == 0
+    printed = capsys.readouterr().out
+    assert "cuda_rescale_by_vote (uninitialised_shared/" in printed and "negative controls" in printed
+    assert "values_from_keys" not in printed
+
+    started: list[Options] = []
+    monkeypatch.setattr("tests.fault_cases.__main__.gpus", lambda: [])
+    monkeypatch.setattr(
+        "tests.fault_cases.__main__.run_cases", lambda given: (started.append(given), (1, given.out))[1]
+    )
+    assert main([f"--out={tmp_path}", "--bundle=/b", "--base-image=debian", "--only", "a", "--round", "cuda"]) == 1
+    assert "no GPU here" in capsys.readouterr().out
+    assert started == [
+        Options(devices=("cpu",), only=("a",), rounds=("cuda",), out=tmp_path,
+                executor=("--executor=auto", "--bundle=/b", "--base-image=debian"))
+    ]  # fmt: skip
