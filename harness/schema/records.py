@@ -10,10 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from harness.worker import protocol
+
 Status = Literal[
     "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
 ]
 Device = Literal["cpu", "cuda"]
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)  # and may have taken its device with it
 # The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
 BINDING_OBJECT = "attention_binding.o"
 
@@ -328,7 +332,7 @@ class Timing(Outcome):
         default=[], description="on a GPU: which of samples_us were taken under the power cap, at a lower clock"
     )
     hot_capped: list[int] = Field(default=[], description="the same of hot_us")
-    throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
+    throttled_samples: int = Field(default=0, description="samples left out: the GPU was throttled meanwhile")
     sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")
     correct: bool | None = Field(
         default=None,

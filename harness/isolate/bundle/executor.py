@@ -232,7 +232,7 @@ class BundleExecutor:
         timeout_s = PROVE_TIMEOUT_S if verb == "prove" else OBSERVE_TIMEOUT_S
         try:
             return self.run(
-                Task(environment=id, verb=verb, request=request, scratch=folder, log=log, timeout_s=timeout_s)
+                Task(environment=id, name=verb, request=request, scratch=folder, log=log, timeout_s=timeout_s)
             )
         finally:
             log.unlink(missing_ok=True)
@@ -260,7 +260,7 @@ class BundleExecutor:
             if path in task.reads and path.exists():  # what earlier verbs left there, and this one adds to
                 shutil.move(path, out / name)
         self._hand_over(out, seen)
-        command = [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"]
+        command = [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"]
         variables = self._variables(task)
         ended = run_child(
             write_cell(task.scratch / "cell.json", self.bundle, self.namespaces, new, mounts, variables, command),

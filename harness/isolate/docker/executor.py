@@ -158,7 +158,7 @@ class DockerExecutor:
         answer = self.run(
             Task(
                 environment=environment.id,
-                verb="observe",
+                name="observe",
                 request=observe_request(
                     self.variables.get(environment.id, {}), self.threads, verify=self.verify or not proven
                 ),
@@ -250,7 +250,7 @@ class DockerExecutor:
                     cell.send(parcel)
                     verb_started = time.monotonic()
                     code, timed_out = cell.run(
-                        [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"],
+                        [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"],
                         user=VERB,
                         environment=self._variables(task),
                         timeout_s=task.timeout_s,
