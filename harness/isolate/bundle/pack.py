@@ -39,7 +39,7 @@ from harness.isolate.bundle.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
 from harness.isolate.bundle.tools import pack_tools
 from harness.isolate.bundle.tree import measure
-from harness.isolate.choose import cell_limits
+from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, owner
 from harness.schema.records import EnvironmentRecord, Observation
@@ -97,7 +97,7 @@ class Packer:
             self.root,
             cache_folder(),
             physical_cores(),
-            limits=cell_limits(self.matrix.limits, facts),
+            limits=sandbox_limits(self.matrix.limits, facts),
             gpus=facts.gpus if gpus() else "",
         )
         self.parts: list[Part] = []
