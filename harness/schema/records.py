@@ -39,6 +39,18 @@ class Outcome(Record):
     log_excerpt: Annotated[str, _cut(20_000)] = ""
 
 
+class CellRecord(Outcome):
+    """What was done once on one cell, or, of a profile, on one target of it."""
+
+    environment: str
+    kernel: str
+    workload: str
+    device: Device
+    key: str
+    started_utc: str
+    duration_s: float
+
+
 # -- environments ---------------------------------------------------------------------------------------
 
 
@@ -233,15 +245,10 @@ class RecipeResult(Record):
     targets: list[TargetResult]
 
 
-class ValidationRecord(Outcome):
+class ValidationRecord(CellRecord):
     """`status` is ok when every trial of every recipe passes the deciding rule, wrong when one does not, undecidable
     when all pass and zeros, or an input itself, would too, or when there is no truth to judge by."""
 
-    environment: str
-    kernel: str
-    workload: str
-    device: Device
-    key: str
     decides: str = Field(description="the rule that decides: rounding, kernelbench or strict")
     deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     limits: dict[str, float] = Field(description="each rule's tolerance here")
@@ -257,8 +264,6 @@ class ValidationRecord(Outcome):
         default={}, description="of a Python kernel: libraries of its own in its process, and digests of their code"
     )
     arrays: str | None = Field(default=None, description="file under arrays/, absent from published records")
-    started_utc: str
-    duration_s: float
 
 
 class Crossing(Record):
