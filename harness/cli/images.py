@@ -12,7 +12,7 @@ from harness.config.pins import ensure_pins, known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
 from harness.gpu import gpus
-from harness.isolate.choose import cell_limits
+from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import LABEL, Engine, Image
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import BASE, ENVIRONMENT, base_identity, image_key, image_tag, make_base
@@ -115,7 +115,7 @@ def _remove(engine: Engine, wanted: list[Wanted], *, every: bool) -> None:
 
 def _build(engine: Engine, matrix: Matrix, root: Path, wanted: list[Wanted], *, check: bool) -> int:
     facts, cache = engine.facts(), cache_folder()
-    limits, handed_over = cell_limits(matrix.limits, facts), facts.gpus if gpus() else ""
+    limits, handed_over = sandbox_limits(matrix.limits, facts), facts.gpus if gpus() else ""
     executor = DockerExecutor(engine, root, cache, physical_cores(), limits=limits, gpus=handed_over, verify=check)
     broken = False
     for item in wanted:

@@ -10,7 +10,7 @@ Two things are in no list:
 * What only judges: `thresholds`. Where it was edited, the records are reported again, by the new ones.
 * What only stops: `limits`. A record that ended before its limits does not depend on them, whether they are raised or
   lowered. One that ended at a limit is never taken from another run, and in its own it is made again, with what follows
-  from it, where that limit was raised (`ENDED_AT`, `harness.run.renew`).
+  from it, where that limit was raised (`ENDED_AT`, `harness.run.reuse`).
 
 The code that makes a record is an input of it, too: `CODE`. It is as fine as can be told from the sources: a verb, with
 what it imports of `harness.worker`, and the files that ask it and judge what it says. So is the rule that leaves
@@ -94,7 +94,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "build": (("build",), ("run/build.py",)),
     "binding": (("build",), ("run/build.py",)),
     "probe": (("library",), ("experiments/probes.py",)),
-    "store": (("store",), ("run/validate.py",)),
+    "store": (("store",), ("run/stores.py",)),
     "validation": (("candidate", "judge"), ("run/validate.py", *ASKS)),
     "in_block": (
         ("time", "appraise"), ("run/launch.py", "run/appraise.py", "run/throttling.py", "gpu.py", *ASKS),

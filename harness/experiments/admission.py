@@ -7,16 +7,17 @@ validation are two of the experiments, `repeat` and `poison`, on cells that vali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from harness.cli.progress import Display
-from harness.experiments.plan import Case, choose_trials, kernel_result
-from harness.experiments.run import Save, missing_conditions, run_missing
+from harness.experiments.plan import choose_trials, kernel_result
+from harness.experiments.run import Step, conditions_step
 from harness.run.context import Context
+from harness.run.validate import run_validations
 from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord, Stage
-from harness.schema.records import BuildRecord, Device, Outcome, ValidationRecord
+from harness.schema.records import DEVICES, BuildRecord, Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol
@@ -88,13 +89,13 @@ def _failed(record: ConditionsRecord) -> Outcome | None:
         return _outcome(record, f"the {record.experiment} experiment could not be made")
     tried = [result for result in record.results if result.status not in NOT_TRIED]
     if not tried:
-        said = next((result.message for result in record.results if result.message), "it has no condition")
-        return Outcome(status="not_run", message=f"the {record.experiment} experiment could not be made: {said}")
+        why = next((result.message for result in record.results if result.message), "it has no condition")
+        return Outcome(status="not_run", message=f"the {record.experiment} experiment could not be made: {why}")
     bad = next((result for result in tried if result.status != protocol.OK), None)
     if bad is None:
         return None
-    said = bad.message or f"{bad.passed} of {bad.runs} runs pass"
-    return Outcome(status=bad.status, message=f"{bad.condition.label}: {said}", log_excerpt=bad.log_excerpt)
+    why = bad.message or f"{bad.passed} of {bad.runs} runs pass"
+    return Outcome(status=bad.status, message=f"{bad.condition.label}: {why}", log_excerpt=bad.log_excerpt)
 
 
 def _ran(record: ConditionsRecord) -> Iterator[ConditionResult]:
@@ -108,8 +109,8 @@ def _repeat_fault(record: ConditionsRecord) -> Outcome | None:
     for result in _ran(record):
         for digests in result.output_sha256:
             if len(set(digests)) > 1:
-                said = f"{result.condition.label}: {len(set(digests))} different outputs in {len(digests)} runs"
-                return Outcome(status="wrong", message=said)
+                message = f"{result.condition.label}: {len(set(digests))} different outputs in {len(digests)} runs"
+                return Outcome(status="wrong", message=message)
     return None
 
 
@@ -126,8 +127,8 @@ def _poison_fault(record: ConditionsRecord) -> Outcome | None:
         for result in results:
             for trial, expected in zip(result.output_sha256, first.output_sha256, strict=False):
                 if set(trial) != {expected[0]}:
-                    said = f"other bits with {result.condition.label} than with {first.condition.label}"
-                    return Outcome(status="wrong", message=said)
+                    message = f"other bits with {result.condition.label} than with {first.condition.label}"
+                    return Outcome(status="wrong", message=message)
     return None
 
 
@@ -159,35 +160,25 @@ def refusals(run: Run, cells: Sequence[Cell]) -> dict[str, Refusal]:
     return {kernel: refused for kernel, refused in found.items() if refused is not None}
 
 
-def experiments(context: Context, display: Display, device: Device, save: Save) -> list[Callable[[], None]]:
-    """Calls, for any order, that make what the rule asks of kernels that nothing speaks against yet."""
+def admit(context: Context, display: Display) -> dict[str, Refusal]:
+    """By kernel, those that may not be timed, after the experiments that this takes."""
     run, cells = context.run, context.plan.cells
+    for device in DEVICES:
+        steps, refused = [], refusals(run, cells)
+        for cell in (cell for cell in cells if cell.device == device and cell.kernel not in refused):
+            validation = load_record(run.validation_path(cell), ValidationRecord)
+            recipes = (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
+            trials = {recipe: choose_trials(recipe, [validation], TRIALS) for recipe in recipes}
+            steps.append(conditions_step(context, cell, EXPERIMENTS, trials))
+        calls = [partial(_make, context, display, step) for step in steps if step is not None]
+        run_validations(context, device, calls)
     refused = refusals(run, cells)
-    calls: list[Callable[[], None]] = []
-    for cell in (cell for cell in cells if cell.device == device and cell.kernel not in refused):
-        validation = load_record(run.validation_path(cell), ValidationRecord)
-        case = Case(
-            kernel=cell.kernel,
-            workload=cell.workload,
-            device=cell.device,
-            environments=(cell.environment,),
-            reasons=(),
-            trials={
-                recipe: choose_trials(recipe, [validation], TRIALS)
-                for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
-            },
-            machine_code_moved=None,
-            experiments=EXPERIMENTS,
-        )
-        missing = missing_conditions(context, case, cell)
-        if missing:
-            calls.append(partial(_make, context, display, save, case, cell, missing))
-    return calls
+    for kernel, why in refused.items():
+        display.note(f"not timed: {kernel}: {why.stage} in {why.environment}: {why.outcome.message}")
+    return refused
 
 
-def _make(
-    context: Context, display: Display, save: Save, case: Case, cell: Cell, missing: list[ConditionsExperiment]
-) -> None:
-    for path, record in run_missing(context, case, cell, missing):
-        save(path, record)
-    display.note(f"tried {' and '.join(missing)}: {cell.id}")
+def _make(context: Context, display: Display, step: Step) -> None:
+    for path, record in step.run():
+        context.save(path, record)
+    display.note(f"tried {step.what}")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from harness.experiments import findings as parse
-from harness.experiments.executable import Built, Called, ask, call_request, driver_sha256, unavailable
+from harness.experiments.executable import Built, Called, call_request, call_task, driver_sha256, unavailable
 from harness.experiments.plan import failing_trials
 from harness.run.context import Context, checked
+from harness.run.device import check_device
 from harness.run.folders import now_utc
-from harness.run.probe import check_device
 from harness.run.requests import EXPECTED_RECIPE
 from harness.schema.experiment_records import CheckerFinding, CheckerResult, CheckersRecord
 from harness.schema.records import Device, Outcome, ValidationRecord
@@ -41,7 +42,7 @@ COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "unini
 
 
 class Printed(Outcome):
-    """What `worker.check` gives."""
+    """The result of `worker.check`."""
 
     openmp: bool
     bulk_copies: bool
@@ -60,12 +61,10 @@ def checkers_key(context: Context, cell: Cell) -> str:
 def inputs_of(context: Context, cell: Cell) -> tuple[str, int]:
     """(recipe, trial) of the first inputs on which the kernel fails in validation; else of the very first."""
     path = context.run.validation_path(cell)
-    if path.is_file():
-        record = load_record(path, ValidationRecord)
-        for recipe in record.recipes:
-            for trial in failing_trials(record, recipe.recipe):
-                return recipe.recipe, trial
-    return EXPECTED_RECIPE, 0
+    record = load_record(path, ValidationRecord) if path.is_file() else None
+    recipes = [recipe.recipe for recipe in record.recipes] if record is not None else []
+    failing = ((recipe, trial) for recipe in recipes if record for trial in failing_trials(record, recipe))
+    return next(failing, (EXPECTED_RECIPE, 0))
 
 
 def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
@@ -81,7 +80,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
         return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     recipe, trial = inputs_of(context, cell)
     request, reads = call_request(context, cell, called_shape(workload, cell.device), recipe, trial, RUN_S)
-    answer = ask(context, cell, "check", request, reads, TOTAL_S)
+    answer = context.executor.run(call_task(context, cell, "check", request, reads, TOTAL_S))
     if cell.device == "cuda":
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
@@ -117,55 +116,44 @@ def cpu_results(printed: Printed, *, free_arithmetic: bool) -> list[CheckerResul
 
 
 def cuda_results(printed: Printed) -> list[CheckerResult]:
-    results = []
-    for tool, kind in COMPUTE.items():
-        planted = next((run.fault for run in printed.runs if run.tool == tool and run.fault), "")
-
-        def findings(text: str) -> list[CheckerFinding]:
-            return parse.parse_compute(text, bulk_copies=printed.bulk_copies)
-
-        results.append(_sanitized(printed, tool, "call", planted, findings, kind, runs_as=tool))
-    return results
+    parse_compute = partial(parse.parse_compute, bulk_copies=printed.bulk_copies)
+    return [
+        _sanitized(
+            printed, tool, "call", next((run.fault for run in printed.runs if run.tool == tool and run.fault), ""),
+            parse_compute, kind, runs_as=tool,
+        )
+        for tool, kind in COMPUTE.items()
+    ]  # fmt: skip
 
 
 def _sanitized(
-    printed: Printed,
-    tool: str,
-    build: str,
-    planted: str,
-    findings_in: Callable[[str], list[CheckerFinding]],
-    expected: str,
-    runs_as: str = "",
-) -> CheckerResult:
+    printed: Printed, tool: str, build: str, planted: str, findings_in: Callable[[str], list[CheckerFinding]],
+    expected: str, runs_as: str = "",
+) -> CheckerResult:  # fmt: skip
     """One tool's result from its run and its control."""
     run, control = (printed.run_of(runs_as or build, fault) for fault in ("", planted))
     if run is None or control is None:
         return _not_built(printed, tool, build)
     # A hazard in code that copies in bulk is still the tool at work.
-    found_there = {finding.kind for finding in findings_in(control.output)}
-    control_found = bool({expected, "other"} & found_there)
+    control_found = bool({expected, "other"} & {finding.kind for finding in findings_in(control.output)})
     return _concluded(printed, tool, build, planted, run, findings_in(run.output), control_found)
 
 
 def _concluded(
-    printed: Printed,
-    tool: str,
-    build: str,
-    planted: str,
-    run: Called,
-    findings: list[CheckerFinding],
+    printed: Printed, tool: str, build: str, planted: str, run: Called, findings: list[CheckerFinding],
     control_found: bool,
-) -> CheckerResult:
-    common: dict[str, Any] = {
-        "tool": tool,
-        "control": PLANTED[planted],
-        "control_found": control_found,
-        "command": f"{printed.builds[build].command} && {run.command}",
-        "findings": findings,
-    }
+) -> CheckerResult:  # fmt: skip
     status, message = outcome_of(run, findings, control_found)
-    excerpt = "" if status == protocol.OK else run.output[:EXCERPT_CHARACTERS]
-    return CheckerResult(**common, status=status, message=message, log_excerpt=excerpt)
+    return CheckerResult(
+        tool=tool,
+        control=PLANTED[planted],
+        control_found=control_found,
+        command=f"{printed.builds[build].command} && {run.command}",
+        findings=findings,
+        status=status,
+        message=message,
+        log_excerpt="" if status == protocol.OK else run.output[:EXCERPT_CHARACTERS],
+    )
 
 
 def outcome_of(run: Called, findings: list[CheckerFinding], control_found: bool) -> tuple[Any, str]:
@@ -178,10 +166,8 @@ def outcome_of(run: Called, findings: list[CheckerFinding], control_found: bool)
         refusal = re.search(r"^call: (attention_forward: .+)$", run.output, re.MULTILINE)
         return protocol.UNSUPPORTED, refusal[1] if refusal else "it refuses the problem"
     if DONE not in run.output:
-        return (
-            protocol.CRASHED,
-            f"it ended with {run.returncode} before the call was done, and the checker said nothing",
-        )
+        message = f"it ended with {run.returncode} before the call was done, and the checker reported nothing"
+        return protocol.CRASHED, message
     if not control_found:
         return protocol.NOT_RUN, "it did not find the fault planted for it here: its silence means nothing"
     return protocol.OK, ""
@@ -202,8 +188,8 @@ def _auto_var_init(printed: Printed, free_arithmetic: bool) -> CheckerResult:
     """Two builds that differ only in what automatic variables hold before they are set: bits that differ read one."""
     tool = "auto_var_init"
     if free_arithmetic:
-        said = "its flags let the compiler change results, so two builds may differ for that"
-        return CheckerResult(tool=tool, status=protocol.NOT_RUN, message=said)
+        message = "its flags let the compiler change results, so two builds may differ for that"
+        return CheckerResult(tool=tool, status=protocol.NOT_RUN, message=message)
     zero, again, pattern = (printed.run_of(*at) for at in (("zero", ""), ("zero", "again"), ("pattern", "")))
     controls = [printed.run_of(build, "uninitialised") for build in ("zero", "pattern")]
     if zero is None or again is None or pattern is None:
@@ -215,6 +201,6 @@ def _auto_var_init(printed: Printed, free_arithmetic: bool) -> CheckerResult:
         text = f"{differs} where automatic variables start as a pattern instead of zero"
         findings = [CheckerFinding(kind="uninitialised", text=text)]
     elif zero.sha256 != again.sha256:
-        said = "one build gives other bits when it runs again: what two builds give cannot be compared"
-        return CheckerResult(tool=tool, status=protocol.NOT_RUN, message=said, control=PLANTED["uninitialised"])
+        message = "one build gives other bits when it runs again: what two builds give cannot be compared"
+        return CheckerResult(tool=tool, status=protocol.NOT_RUN, message=message, control=PLANTED["uninitialised"])
     return _concluded(printed, tool, "pattern", "uninitialised", zero, findings, control_found)

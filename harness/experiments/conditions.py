@@ -19,8 +19,8 @@ from harness.experiments.lengths import lengths
 from harness.experiments.probes import SITES, build_probe
 from harness.isolate import Answer, Task, read_result
 from harness.run.context import Context, failure
+from harness.run.device import check_device
 from harness.run.folders import now_utc
-from harness.run.probe import check_device
 from harness.run.requests import files_of, kernel_request, limits_of, workload_request
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.schema.records import Outcome, Status
@@ -136,12 +136,10 @@ class Session:
         self.stopped: Outcome | None = None  # why no job could run, or what speaks against all
         self.ends = self.hangs = self.processes = 0
         self.libraries: dict[str, str] = {}
-        place = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"
-        self.scratch = context.run.folder / "scratch" / cell.environment / place
-        self.out = self.scratch.with_name(place + ".out")
-        self.truth = context.run.folder / "scratch" / "truth" / f"{cell.workload}-conditions"
-        self.logs = context.run.folder / "logs" / cell.environment
-        self.place = place
+        self.about = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"
+        self.scratch = context.scratch(cell.environment, self.about)
+        self.out = context.scratch(cell.environment, f"{self.about}.out")
+        self.truth = context.scratch("truth", f"{cell.workload}-conditions")
         workload = context.plan.workload(cell.workload)
         built = context.builds[cell.environment, cell.kernel, cell.device]
         self.workload = workload_request(context, workload)
@@ -247,32 +245,21 @@ class Session:
         return read_result(path) if path.is_file() and not path.is_symlink() else None
 
     def _task(
-        self,
-        verb: str,
-        request: wire.Request,
-        reads: tuple[Path, ...],
-        writes: tuple[Path, ...],
+        self, name: str, request: wire.Request, reads: tuple[Path, ...], writes: tuple[Path, ...],
         condition: Condition | None = None,
-    ) -> Task:
+    ) -> Task:  # fmt: skip
         """`condition`: the first that the process runs; one that asks for other variables has it to itself."""
-        plan = self.context.plan
-        variables = plan.variables[self._variables_of(condition)]
+        variables = self.context.plan.variables[self._variables_of(condition)]
         if condition is not None and condition.site == "heap":
             variables = with_bare_heap(variables)
         if condition is not None and condition.gpu == "second":
             variables = {**variables, **second_device.variables(self.context.gpu)}
-        return Task(
-            environment=self.cell.environment,
-            verb=verb,
-            request=request,
-            scratch=self.scratch,
-            log=self.logs / f"{verb}-{self.place}-{self.processes}.log",
-            timeout_s=self.timeout_s if verb == "conditions" else plan.limits["validation_s"],
-            reads=reads,
-            writes=writes,
-            compiles=verb == "conditions" and self.kernel.model_new is not None,
+        return self.context.task(
+            name, request, self.cell.environment, scratch=self.scratch, log=f"{name}-{self.about}-{self.processes}",
+            timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits["validation_s"],
+            reads=reads, writes=writes, compiles=name == "conditions" and self.kernel.model_new is not None,
             variables=variables,
-        )
+        )  # fmt: skip
 
     def _variables_of(self, condition: Condition | None) -> str:
         """The environment whose variables a process has."""

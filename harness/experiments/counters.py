@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.experiments.executable import Built, Called, ask, call_request, driver_sha256, unavailable
+from harness.experiments.executable import Built, Called, call_request, call_task, driver_sha256, unavailable
 from harness.run.context import Context, checked
+from harness.run.device import run_task
 from harness.run.folders import now_utc
-from harness.run.probe import check_device
 from harness.run.requests import EXPECTED_RECIPE
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.records import Outcome
@@ -40,7 +40,7 @@ METRIC_OF = {
 
 
 class Printed(Outcome):
-    """What `worker.counters` gives."""
+    """The result of `worker.counters`."""
 
     tool: str
     builds: dict[str, Built]
@@ -60,9 +60,7 @@ def run_counters(context: Context, cell: Cell) -> CountersRecord:
         return CountersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     shape = workload.batch or 1, workload.heads or 1
     request, reads = call_request(context, cell, shape, EXPECTED_RECIPE, 0, RUN_S)
-    answer = ask(context, cell, COUNTERS, request, reads, TOTAL_S)
-    if answer.result is None:
-        check_device(context, cell.environment)
+    answer = run_task(context, call_task(context, cell, COUNTERS, request, reads, TOTAL_S), "cuda")
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     printed = checked(lambda: Printed(**(answer.result or {})), answer, "the process that counts")
     outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
@@ -75,19 +73,19 @@ def read_run(printed: Printed) -> dict[str, Any]:
     """The fields of a record that the tool's run decides."""
     run = printed.run
     if run is None:
-        said = next(built.errors for built in printed.builds.values() if built.errors)
-        return {"status": protocol.NOT_RUN, "message": "its executable cannot be built", "log_excerpt": said}
+        errors = next(built.errors for built in printed.builds.values() if built.errors)
+        return {"status": protocol.NOT_RUN, "message": "its executable cannot be built", "log_excerpt": errors}
     common = {"tool": printed.tool, "command": f"{printed.builds['call'].command} && {run.command}"}
-    if NO_PERMISSION in run.output:
-        return {**common, "status": protocol.NOT_RUN, "message": PERMISSION_REMEDY, "log_excerpt": run.output[-2000:]}
-    if run.returncode is None:
-        message = f"it did not end within {RUN_S:.0f} s under ncu"
-        return {**common, "status": protocol.TIMED_OUT, "message": message, "log_excerpt": run.output[-2000:]}
     functions = parse(run.output)
-    if run.returncode != 0 or not functions:
-        message = f"ncu ended with {run.returncode} and counted no device function"
-        return {**common, "status": protocol.CRASHED, "message": message, "log_excerpt": run.output[-2000:]}
-    return {**common, "status": protocol.OK, "functions": functions}
+    if NO_PERMISSION in run.output:
+        status, message = protocol.NOT_RUN, PERMISSION_REMEDY
+    elif run.returncode is None:
+        status, message = protocol.TIMED_OUT, f"it did not end within {RUN_S:.0f} s under ncu"
+    elif run.returncode != 0 or not functions:
+        status, message = protocol.CRASHED, f"ncu ended with {run.returncode} and counted no device function"
+    else:
+        return {**common, "status": protocol.OK, "functions": functions}
+    return {**common, "status": status, "message": message, "log_excerpt": run.output[-2000:]}
 
 
 def parse(output: str) -> list[FunctionCounters]:
@@ -98,10 +96,8 @@ def parse(output: str) -> list[FunctionCounters]:
 
 
 def _function(row: Mapping[str, str]) -> FunctionCounters:
-    nanoseconds, registers = (
-        _number(row.get("gpu__time_duration.sum")),
-        _number(row.get("launch__registers_per_thread")),
-    )
+    nanoseconds = _number(row.get("gpu__time_duration.sum"))
+    registers = _number(row.get("launch__registers_per_thread"))
     return FunctionCounters(
         name=row["Kernel Name"],
         duration_us=None if nanoseconds is None else nanoseconds / 1e3,

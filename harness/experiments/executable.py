@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.experiments.swap import no_entry_point, own_objects
-from harness.isolate import Answer, Task
+from harness.isolate import Task
 from harness.run.build import kernel_files
 from harness.run.context import Context
 from harness.run.requests import workload_request
@@ -19,14 +19,14 @@ DRIVER = "csrc/probes/attention_call.cpp"
 
 
 class Built(Record):
-    """What a verb says of a compilation."""
+    """One compilation, as a task reports it."""
 
     command: str
     errors: str
 
 
 class Called(Record):
-    """What a verb says of one run."""
+    """One run, as a task reports it."""
 
     build: str
     tool: str
@@ -55,7 +55,7 @@ def unavailable(context: Context, cell: Cell) -> str:
 def call_request(
     context: Context, cell: Cell, shape: tuple[int, int], recipe: str, trial: int, run_s: float
 ) -> tuple[wire.CallRequest, tuple[Path, ...]]:
-    """What a verb needs to call the C entry point from an executable, and the files it reads. `shape`: batch, heads."""
+    """What a task needs to call the C entry point from an executable, and the files it reads. `shape`: batch, heads."""
     plan, root = context.plan, context.root
     built = context.builds[cell.environment, cell.kernel, cell.device]
     driver = shipped.located(root, DRIVER)
@@ -82,23 +82,12 @@ def call_request(
     return request, (driver, *(shipped.located(root, name) for name in files), *objects)
 
 
-def ask(
-    context: Context, cell: Cell, verb: str, request: wire.CallRequest, reads: tuple[Path, ...], timeout_s: float
-) -> Answer:
-    """Run a verb on what `call_request` gave."""
-    place = f"{verb}-{cell.kernel}-{cell.device}-{cell.workload}"
-    return context.executor.run(
-        Task(
-            environment=cell.environment,
-            verb=verb,
-            request=request,
-            scratch=context.run.folder / "scratch" / cell.environment / place,
-            log=context.run.folder / "logs" / cell.environment / f"{place}.log",
-            timeout_s=timeout_s,
-            reads=reads,
-            compiles=True,
-        )
-    )
+def call_task(
+    context: Context, cell: Cell, name: str, request: wire.CallRequest, reads: tuple[Path, ...], timeout_s: float
+) -> Task:
+    """A task on what `call_request` gave."""
+    about = f"{cell.kernel}-{cell.device}-{cell.workload}"
+    return context.task(name, request, cell.environment, about, timeout_s=timeout_s, reads=reads, compiles=True)
 
 
 def flags_of(built: BuildRecord) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord
 from harness.schema.records import (
     BINDING_OBJECT,
+    ENDED_BADLY,
     Agreement,
     BuildRecord,
     Device,
@@ -29,14 +30,13 @@ from harness.stats.outputs import errors_moved
 from harness.worker import protocol
 
 EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("poison", "predecessor", "inputs", "repeat")
-WIDER: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given
-PLACES: tuple[ConditionsExperiment, ...] = ("places",)  # of kernels that keep nothing on the GPU where they were made
+UPCAST: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given
+SECOND_DEVICE: tuple[ConditionsExperiment, ...] = ("places",)  # of kernels that keep nothing on a GPU
 LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take any sequence length
 AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of what failed, in those too
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
 CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
-ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)
 CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
 
 
@@ -106,9 +106,9 @@ def plan_experiments(
         if case is not None:
             case = replace(case, other_variables=_other_variables(case.environments, variables or {}))
             if device == "cuda" and workload not in run.problems:
-                case = replace(case, experiments=(*case.experiments, *PLACES))
+                case = replace(case, experiments=(*case.experiments, *SECOND_DEVICE))
             if case.failing:
-                more = WIDER if workload in run.problems else LENGTHS
+                more = UPCAST if workload in run.problems else LENGTHS
                 case = replace(case, experiments=(*case.experiments, *more))
             groups.setdefault((kernel, device), []).append(case)
         if note:

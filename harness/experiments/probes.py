@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 from harness.config import shipped
-from harness.isolate import Task
 from harness.run.context import Context
 from harness.schema.records import Device
 from harness.tools import cache_lock
@@ -37,19 +36,14 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
             return out, ""
         shutil.rmtree(folder, ignore_errors=True)
         out.parent.mkdir(parents=True)
+        request = wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture)
         answer = context.executor.run(
-            Task(
-                environment=environment,
-                verb="library",
-                request=wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture),
-                scratch=folder.with_name(folder.name + ".scratch"),
-                log=context.run.folder / "logs" / environment / f"probe-{site}.log",
-                timeout_s=context.plan.limits["build_s"],
-                reads=(source,),
-                writes=(out.parent,),
-                compiles=True,
+            context.task(
+                "library", request, environment,
+                timeout_s=context.plan.limits["build_s"], scratch=folder.with_name(folder.name + ".scratch"),
+                log=f"probe-{site}", reads=(source,), writes=(out.parent,), compiles=True,
             )
-        )
+        )  # fmt: skip
         if answer.result is None:
             return None, f"compiling {source.name} {answer.ended.how}"
         if answer.result.get("status") != protocol.OK or not out.is_file():

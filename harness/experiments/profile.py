@@ -1,16 +1,15 @@
 """Profile: where one target's time goes in one environment, by operator and device function.
 
-What differs between environments is told by who compares the records.
+What differs between environments, `reports` says, which compares the records.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from harness.isolate import Task
 from harness.run.context import Context, checked
+from harness.run.device import run_task
 from harness.run.folders import now_utc
-from harness.run.probe import check_device
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import ProfileRecord
 from harness.schema.records import Outcome
@@ -42,34 +41,27 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
         return ProfileRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     request = workload_request(context, workload)
     kernel = kernel_request(context, cell.kernel, cell.device, built) if target == protocol.KERNEL else None
-    place = f"profile-{cell.kernel}-{cell.device}-{cell.workload}-{target}"
-    answer = context.executor.run(
-        Task(
-            environment=cell.environment,
-            verb="profile",
-            request=wire.ProfileRequest(
-                kernel=kernel,
-                workload=request,
-                target=target,
-                seed=plan.seed,
-                device=cell.device,
-                threads=plan.threads_in(cell.environment),
-                calls=CALLS,
-                most_s=MOST_S,
-            ),
-            scratch=context.run.folder / "scratch" / cell.environment / place,
-            log=context.run.folder / "logs" / cell.environment / f"{place}.log",
-            timeout_s=plan.limits["launch_s"],
-            reads=files_of(kernel, request),
-            compiles=target == protocol.KERNEL and context.kernel(cell.kernel).model_new is not None,
-        )
-    )
-    if answer.result is None and cell.device == "cuda":
-        check_device(context, cell.environment)
+    task = context.task(
+        "profile",
+        wire.ProfileRequest(
+            kernel=kernel,
+            workload=request,
+            target=target,
+            seed=plan.seed,
+            device=cell.device,
+            threads=plan.threads_in(cell.environment),
+            calls=CALLS,
+            most_s=MOST_S,
+        ),
+        cell.environment, f"{cell.kernel}-{cell.device}-{cell.workload}-{target}", timeout_s=plan.limits["launch_s"],
+        reads=files_of(kernel, request),
+        compiles=target == protocol.KERNEL and context.kernel(cell.kernel).model_new is not None,
+    )  # fmt: skip
+    answer = run_task(context, task, cell.device)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     record = checked(lambda: ProfileRecord(**identity, **(answer.result or {})), answer, "the profiled process")
-    if isinstance(record, ProfileRecord) and (lie := implausible(record)):
-        record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
+    if isinstance(record, ProfileRecord) and (impossible := implausible(record)):
+        record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log)
     if isinstance(record, ProfileRecord):
         return record
     assert isinstance(record, Outcome)

@@ -5,8 +5,7 @@ Each step leaves its records at once, so that what was interrupted goes on where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, jobs_of, run_conditions
 from harness.experiments.counters import COUNTERS, counters_key, run_counters
-from harness.experiments.jobs import Job
 from harness.experiments.plan import (
     AFTERWARDS,
     Case,
@@ -30,7 +28,7 @@ from harness.experiments.plan import (
 )
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
-from harness.experiments.swap import run_swap, swap_key, swapped
+from harness.experiments.swap import run_swap, swap_inputs, swap_key
 from harness.run.context import Context
 from harness.run.folders import stored
 from harness.schema.experiment_records import (
@@ -48,8 +46,6 @@ from harness.worker import protocol
 
 CHECKERS = "checkers"
 AnyExperiment = TypeVar("AnyExperiment", CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord, SwapRecord)
-Hold = Callable[[Device], AbstractContextManager[None]]
-Save = Callable[[Path, Record], Record]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,40 +66,36 @@ def planned(run: Run, focus: Focus | None = None) -> Planned:
 
 
 def slowed(run: Run, focus: Focus) -> list[Profiled]:
-    """The targets to profile, of those that the user wants explained."""
+    """The targets to profile since their times moved, of those that the user wants explained."""
     record = run.load()
     return [
-        each
-        for each in moved_targets(record, list(run.launches()))
-        if is_wanted(record, focus, each.kernel, each.workload, each.device)
-        and is_one_of(each.environments[1], focus.torches)
+        target
+        for target in moved_targets(record, list(run.launches()))
+        if is_wanted(record, focus, target.kernel, target.workload, target.device)
+        and is_one_of(target.environments[1], focus.torches)
     ]
 
 
-def composed(run: Run, cases: Sequence[Case]) -> list[Profiled]:
+def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
     """Kernels in Python, or with a binding of their own, whose outputs moved, or which end in one environment alone:
     which of PyTorch's operators they run in either tells why."""
     problems = run.load().problems
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}
-    found = []
-    for case in cases:
-        base, *others = case.cells
-        for cell in others:
-            judged = {status.get(cell_id(base)), status.get(cell_id(cell))}
-            calls_operators = case.workload in problems or (case.kernel, case.device) in binding
-            if calls_operators and judged in MOVED:
-                found.append(
-                    Profiled(
-                        kernel=case.kernel,
-                        target=protocol.KERNEL,
-                        workload=case.workload,
-                        device=case.device,
-                        environments=(base.environment, cell.environment),
-                        ratio=1.0,
-                    )
-                )
-    return found
+    return [
+        Profiled(
+            kernel=case.kernel,
+            target=protocol.KERNEL,
+            workload=case.workload,
+            device=case.device,
+            environments=(case.cells[0].environment, cell.environment),
+            ratio=1.0,
+        )
+        for case in cases
+        if case.workload in problems or (case.kernel, case.device) in binding
+        for cell in case.cells[1:]
+        if {status.get(cell_id(case.cells[0])), status.get(cell_id(cell))} in MOVED
+    ]
 
 
 def unexplained(run: Run) -> bool:
@@ -118,9 +110,9 @@ def unexplained(run: Run) -> bool:
     wanted += [_path(run, case.cells[-1], CHECKERS) for case in cases]
     wanted += [run.swap_path(case.kernel, case.device, case.workload) for case in cases if case.machine_code_moved]
     wanted += [
-        _path(run, cell, _profile(each))
-        for each in (*slowed(run, Focus()), *composed(run, cases))
-        for cell in each.cells
+        _path(run, cell, target.experiment)
+        for target in (*slowed(run, Focus()), *calls_operators(run, cases))
+        for cell in target.cells
     ]
     return any(not path.exists() for path in wanted)
 
@@ -141,7 +133,7 @@ def cell_id(record: Cell | CountersRecord | ValidationRecord) -> tuple[str, str,
     return record.environment, record.kernel, record.workload, record.device
 
 
-def count(context: Context, display: Display, *, hold: Hold, save: Save) -> int:
+def count(context: Context, display: Display) -> int:
     """Collect the counters that the run lacks, one cell at a time. Returns how many were asked for."""
 
     def missing() -> Iterator[Step]:
@@ -151,32 +143,32 @@ def count(context: Context, display: Display, *, hold: Hold, save: Save) -> int:
             if here and not _elsewhere(context, path, CountersRecord, counters_key(context, cell)):
                 yield _single(f"{COUNTERS}: {cell.id}", cell.device, path, partial(run_counters, context, cell))
 
-    return _run(missing(), display, hold, save)
+    return _run(context, display, missing())
 
 
-def explain(context: Context, display: Display, focus: Focus, *, hold: Hold, save: Save) -> int:
+def explain(context: Context, display: Display, focus: Focus) -> int:
     """Run what the records of the context's run call for. Returns the number of experiments that were run."""
-    known = planned(context.run, focus)
+    suspects = planned(context.run, focus)
     done = 0
-    for note in known.notes:
+    for note in suspects.notes:
         display.note(f"not explained: {note}")
-    for case in known.cases:
+    for case in suspects.cases:
         case = _where_it_was_built(context, case)
         for reason in case.reasons:
             display.note(f"explaining {case.id}: {reason}")
-        done += _run(steps(context, case), display, hold, save)
-    for each in (*slowed(context.run, focus), *composed(context.run, known.cases)):
-        done += _run(profiles(context, each), display, hold, save)
+        done += _run(context, display, steps(context, case))
+    for target in (*slowed(context.run, focus), *calls_operators(context.run, suspects.cases)):
+        done += _run(context, display, profiles(context, target))
     return done
 
 
-def _run(steps: Iterator[Step], display: Display, hold: Hold, save: Save) -> int:
+def _run(context: Context, display: Display, steps: Iterable[Step]) -> int:
     """Each leaves its records at once. Returns the number of records."""
     done = 0
     for step in steps:
-        with hold(step.device):
+        with context.hold(step.device):
             for path, record in step.run():
-                save(path, record)
+                context.save(path, record)
                 done += 1
         display.note(f"ran {step.what}")
     return done
@@ -184,22 +176,19 @@ def _run(steps: Iterator[Step], display: Display, hold: Hold, save: Save) -> int
 
 def steps(context: Context, case: Case) -> Iterator[Step]:
     """Everything that a case calls for and the run lacks."""
-    for cell in case.cells:
-        missing = missing_conditions(context, case, cell)
-        if missing:
-            yield Step(
-                what=f"{', '.join(missing)}: {cell.id}",
-                device=cell.device,
-                run=partial(run_missing, context, case, cell, missing),
-            )
-        later = _later(context, case, cell)  # what the first ones found is recorded by now
-        if later is not None:
-            yield later
     run, cells = context.run, case.cells
+    for cell in cells:
+        if (step := conditions_step(context, cell, case.experiments, case.trials)) is not None:
+            yield step
+        inputs = _path(run, cell, "inputs")  # what the first ones gave is recorded by now
+        trials = sequences(case, load_record(inputs, ConditionsRecord) if inputs.exists() else None)
+        others = case.other_variables.get(cell.environment, ())
+        if (step := conditions_step(context, cell, _afterwards(case, cell), trials, others)) is not None:
+            yield step
     if case.machine_code_moved and len(cells) > 1:
         path = run.swap_path(case.kernel, case.device, case.workload)
         place = case.kernel, case.workload, case.device, case.environments
-        info, builds = swapped(context, *place)
+        info, builds = swap_inputs(context, *place)
         if not _found(context, path, SwapRecord, swap_key(context, builds, info)):
             yield _single(f"swap: {case.id}", case.device, path, partial(run_swap, context, *place))
     # What they look for stands in the source: one environment is enough, the one in which something moved.
@@ -209,32 +198,41 @@ def steps(context: Context, case: Case) -> Iterator[Step]:
             yield _single(f"{CHECKERS}: {cell.id}", cell.device, path, partial(run_checkers, context, cell))
 
 
-def profiles(context: Context, each: Profiled) -> Iterator[Step]:
+def profiles(context: Context, target: Profiled) -> Iterator[Step]:
     """Where a target's time goes, in both environments."""
-    for cell in each.cells:
+    for cell in target.cells:
         if (cell.environment, cell.kernel, cell.device) not in context.builds:
             continue  # an `eval`'s baseline, measured by another run
-        path = _path(context.run, cell, _profile(each))
-        if not _found(context, path, ProfileRecord, profile_key(context, cell, each.target)):
-            what = f"profile of {each.target}: {cell.id}"
-            yield _single(what, each.device, path, partial(run_profile, context, cell, each.target))
-
-
-def _profile(each: Profiled) -> str:
-    return f"profile-{each.target}"
+        path = _path(context.run, cell, target.experiment)
+        if not _found(context, path, ProfileRecord, profile_key(context, cell, target.target)):
+            what = f"profile of {target.target}: {cell.id}"
+            yield _single(what, target.device, path, partial(run_profile, context, cell, target.target))
 
 
 def _single(what: str, device: Device, path: Path, make: Callable[[], Record]) -> Step:
     return Step(what=what, device=device, run=lambda: [(path, make())])
 
 
-def missing_conditions(context: Context, case: Case, cell: Cell) -> list[ConditionsExperiment]:
-    """Those of a case's experiments on a cell that are not recorded, in this run or in another."""
-    return [
-        name
-        for name in case.experiments
-        if not _recorded(context, cell, name, jobs_of(context, cell, [name], case.trials))
-    ]
+def conditions_step(
+    context: Context,
+    cell: Cell,
+    experiments: Iterable[ConditionsExperiment],
+    trials: Mapping[str, tuple[int, ...]],
+    others: Sequence[str] = (),
+) -> Step | None:
+    """Those of the experiments on a cell that are not recorded, in this run or in another; None for none."""
+
+    def is_recorded(name: ConditionsExperiment) -> bool:
+        key = conditions_key(context, cell, jobs_of(context, cell, [name], trials, others))
+        return _found(context, _path(context.run, cell, name), ConditionsRecord, key)
+
+    missing = [name for name in experiments if not is_recorded(name)]
+
+    def run() -> list[tuple[Path, Record]]:
+        records = run_conditions(context, cell, missing, trials, others)
+        return [(_path(context.run, cell, record.experiment), record) for record in records]
+
+    return Step(what=f"{', '.join(missing)}: {cell.id}", device=cell.device, run=run) if missing else None
 
 
 def _afterwards(case: Case, cell: Cell) -> list[ConditionsExperiment]:
@@ -242,42 +240,8 @@ def _afterwards(case: Case, cell: Cell) -> list[ConditionsExperiment]:
     return [name for name in AFTERWARDS if name != "variables" or case.other_variables.get(cell.environment)]
 
 
-def _later(context: Context, case: Case, cell: Cell) -> Step | None:
-    """The experiments on what failed in validation and in the experiment on inputs, where they are not recorded."""
-    path = _path(context.run, cell, "inputs")
-    trials = sequences(case, load_record(path, ConditionsRecord) if path.exists() else None)
-    others = case.other_variables.get(cell.environment, ())
-    missing = [
-        name
-        for name in _afterwards(case, cell)
-        if not _recorded(context, cell, name, jobs_of(context, cell, [name], trials, others))
-    ]
-    if not missing:
-        return None
-
-    def run() -> list[tuple[Path, Record]]:
-        records = run_conditions(context, cell, missing, trials, others)
-        return [(_path(context.run, cell, record.experiment), record) for record in records]
-
-    return Step(what=f"{', '.join(missing)}: {cell.id}", device=cell.device, run=run)
-
-
-def run_missing(
-    context: Context, case: Case, cell: Cell, missing: list[ConditionsExperiment]
-) -> list[tuple[Path, Record]]:
-    return [
-        (_path(context.run, cell, record.experiment), record)
-        for record in run_conditions(context, cell, missing, case.trials)
-    ]
-
-
 def _path(run: Run, cell: Cell, experiment: str) -> Path:
     return run.experiment_path(cell.environment, cell.kernel, cell.device, cell.workload, experiment)
-
-
-def _recorded(context: Context, cell: Cell, experiment: ConditionsExperiment, jobs: list[Job]) -> bool:
-    key = conditions_key(context, cell, jobs)
-    return _found(context, _path(context.run, cell, experiment), ConditionsRecord, key)
 
 
 def _found(context: Context, path: Path, model: type[AnyExperiment], key: str) -> bool:

@@ -33,6 +33,10 @@ class Profiled:
     ratio: float
 
     @property
+    def experiment(self) -> str:
+        return f"profile-{self.target}"
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(
             Cell(environment=environment, kernel=self.kernel, workload=self.workload, device=self.device)

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.matrix import Kernel
-from harness.isolate import Task
 from harness.run.context import Context, checked, failure
+from harness.run.device import run_task
 from harness.run.folders import now_utc
-from harness.run.probe import check_device
 from harness.run.requests import limits_of, workload_request
 from harness.run.validate import keep_outputs
 from harness.schema.experiment_records import SwapRecord, SwapResult
@@ -63,8 +62,8 @@ def unavailable(
         seen = {build.environment: environments[build.environment].observed for build in builds}
         majors = {name: (o.torch_cuda or "").split(".")[0] if o is not None else "" for name, o in seen.items()}
         if len(set(majors.values())) > 1:
-            said = ", ".join(f"{name}: {major or 'none'}" for name, major in majors.items())
-            return f"the CUDA major versions differ ({said}): object code runs within one"
+            versions = ", ".join(f"{name}: {major or 'none'}" for name, major in majors.items())
+            return f"the CUDA major versions differ ({versions}): object code runs within one"
     if not always and all(own_objects(build) == own_objects(builds[0]) for build in builds):
         return "every environment compiled the same machine code: there is nothing to swap"
     return ""
@@ -80,7 +79,7 @@ def run_swap(
     always: bool = False,
 ) -> SwapRecord:
     """Every combination of whose code and where. `always`: also where all compiled the same machine code."""
-    info, builds = swapped(context, kernel, workload, device, environments)
+    info, builds = swap_inputs(context, kernel, workload, device, environments)
     identity: dict[str, Any] = {
         "kernel": kernel,
         "workload": workload,
@@ -100,8 +99,8 @@ def run_swap(
         for build in builds:
             linked = _link(context, build, folder / build.environment)
             if isinstance(linked, Outcome):
-                said = linked.model_dump() | {"message": f"{build.environment}: {linked.message}"}
-                return SwapRecord(**identity, **said, duration_s=round(time.monotonic() - started, 3))
+                failed = linked.model_dump() | {"message": f"{build.environment}: {linked.message}"}
+                return SwapRecord(**identity, **failed, duration_s=round(time.monotonic() - started, 3))
             libraries[build.environment] = linked
         swap = Swap(context=context, kernel=kernel, workload=info, device=device, folder=folder, judge=environments[0])
         pairs = itertools.product(environments, repeat=2)
@@ -111,7 +110,7 @@ def run_swap(
     return SwapRecord(**identity, status=protocol.OK, results=results, duration_s=round(time.monotonic() - started, 3))
 
 
-def swapped(
+def swap_inputs(
     context: Context, kernel: str, workload: str, device: Device, environments: Sequence[str]
 ) -> tuple[WorkloadInfo, list[BuildRecord]]:
     """The workload, of which fewer trials are run, and whose object code."""
@@ -139,17 +138,12 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
         cuda=build.device == "cuda",
     )
     answer = context.executor.run(
-        Task(
-            environment=build.environment,
-            verb="link",
-            request=request,
-            scratch=folder / "scratch",
-            log=context.run.folder / "logs" / build.environment / f"link-{build.kernel}-{build.device}.log",
-            timeout_s=LINK_S,
-            reads=tuple(objects / name for name in own_objects(build)),
+        context.task(
+            "link", request, build.environment, f"{build.kernel}-{build.device}", timeout_s=LINK_S,
+            scratch=folder / "scratch", reads=tuple(objects / name for name in own_objects(build)),
             writes=(library.parent,),
         )
-    )
+    )  # fmt: skip
     outcome = checked(lambda: Outcome(**(answer.result or {})), answer, "linking its objects")
     assert isinstance(outcome, Outcome)
     if outcome.status == protocol.OK and not (library.is_file() and not library.is_symlink()):
@@ -173,65 +167,52 @@ class Swap:
         context, place = self.context, f"{code_from}-in-{run_in}"
         out = self.folder / f"{place}.out"
         out.mkdir(parents=True)
-        name, log = f"{self.kernel}-{self.device}-{self.workload.id}", context.run.folder / "logs" / run_in
-        answer = context.executor.run(
-            Task(
-                environment=run_in,
-                verb="candidate",
-                request=wire.CandidateRequest(
-                    workload=workload_request(context, self.workload),
-                    seed=context.plan.seed,
-                    threads=context.plan.threads_in(run_in),
-                    kernel=wire.KernelRequest(name=self.kernel, device=self.device, library=str(library)),
-                    out=str(out),
-                ),
-                scratch=self.folder / f"{place}.scratch",
-                log=log / f"swap-{name}-of-{code_from}.log",
-                timeout_s=context.plan.limits["validation_s"],
-                reads=(library,),
-                writes=(out,),
-            )
+        name = f"{self.kernel}-{self.device}-{self.workload.id}-of-{code_from}"
+        request = wire.CandidateRequest(
+            workload=workload_request(context, self.workload),
+            seed=context.plan.seed,
+            threads=context.plan.threads_in(run_in),
+            kernel=wire.KernelRequest(name=self.kernel, device=self.device, library=str(library)),
+            out=str(out),
         )
+        task = context.task(
+            "candidate", request, run_in, timeout_s=context.plan.limits["validation_s"],
+            scratch=self.folder / f"{place}.scratch", log=f"swap-{name}", reads=(library,), writes=(out,),
+        )  # fmt: skip
+        answer = run_task(context, task, self.device)
         if answer.result is None:
-            if self.device == "cuda":
-                check_device(context, run_in)
             failed = failure(answer, "the process that called it")
             return SwapResult(code_from=code_from, run_in=run_in, **failed.model_dump())
         keep_outputs(out, self.workload)
-        said = answer.result.get("message") if answer.result.get("status") == protocol.OK else ""
-        result = self._judge(answer.result, out, log / f"swap-judge-{name}-of-{code_from}.log")
+        runtime = answer.result.get("message") if answer.result.get("status") == protocol.OK else ""
+        result = self._judge(answer.result, out, f"swap-judge-{name}")
         shutil.rmtree(out, ignore_errors=True)
-        return SwapResult(code_from=code_from, run_in=run_in, runtime=str(said)[:RUNTIME_CHARACTERS], **result)
+        return SwapResult(code_from=code_from, run_in=run_in, runtime=str(runtime)[:RUNTIME_CHARACTERS], **result)
 
-    def _judge(self, candidate: dict[str, Any], out: Path, log: Path) -> dict[str, Any]:
+    def _judge(self, candidate: dict[str, Any], out: Path, log: str) -> dict[str, Any]:
         context, plan = self.context, self.context.plan
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
         decides = str(plan.tolerances["decides"])
-        answer = context.executor.run(
-            Task(
-                environment=self.judge,
-                verb="judge",
-                request=wire.JudgeRequest(
-                    workload=workload_request(context, self.workload),
-                    seed=plan.seed,
-                    threads=plan.threads_in(self.judge),
-                    device="cpu",  # no reference runs: only bytes are looked at
-                    references=[],
-                    candidate=candidate,
-                    candidate_out=str(out),
-                    truth_dir=str(truth),
-                    decides=decides,
-                    limits=limits_of(plan, self.workload),
-                    precision=plan.kernel(self.kernel).precision,
-                ),
-                scratch=self.folder / "judge.scratch",
-                log=log,
-                timeout_s=plan.limits["validation_s"],
-                reads=(out, truth),
-                writes=(truth,),
-            )
+        request = wire.JudgeRequest(
+            workload=workload_request(context, self.workload),
+            seed=plan.seed,
+            threads=plan.threads_in(self.judge),
+            device="cpu",  # no reference runs: only bytes are looked at
+            references=[],
+            candidate=candidate,
+            candidate_out=str(out),
+            truth_dir=str(truth),
+            decides=decides,
+            limits=limits_of(plan, self.workload),
+            precision=plan.kernel(self.kernel).precision,
         )
+        answer = context.executor.run(
+            context.task(
+                "judge", request, self.judge, timeout_s=plan.limits["validation_s"],
+                scratch=self.folder / "judge.scratch", log=log, reads=(out, truth), writes=(truth,),
+            )
+        )  # fmt: skip
         result = checked(lambda: judged(answer.result or {}, decides), answer, "the judge")
         return result.model_dump() if isinstance(result, Outcome) else result
 

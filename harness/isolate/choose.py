@@ -17,16 +17,16 @@ from harness.isolate.bundle.executor import describe, unsuitable
 from harness.isolate.bundle.manifest import Bundle, load_bundle
 from harness.isolate.bundle.namespaces import Namespaces, probe_namespaces
 from harness.isolate.docker.connection import EngineGone
-from harness.isolate.docker.container import CellLimits
 from harness.isolate.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
 from harness.isolate.docker.images import base_problem
+from harness.isolate.sandbox import SandboxLimits
 from harness.tools import GIB
 
 Name = Literal["docker", "venv", "bundle"]
 Wanted = Literal["auto", Name]
 BUNDLE_VARIABLE = "KERNEL_MATRIX_BUNDLE"
 ENGINE_REMEDY = "start one, or use virtual environments: --executor venv"
-MEMORY_SHARE = 0.45  # of the engine's, for a cell: two run at once
+MEMORY_SHARE = 0.45  # of the engine's, for a sandbox: two run at once
 MOST_FILES = 65536
 
 
@@ -94,7 +94,10 @@ def choose(
     elif engine.architecture not in ("x86_64", "amd64"):
         problem, remedy = f"the engine's machine is {engine.architecture}; the pins are for x86_64", ENGINE_REMEDY
     elif not engine.seccomp:
-        problem, remedy = f"{engine.name} has no seccomp profile, so that cells would not be confined", ENGINE_REMEDY
+        problem, remedy = (
+            f"{engine.name} has no seccomp profile, so that nothing would be confined",
+            ENGINE_REMEDY,
+        )
     elif wanted == "auto" and gpus and not engine.gpus:
         problem = (
             f"this machine has a GPU that {engine.name} cannot hand to a container: it has neither NVIDIA's container "
@@ -136,10 +139,10 @@ def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpu
     return replace(choice, engine=engine, facts=facts) if choice.executor == "docker" else choice
 
 
-def cell_limits(limits: Limits, engine: EngineFacts) -> CellLimits:
-    """What a cell may use: what matrix.yaml says, else a share of what the engine's machine has."""
+def sandbox_limits(limits: Limits, engine: EngineFacts) -> SandboxLimits:
+    """What a sandbox may use: what matrix.yaml says, else a share of what the engine's machine has."""
     memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * engine.memory_bytes)
-    return CellLimits(
+    return SandboxLimits(
         memory_bytes=memory_bytes,
         processes=limits.processes,
         output_bytes=min(int(limits.output_gib * GIB), memory_bytes) if limits.output_gib else memory_bytes,
@@ -169,7 +172,7 @@ def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: 
         return VenvExecutor(cache, plan.threads, plan.variables)
     from harness.isolate.docker.executor import DockerExecutor
 
-    limit = cell_limits(limits, choice.facts)
+    limit = sandbox_limits(limits, choice.facts)
     return DockerExecutor(
         choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else "",
         variables=plan.variables,

@@ -11,18 +11,16 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
-from harness.isolate import Answer, Executor, Task, Variables
-from harness.isolate.process import clean_environment, end_descendants
-from harness.isolate.prove import OBSERVE_TIMEOUT_S, observation, observe_request, prepared, stage_worker
+from harness.isolate import Answer, Executor, Task
+from harness.isolate.process import clean_environment
+from harness.isolate.prove import BaseExecutor, stage_worker
 from harness.isolate.venv import run_process
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cuda_compiler, host_compiler
@@ -71,9 +69,9 @@ def candidates() -> list[str]:
     return list(dict.fromkeys(path for path in (sys.executable, *found) if path))
 
 
-def inspect(path: str, inside: Path) -> HostPython | str:
-    """What an interpreter has, or why it will not do. `inside` is the staged copy of `harness/worker`."""
-    variables = clean_environment({"PYTHONPATH": str(inside), "PYTHONNOUSERSITE": "", "PYTHONDONTWRITEBYTECODE": "1"})
+def inspect(path: str, worker: Path) -> HostPython | str:
+    """What an interpreter has, or why it will not do. `worker` is the staged copy of `harness/worker`."""
+    variables = clean_environment({"PYTHONPATH": str(worker), "PYTHONNOUSERSITE": "", "PYTHONDONTWRITEBYTECODE": "1"})
     try:
         done = subprocess.run(
             [path, "-c", _PROBE], capture_output=True, text=True, env=variables, timeout=PROBE_TIMEOUT_S
@@ -96,11 +94,11 @@ def inspect(path: str, inside: Path) -> HostPython | str:
 
 
 @functools.cache
-def find_host_python(inside: Path) -> HostPython:
+def find_host_python(worker: Path) -> HostPython:
     """The interpreter that `torch: host` means. InfrastructureError where none has PyTorch and numpy."""
     problems: list[str] = []
     for path in candidates():
-        found = inspect(path, inside)
+        found = inspect(path, worker)
         if isinstance(found, HostPython):
             return found
         problems.append(found)
@@ -116,14 +114,9 @@ def host_identity(cache: Path) -> str:
     return f"{found}, {found.key[:12]}"
 
 
-class HostExecutor:
+class HostExecutor(BaseExecutor):
     name = "host"
     holds_back = True
-
-    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
-        self.cache, self.threads, self.variables = cache, threads, variables or {}
-        self.worker = stage_worker(cache)
-        self._stopped = threading.Event()
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         return Path(find_host_python(self.worker).path).parent.parent
@@ -132,24 +125,10 @@ class HostExecutor:
         found = find_host_python(self.worker)
         return keys.of("host", id=environment.id, host_python=found.key, compiler=host_compiler(), nvcc=cuda_compiler())
 
-    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
-        key, observe = partial(self.key, environment, None), partial(self._observe, environment)
-        return prepared(environment, None, self.name, key, observe)
-
-    def _observe(self, environment: PlannedEnvironment, key: str) -> tuple[Observation, bool, str]:
-        folder = self.cache / "environments" / f"{environment.id}-{key[:12]}"
-        answer = self.run(
-            Task(
-                environment=environment.id,
-                verb="observe",
-                # What was edited here is the machine's own.
-                request=observe_request(self.variables.get(environment.id, {}), self.threads, verify=False),
-                scratch=folder / "scratch",
-                log=folder / "observe.log",
-                timeout_s=OBSERVE_TIMEOUT_S,
-            )
-        )
-        seen = observation(answer, REMEDY)
+    def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
+        log = self.cache / "environments" / f"{environment.id}-{key[:12]}" / "observe.log"
+        # No file is verified: what was edited here is the machine's own.
+        seen = self._observe(environment, log, verify=False, remedy=REMEDY)
         for name in ("numpy", "torch"):
             if not getattr(seen, name):
                 why = seen.settings.get(name, "is missing")
@@ -161,10 +140,6 @@ class HostExecutor:
         # Its packages may be the user's own, below a home that the process does not see.
         own = {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": python.user_base, **task.variables_in(self.variables)}
         return run_process(task, Path(python.path), self.worker, self.threads, self._stopped, own)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        end_descendants()
 
 
 class WithHost:

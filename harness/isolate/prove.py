@@ -1,18 +1,22 @@
-"""What every executor says of an environment that it made: what was asked for, and whether that is what is there."""
+"""What executors share: the staged worker, and the proof that an environment is what was asked for."""
 
 from __future__ import annotations
 
+import abc
 import hashlib
+import os
 import shutil
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError, Unrecorded
-from harness.isolate import Answer
+from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
+from harness.isolate import Answer, Task, Variables
+from harness.isolate.process import end_descendants
 from harness.schema.records import EnvironmentRecord, Observation, Status
 from harness.tools import cache_lock
 from harness.worker import protocol, wire
@@ -42,18 +46,10 @@ def stage_worker(cache: Path) -> Path:
 
 
 def environment_record(
-    environment: PlannedEnvironment,
-    *,
-    executor: str,
-    key: str,
-    status: Status,
-    message: str = "",
-    pins: Path | None = None,
-    observed: Observation | None = None,
-    prepared_s: float | None = None,
-    reused: bool = False,
-    image: str = "",
-) -> EnvironmentRecord:
+    environment: PlannedEnvironment, *, executor: str, key: str, status: Status, message: str = "",
+    pins: Path | None = None, observed: Observation | None = None, prepared_s: float | None = None,
+    reused: bool = False, image: str = "",
+) -> EnvironmentRecord:  # fmt: skip
     spec = environment.spec
     torch, cuda, python = spec.torch, spec.cuda, spec.python
     if spec.is_host and observed is not None:  # what is there was asked for
@@ -81,48 +77,95 @@ def environment_record(
     )
 
 
-def prepared(
-    environment: PlannedEnvironment,
-    pins: Path | None,
-    executor: str,
-    key: Callable[[], str],
-    make: Callable[[str], tuple[Observation, bool, str]],
-    *,
-    removed: Collection[str] = (),
-) -> EnvironmentRecord:
-    """The record of an environment that `make` makes, or finds: (what was observed inside, whether found, its image).
+class BaseExecutor(abc.ABC):
+    """What every executor does: it stages the worker, proves the environments that it makes, and can be stopped."""
 
-    `key` gives the environment's key, and `make` takes it. `removed` are packages that are pinned and may be missing.
-    A failure that the user can act on is a `broken` environment: the others go on.
-    """
-    started = time.monotonic()
-    digest, observed, reused, image = "", None, False, ""
-    try:
-        digest = key()
-        observed, reused, image = make(digest)
-        problem = mismatch(environment, pins, observed, removed) if pins else ""
-        problem = problem or missing_variable(environment.spec.variables, observed)
-    except Unrecorded:
-        raise
-    except HarnessError as error:
-        problem = str(error)
-    return environment_record(
-        environment,
-        executor=executor,
-        key=digest,
-        status=protocol.BROKEN if problem else protocol.OK,
-        message=problem,
-        pins=pins,
-        observed=observed,
-        prepared_s=round(time.monotonic() - started, 3),
-        reused=reused,
-        image=image,
-    )
+    name: str
 
+    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
+        self.cache, self.threads, self.variables = cache, threads, variables or {}
+        self.worker = stage_worker(cache)
+        self._stopped = threading.Event()
 
-def observe_request(variables: Mapping[str, str], threads: int, *, verify: bool) -> wire.ObserveRequest:
-    """What `observe` is asked, of an environment whose processes have these variables."""
-    return wire.ObserveRequest(threads=threads_in(variables, threads), verify=verify, variables=sorted(variables))
+    @abc.abstractmethod
+    def key(self, environment: PlannedEnvironment, pins: Path | None) -> str: ...
+
+    @abc.abstractmethod
+    def run(self, task: Task) -> Answer: ...
+
+    @abc.abstractmethod
+    def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
+        """(what was observed inside, whether the environment was found, its image)."""
+
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        return self._prepare(environment, pins)
+
+    def _prepare(
+        self, environment: PlannedEnvironment, pins: Path | None, removed: Collection[str] = ()
+    ) -> EnvironmentRecord:
+        """The record of an environment that `_make` makes, or finds. `removed`: pinned packages that may be missing.
+
+        A failure that the user can act on is a `broken` environment: the others go on.
+        """
+        started = time.monotonic()
+        key, observed, reused, image = "", None, False, ""
+        try:
+            key = self.key(environment, pins)
+            observed, reused, image = self._make(environment, pins, key)
+            problem = mismatch(environment, pins, observed, removed) if pins else ""
+            problem = problem or missing_variable(environment.spec.variables, observed)
+        except Unrecorded:
+            raise
+        except HarnessError as error:
+            problem = str(error)
+        return environment_record(
+            environment,
+            executor=self.name,
+            key=key,
+            status=protocol.BROKEN if problem else protocol.OK,
+            message=problem,
+            pins=pins,
+            observed=observed,
+            prepared_s=round(time.monotonic() - started, 3),
+            reused=reused,
+            image=image,
+        )
+
+    def _observe(self, environment: PlannedEnvironment, log: Path, *, verify: bool, remedy: str) -> Observation:
+        """What an environment says of itself. `verify`: every file is compared with what its wheel brought.
+
+        InfrastructureError where no answer came back, or a file is not what its wheel brought.
+        """
+        log.unlink(missing_ok=True)
+        variables = self.variables.get(environment.id, {})
+        threads = threads_in(variables, self.threads)
+        answer = self.run(
+            Task(
+                environment=environment.id,
+                name="observe",
+                request=wire.ObserveRequest(threads=threads, verify=verify, variables=sorted(variables)),
+                scratch=log.with_name(f"{log.stem}-{os.getpid()}"),
+                log=log,
+                timeout_s=OBSERVE_TIMEOUT_S,
+            )
+        )
+        if answer.result is None:
+            raise InfrastructureError(f"observing it {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
+        damaged = answer.result.pop("damaged", [])
+        if damaged:
+            raise InfrastructureError(
+                f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy
+            )
+        return Observation.model_validate(answer.result)
+
+    def _refuse_if_stopped(self) -> None:
+        """Interrupted where the run was stopped: what was ended did not end, and nothing is recorded of it."""
+        if self._stopped.is_set():
+            raise Interrupted()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        end_descendants()
 
 
 def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
@@ -132,16 +175,6 @@ def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
         if found != value:
             return f"asked for {name}={value}, found {'nothing' if found is None else found} inside"
     return ""
-
-
-def observation(answer: Answer, remedy: str) -> Observation:
-    """What `observe` saw. InfrastructureError where it did not come back, or a file is not what its wheel brought."""
-    if answer.result is None:
-        raise InfrastructureError(f"observing it {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
-    damaged = answer.result.pop("damaged", [])
-    if damaged:
-        raise InfrastructureError(f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy)
-    return Observation.model_validate(answer.result)
 
 
 def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, removed: Collection[str] = ()) -> str:
@@ -161,7 +194,12 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, rem
     return ""
 
 
-def changed_wheel(recorded: Mapping[str, str], seen: Observation) -> str:
-    """'' where every wheel's list of files is the one that was recorded when it was installed, else which is not."""
-    changed = [name for name, wheel in seen.wheels.items() if recorded.get(name) != wheel.record_sha256]
-    return f"{changed[0]}: its list of files changed since it was installed" if changed else ""
+def wheel_digests(seen: Observation) -> dict[str, str]:
+    return {name: wheel.record_sha256 for name, wheel in seen.wheels.items()}
+
+
+def refuse_changed(recorded: Mapping[str, str], seen: Observation, remedy: str) -> None:
+    """InfrastructureError where a wheel's list of files is not the one that was recorded when it was installed."""
+    changed = [name for name, sha256 in wheel_digests(seen).items() if recorded.get(name) != sha256]
+    if changed:
+        raise InfrastructureError(f"{changed[0]}: its list of files changed since it was installed", remedy)

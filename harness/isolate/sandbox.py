@@ -1,23 +1,25 @@
-"""What a cell is like, in a container or in a bundle: who runs there, what lies where, and what is taken back."""
+"""What a sandbox is like, in a container or in a bundle: who runs there, what lies where, and what is taken back."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import shipped
 from harness.isolate import Task
 from harness.isolate.venv import thread_variables
+from harness.schema.records import Confinement
 
-KEEPER, VERB = 10001, 10002  # user ids: docker/Dockerfile names them
+KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
 ENVIRONMENT = Path("/opt/environment")
 PYTHON = str(ENVIRONMENT / "bin" / "python")
 
 
-def cell_places(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]]:
-    """Where paths of the request lie in the cell; what is taken back, by its name below /out there.
+def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]]:
+    """Where paths of the request lie in the sandbox; what is taken back, by its name below /out there.
 
     `root` is the project's, which keeps its shape, as what is shipped does.
     """
@@ -36,10 +38,10 @@ def cell_places(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]
     return places, outputs
 
 
-def cell_variables(inside: str, threads: int) -> dict[str, str]:
-    """The environment variables of a verb, whose only folder is /out; `inside` is where `harness/worker` lies."""
+def sandbox_variables(worker: str, threads: int) -> dict[str, str]:
+    """The environment variables of a task, whose only folder is /out; `worker` is where `harness/worker` lies."""
     return {
-        "PYTHONPATH": inside,
+        "PYTHONPATH": worker,
         "HOME": "/out",
         "TMPDIR": "/out",
         "USER": "verb",
@@ -53,6 +55,37 @@ def cell_variables(inside: str, threads: int) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True, kw_only=True)
+class SandboxLimits:
+    """Of one sandbox in a container."""
+
+    memory_bytes: int
+    processes: int
+    output_bytes: int
+    output_files: int
+
+
+def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *, network: bool = False) -> str:
+    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`,
+    and a seccomp filter; a bundle has neither, and `network` where its machine refuses it a network of its own."""
+    if seen is None:
+        return "it does not say how it is confined"
+    faults = {
+        f"it runs as user {seen.user_id}": seen.user_id != TASK_USER,
+        "it may gain privileges": not seen.no_new_privileges,
+        f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
+        f"it has a network: {', '.join(seen.networks)}": not network and bool(set(seen.networks) - {"lo"}),
+        "it can write to its root file system": seen.root_writable,
+    }
+    if limits is not None:
+        faults |= {
+            "no seccomp filter is on": seen.seccomp != 2,
+            "its memory is not limited": (seen.memory_bytes or limits.memory_bytes + 1) > limits.memory_bytes,
+            "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
+        }
+    return next((fault for fault, holds in faults.items() if holds), "")
+
+
 def signalled(code: int | None) -> int:
     """An exit status as `subprocess` gives it: an engine, or a shell, says 128 + N of a process that died by signal N.
 
@@ -64,7 +97,7 @@ def signalled(code: int | None) -> int:
 
 
 def bring_back(source: Path, target: Path) -> None:
-    """Move what a verb left to its place; into a folder that is there, file by file.
+    """Move what a task left to its place; into a folder that is there, file by file.
 
     Only plain files are moved. For anything else, such as a link, which is never followed, an empty file stands, so
     that it is no output and yet not nothing.

@@ -1,4 +1,4 @@
-"""Parcels: what goes into a cell and what comes out of it, as tar streams.
+"""Transfer: what goes into a sandbox and what comes out of it, as tar streams.
 
 What goes in is the harness's own. What comes out was written by code that nobody trusts: only plain files under
 the names that were asked for are taken, up to a size and a count, and nothing that a name or a link says can make
@@ -19,12 +19,12 @@ from typing import IO, Any
 from harness.schema.storage import map_strings
 
 BLOCK = 1 << 20
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # this machine's fault, not the parcel's
-OPEN_FOLDER = 0o777  # a folder that the cell's user, who is nobody here, may fill
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # this machine's fault, not the sender's
+OPEN_FOLDER = 0o777  # a folder that the sandbox's user, who is nobody here, may fill
 
 
 class Refused(Exception):
-    """A parcel that came out holds more than it may."""
+    """What came out is more than it may be."""
 
 
 def relocate(value: Any, places: Mapping[str, str]) -> Any:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from harness.config import keys
@@ -20,16 +19,8 @@ from harness.config.pins import index_options
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.process import end_descendants, run_child
-from harness.isolate.prove import (
-    OBSERVE_TIMEOUT_S,
-    changed_wheel,
-    mismatch,
-    observation,
-    observe_request,
-    prepared,
-    stage_worker,
-)
+from harness.isolate.process import run_child
+from harness.isolate.prove import BaseExecutor, mismatch, refuse_changed, wheel_digests
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
@@ -38,15 +29,13 @@ from harness.worker import codec, protocol
 STORES_BYTECODE = ("observe", "build", "judge")
 
 
-class VenvExecutor:
+class VenvExecutor(BaseExecutor):
     name = "venv"
     holds_back = True
 
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
-        self.cache, self.threads, self.variables = cache, threads, variables or {}
-        self.worker = stage_worker(cache)
+        super().__init__(cache, threads, variables)
         self._pythons: dict[str, Path] = {}
-        self._stopped = threading.Event()
 
     def _folder(self, id: str, key: str) -> Path:
         return self.cache / "environments" / f"{id}-{key[:12]}"
@@ -65,32 +54,21 @@ class VenvExecutor:
             interpreter=str(need_interpreter(environment.spec.python)),
         )
 
-    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+    def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
         assert pins is not None
-        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins)
-        return prepared(environment, pins, self.name, key, make)
-
-    def _make(self, environment: PlannedEnvironment, pins: Path, key: str) -> tuple[Observation, bool, str]:
         folder = self._folder(environment.id, key)
-        remedy = f"remove {folder} and start again"
+        marker, remedy = folder / "complete.json", f"remove {folder} and start again"
         with cache_lock(self.cache, folder.name):
-            marker = folder / "complete.json"
             reused = marker.exists()
             if not reused:
                 self._install(environment, pins, folder)
-            if self._stopped.is_set():
-                raise Interrupted()
+            self._refuse_if_stopped()
             self._pythons[environment.id] = folder / "venv" / "bin" / "python"
-            log = folder / "observe.log"
-            log.unlink(missing_ok=True)
-            observed = observation(self._observe(environment.id, folder, verify=not reused), remedy)
+            observed = self._observe(environment, folder / "observe.log", verify=not reused, remedy=remedy)
             if reused:
-                changed = changed_wheel(protocol.read_json(str(marker))["wheels"], observed)
-                if changed:
-                    raise InfrastructureError(changed, remedy)
+                refuse_changed(protocol.read_json(str(marker))["wheels"], observed, remedy)
             elif not mismatch(environment, pins, observed):
-                wheels = {name: wheel.record_sha256 for name, wheel in observed.wheels.items()}
-                protocol.write_json(str(marker), {"key": key, "wheels": wheels})
+                protocol.write_json(str(marker), {"key": key, "wheels": wheel_digests(observed)})
         return observed, reused, ""
 
     def _install(self, environment: PlannedEnvironment, pins: Path, folder: Path) -> None:
@@ -100,65 +78,39 @@ class VenvExecutor:
         venv = folder / "venv"
         _uv("venv", "--no-config", "--python", need_interpreter(environment.spec.python).path, str(venv))
         _uv(
-            "pip",
-            "install",
-            "--no-config",
-            "--python",
-            str(venv / "bin" / "python"),
-            "--require-hashes",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            *index_options(environment),
-            "--requirements",
-            str(pins),
-        )
-
-    def _observe(self, environment: str, folder: Path, *, verify: bool) -> Answer:
-        return self.run(
-            Task(
-                environment=environment,
-                verb="observe",
-                request=observe_request(self.variables.get(environment, {}), self.threads, verify=verify),
-                scratch=folder / "scratch",
-                log=folder / "observe.log",
-                timeout_s=OBSERVE_TIMEOUT_S,
-            )
-        )
+            "pip", "install", "--no-config", "--python", str(venv / "bin" / "python"), "--require-hashes", "--no-deps",
+            "--only-binary", ":all:", *index_options(environment), "--requirements", str(pins),
+        )  # fmt: skip
 
     def run(self, task: Task) -> Answer:
         python = self._pythons[task.environment]
         variables = {
             "VIRTUAL_ENV": str(python.parent.parent),
-            **({} if task.verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
+            **({} if task.name in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
             **task.variables_in(self.variables),
         }
         return run_process(task, python, self.worker, self.threads, self._stopped, variables)
 
-    def stop(self) -> None:
-        self._stopped.set()
-        end_descendants()
-
 
 def run_process(
-    task: Task, python: Path, inside: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
+    task: Task, python: Path, worker: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
 ) -> Answer:
-    """A verb as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
+    """A task as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
     if stopped.is_set():  # it waited, for a lock, while what held that was ended
         raise Interrupted()
     shutil.rmtree(task.scratch, ignore_errors=True)
     home = task.scratch / "home"
     home.mkdir(parents=True)
-    asked, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
+    request, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
     result.unlink(missing_ok=True)
-    protocol.write_json(str(asked), codec.dump(task.request))
+    protocol.write_json(str(request), codec.dump(task.request))
     ended = run_child(
-        [str(python), "-m", "worker", task.verb, str(asked), str(result)],
+        [str(python), "-m", "worker", task.name, str(request), str(result)],
         cwd=task.scratch,
         log=task.log,
         timeout_s=task.timeout_s,
         environment={
-            "PYTHONPATH": str(inside),
+            "PYTHONPATH": str(worker),
             "HOME": str(home),
             "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
             **thread_variables(threads),
@@ -168,10 +120,8 @@ def run_process(
     )
     if stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
         raise Interrupted()
-    value = None
-    if ended.returncode == 0 and not ended.timed_out:
-        value = read_result(result)
-    for path in (asked, result):
+    value = read_result(result) if ended.returncode == 0 and not ended.timed_out else None
+    for path in (request, result):
         path.unlink(missing_ok=True)
     shutil.rmtree(task.scratch, ignore_errors=True)
     return Answer(result=value, ended=ended)

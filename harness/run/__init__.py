@@ -1,1 +1,1 @@
-"""The phases of a run, each over everything that is planned of it; `harness.run` does one of them."""
+"""Run what a plan says: prepare, build, validate, compare, launch, in the order of `workflow`."""

@@ -1,19 +1,23 @@
-"""Outputs of a launch that had other bits than were validated, judged where the kernel was never loaded."""
+"""What is believed of a launch: its process had the code under test in it.
+
+Its rows and times must be possible, and outputs that had other bits than were validated are judged where the kernel was
+never loaded.
+"""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from harness.config.plan import PlannedLaunch
-from harness.isolate import Answer, Task
+from harness.isolate import Answer
 from harness.run.context import Context
 from harness.run.requests import files_of, limits_of, workload_request
-from harness.schema.records import Timing
+from harness.schema.records import LaunchRecord, Timing
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
 
+SHORTEST_US = 1e-3  # of a call: no clock here resolves less
 REPLAYED = "replayed"
 WORDS = {
     "before": "its output is not right",
@@ -23,75 +27,91 @@ WORDS = {
 }
 
 
-def out_folder(context: Context, planned: PlannedLaunch) -> Path:
-    """Where a launch leaves such outputs."""
-    place = f"{planned.kernel}-{planned.device}-{planned.index:03d}.out"
-    return context.run.folder / "scratch" / planned.environment / place
+def implausible(record: LaunchRecord, asked: set[tuple[str, str]]) -> str:
+    """'' where a launch gave the rows of the request, in no more time than passed by our clock; else what is wrong."""
+    given = [(timing.workload, timing.target) for timing in record.timings]
+    if len(given) != len(asked) or set(given) != asked:
+        return "the launch gave other rows than it was asked for"
+    timed = [timing for timing in record.timings if timing.status == protocol.OK]
+    samples_us = [(sample, timing.calls_per_sample) for timing in timed for sample in timing.samples_us]
+    samples_us += [(sample, timing.hot_calls_per_sample) for timing in timed for sample in timing.hot_us]
+    if any(sample < SHORTEST_US or calls < 1 for sample, calls in samples_us):
+        return "the launch claims calls of less than a nanosecond"
+    claimed_s = sum(sample * calls for sample, calls in samples_us) / 1e6
+    if claimed_s > record.duration_s:
+        return f"the launch claims {claimed_s:.3g} s of measured calls, and took {record.duration_s:.3g} s in all"
+    return _untimely(record, timed)
 
 
-def emptied(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+def _untimely(record: LaunchRecord, timed: list[Timing]) -> str:
+    """The same for the moments of a GPU's samples: one a sample, and all within the launch."""
+    if record.device != "cuda":
+        return ""
+    for timing in record.timings:
+        counts = [len(timing.sampled_s), len(timing.enqueue_us), len(timing.hot_sampled_s)]
+        if counts != [len(timing.samples_us), len(timing.samples_us), len(timing.hot_us)]:
+            return "the launch gives other numbers of samples and of their moments"
+    moments = [moment for timing in timed for moment in (*timing.sampled_s, *timing.hot_sampled_s)]
+    if moments and max(moments) - min(moments) > record.duration_s:
+        return (
+            f"the launch claims samples {max(moments) - min(moments):.3g} s apart, and took {record.duration_s:.3g} s"
+        )
+    return ""
 
 
-def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadInfo], kept: list[Any]) -> Answer:
-    plan, run = context.plan, context.run
+def launch_name(planned: PlannedLaunch) -> str:
+    return f"{planned.kernel}-{planned.device}-{planned.index:03d}"
+
+
+def appraise(
+    context: Context, planned: PlannedLaunch, out: Path, workloads: list[WorkloadInfo], kept: list[Any]
+) -> Answer:
+    """Judge the outputs that a launch kept in `out`."""
+    plan = context.plan
     requests = [workload_request(context, workload) for workload in workloads]
-    truths = {workload.id: run.folder / "scratch" / "truth" / f"{workload.id}-launches" for workload in workloads}
+    truths = {workload.id: context.scratch("truth", f"{workload.id}-launches") for workload in workloads}
     for folder in truths.values():
         folder.mkdir(parents=True, exist_ok=True)
-    place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
-    out = out_folder(context, planned)
-    return context.executor.run(
-        Task(
-            environment=planned.environment,
-            verb="appraise",
-            request=wire.AppraiseRequest(
-                workloads=requests,
-                kept=kept,
-                candidate_out=str(out),
-                truth_dir={id: str(folder) for id, folder in truths.items()},
-                limits={workload.id: limits_of(plan, workload) for workload in workloads},
-                decides=str(plan.tolerances["decides"]),
-                precision=context.plan.kernel(planned.kernel).precision,
-                device=planned.device,
-                seed=plan.seed,
-                threads=plan.threads_in(planned.environment),
-            ),
-            scratch=run.folder / "scratch" / planned.environment / place,
-            log=run.folder / "logs" / planned.environment / f"appraise-{place}.log",
-            timeout_s=plan.limits["validation_s"],
-            reads=(*files_of(None, *requests), out, *truths.values()),
-            writes=tuple(truths.values()),
-        )
+    request = wire.AppraiseRequest(
+        workloads=requests,
+        kept=kept,
+        candidate_out=str(out),
+        truth_dir={id: str(folder) for id, folder in truths.items()},
+        limits={workload.id: limits_of(plan, workload) for workload in workloads},
+        decides=str(plan.tolerances["decides"]),
+        precision=plan.kernel(planned.kernel).precision,
+        device=planned.device,
+        seed=plan.seed,
+        threads=plan.threads_in(planned.environment),
     )
+    return context.executor.run(
+        context.task(
+            "appraise", request, planned.environment, launch_name(planned), timeout_s=plan.limits["validation_s"],
+            reads=(*files_of(None, *requests), out, *truths.values()), writes=tuple(truths.values()),
+        )
+    )  # fmt: skip
 
 
 def appraised(timings: list[Timing], kept: list[Any], rows: list[Any] | None) -> list[Timing]:
-    """The timings, with what was found of the outputs that they left. `rows` is None where judging them failed."""
-    found: dict[tuple[Any, Any], list[tuple[str, bool | None, str]]] = {}
+    """The timings, with what is known of the outputs that they left. `rows` is None where judging them failed."""
+    verdicts: dict[tuple[Any, Any], list[tuple[str, bool | None, str]]] = {}
     for row, verdict in zip(kept, rows or [{"passed": None, "message": "judging it failed"}] * len(kept), strict=False):
         if isinstance(row, dict):
             where = "exchanged" if row.get("trial") else str(row.get("where"))
-            told = where, verdict.get("passed"), str(verdict.get("message", ""))
-            found.setdefault((row.get("workload"), row.get("target")), []).append(told)
-    return [_with(timing, found.get((timing.workload, timing.target), [])) for timing in timings]
+            judged = where, verdict.get("passed"), str(verdict.get("message", ""))
+            verdicts.setdefault((row.get("workload"), row.get("target")), []).append(judged)
+    return [_with(timing, verdicts.get((timing.workload, timing.target), [])) for timing in timings]
 
 
-def _with(timing: Timing, found: list[tuple[str, bool | None, str]]) -> Timing:
+def _with(timing: Timing, verdicts: list[tuple[str, bool | None, str]]) -> Timing:
     changes: dict[str, Any] = {}
-    for where, passed, message in found:
+    for where, passed, message in verdicts:
         if passed is True:
             continue
         if where == REPLAYED:
-            said = "a replay of its calls gives an output that is not right" if passed is False else message
-            changes |= {
-                "hot_us": [],
-                "hot_sampled_s": [],
-                "hot_message": f"{said}: {message}" if passed is False else said,
-            }
+            wrong = f"a replay of its calls gives an output that is not right: {message}"
+            changes |= {"hot_us": [], "hot_sampled_s": [], "hot_message": message if passed is None else wrong}
         elif timing.target == protocol.KERNEL and timing.correct and "correct" not in changes:
-            words = WORDS.get(where, WORDS["before"])
-            changes |= {"correct": passed, "message": f"{words}: {message}" if passed is False else message}
+            wrong = f"{WORDS.get(where, WORDS['before'])}: {message}"
+            changes |= {"correct": passed, "message": message if passed is None else wrong}
     return timing.model_copy(update=changes) if changes else timing

@@ -11,15 +11,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from harness.config import shipped
 from harness.config.matrix import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError
-from harness.isolate import Task
 from harness.run.context import SHIPPED_MODULE, Context, checked
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, Status
 from harness.tools import cache_lock
@@ -61,7 +59,7 @@ def _headers(root: Path, folder: Path) -> Iterator[Path]:
 def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
     """The files that a file includes in quotes: beside itself, beside a source, or below csrc, the shipped one too."""
     file = shipped.located(root, name)
-    if not file.is_file():  # `missing_source` is said later
+    if not file.is_file():  # `missing_source` comes later
         return []
     beside = [shipped.located(root, each).parent for each in sources]
     places = dict.fromkeys([file.parent, *beside, *shipped.include_folders(root)])
@@ -84,9 +82,9 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     environment = context.environments[planned.environment]
     if environment.status != protocol.OK:
         message = f"its environment is broken: {environment.message}"
-        return BuildRecord(**_identity(planned), key="", status="broken", message=message)
+        return BuildRecord(**asdict(planned), key="", status="broken", message=message)
     key = context.key("build", environment=planned.environment, kernel=kernel.name, device=device)
-    identity = {**_identity(planned), "key": key}
+    identity = {**asdict(planned), "key": key}
     if kernel.model_new is not None:
         return BuildRecord(**identity, status="ok", message="a Python file: nothing to build before it runs")
     folder, artifact = context.build_folder(planned, key), context.artifact(planned, key)
@@ -104,7 +102,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
         request = _request(context, planned, artifact, objects)
         files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
         reads = (*(shipped.located(context.root, name) for name in files), *objects)
-        log = f"build-{planned.kernel}-{device}.log"
+        log = f"build-{planned.kernel}-{device}"
         record = _compile(context, planned, key, artifact, request, reads, log)
         return _kept(context, record if binding is None else _with_binding(record, binding), artifact)
 
@@ -153,17 +151,8 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
             load=False,
         )
         reads = tuple(shipped.located(context.root, name) for name in BINDING_FILES)
-        log = f"build-{planned.kernel}-{device}-binding.log"  # others may compile theirs now, with other flags
+        log = f"build-{planned.kernel}-{device}-binding"  # others may compile theirs now, with other flags
         return _kept(context, _compile(context, part, key, object_file, request, reads, log), object_file), object_file
-
-
-def _identity(planned: PlannedBuild) -> dict[str, Any]:
-    return {
-        "environment": planned.environment,
-        "kernel": planned.kernel,
-        "device": planned.device,
-        "runnable": planned.runnable,
-    }
 
 
 def _known(folder: Path, artifact: Path) -> BuildRecord | None:
@@ -179,26 +168,20 @@ def _compile(
     context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest,
     reads: tuple[Path, ...], log: str,
 ) -> BuildRecord:  # fmt: skip
-    """Run the verb with an empty folder to write to."""
+    """Run the task with an empty folder to write to."""
     out = artifact.parent
     folder = out.parent
     if folder.exists():  # an interrupted, failed or changed build
         shutil.rmtree(folder)
     out.mkdir(parents=True)
+    scratch = folder.with_name(folder.name + ".scratch")
     answer = context.executor.run(
-        Task(
-            environment=planned.environment,
-            verb="build",
-            request=request,
-            scratch=folder.with_name(folder.name + ".scratch"),
-            log=context.run.folder / "logs" / planned.environment / log,
-            timeout_s=context.plan.limits["build_s"],
-            reads=reads,
-            writes=(out,),
-            compiles=True,
+        context.task(
+            "build", request, planned.environment, timeout_s=context.plan.limits["build_s"], scratch=scratch, log=log,
+            reads=reads, writes=(out,), compiles=True,
         )
-    )
-    identity = {**_identity(planned), "key": key}
+    )  # fmt: skip
+    identity = {**asdict(planned), "key": key}
     record = checked(
         lambda: BuildRecord(**{**(answer.result or {}), **identity, "artifact": artifact.name}), answer, "the build"
     )
@@ -224,9 +207,9 @@ def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
     if record.status != protocol.OK:
         return record
     if not _is_plain(artifact) or protocol.sha256_file(str(artifact)) != record.artifact_sha256:
-        said = "what the build left is not what it described: the extension was changed when it was loaded"
+        changed = "what the build left is not what it described: the extension was changed when it was loaded"
         identity = record.model_dump(include={"environment", "kernel", "device", "runnable", "key"})
-        return BuildRecord(**identity, status="build_failed", message=said)
+        return BuildRecord(**identity, status="build_failed", message=changed)
     written = context.without_paths(record)
     protocol.write_json(str(artifact.parent.parent / "build.json"), written.model_dump(mode="json"))
     return written

@@ -1,13 +1,18 @@
-"""The device's ceilings: measured once a run, so that every rate in it is a share of what this device reached then."""
+"""The device's peaks: measured once a run, so that every rate in it is a share of what this device reached then."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.isolate import Task
+from harness.cli.progress import Display
+from harness.config.plan import PlannedLaunch
 from harness.run.context import Context, checked
-from harness.run.folders import now_utc
-from harness.schema.records import CeilingRecord
+from harness.run.device import check_device
+from harness.run.folders import now_utc, stored
+from harness.run.launch import Launch, unrecorded
+from harness.schema.records import ENDED_BADLY, CeilingRecord
+from harness.schema.storage import save_record
 from harness.worker import wire
 
 
@@ -28,15 +33,9 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     """Measure with the PyTorch of `environment`. A failure is a row, as any other."""
     uuid, name = device_name(context, environment)
     started = now_utc()
+    request = wire.CeilingsRequest(threads=context.plan.threads_in(environment))
     answer = context.executor.run(
-        Task(
-            environment=environment,
-            verb="ceilings",
-            request=wire.CeilingsRequest(threads=context.plan.threads_in(environment)),
-            scratch=context.run.folder / "scratch" / environment / "ceilings",
-            log=context.run.folder / "logs" / environment / "ceilings.log",
-            timeout_s=context.plan.limits["launch_s"],
-        )
+        context.task("ceilings", request, environment, timeout_s=context.plan.limits["launch_s"])
     )
     identity: dict[str, Any] = {
         "key": ceiling_key(context, environment),
@@ -47,3 +46,28 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     }
     record = checked(lambda: CeilingRecord(**identity, **(answer.result or {})), answer, "measuring the ceilings")
     return record if isinstance(record, CeilingRecord) else CeilingRecord(**identity, **record.model_dump())
+
+
+def find_ceilings(
+    context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+) -> None:
+    """Record the peaks of the device that CUDA launches use, by the baseline's PyTorch, else by the first that is
+    usable; another run's, where every launch is another run's."""
+    plan, run = context.plan, context.run
+    usable = {launch.environment for launch in launches if launch.device == "cuda"}
+    environment = next((id for id in (plan.baseline, *plan.measured) if id in usable), None)
+    if environment is None:
+        return
+    path = run.ceiling_path(device_name(context, environment)[0])
+    if path.exists():
+        return
+    if not any(launch.device == "cuda" for launch in unrecorded(context, due, launches)):
+        key = ceiling_key(context, environment)
+        for _, known in stored(context.root, path.relative_to(run.folder), CeilingRecord, key):
+            save_record(path, known)
+            return
+    with context.hold("cuda"):
+        record = context.save(path, measure_ceilings(context, environment))
+        if record.status in ENDED_BADLY:
+            check_device(context, environment)
+    display.note(f"ceilings of {record.device_name}: {record.message or record.status}")

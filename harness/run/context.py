@@ -1,8 +1,10 @@
-"""What every step needs, and how a verb that ended without a result becomes an outcome."""
+"""What every step of a run needs, and how a task that ended without a result becomes an outcome."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +15,14 @@ from harness.config import shipped
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Kernel, Matrix
 from harness.config.plan import Plan, PlannedBuild
-from harness.isolate import Answer, Executor
+from harness.gpu import lock_path
+from harness.isolate import Answer, Executor, Task
+from harness.isolate.process import Gate
+from harness.run.folders import held
 from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
 from harness.schema.run_records import GpuFacts
-from harness.schema.storage import AnyRecord, Run, save_record, without_paths
-from harness.worker import protocol
+from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
+from harness.worker import protocol, wire
 
 SHIPPED_MODULE = "attention"
 
@@ -89,14 +94,51 @@ class Context:
         return without_paths(record, {old: new for old, new in folders.items() if old != "/"})
 
     def save(self, path: Path, record: AnyRecord) -> AnyRecord:
-        """Write a record without this machine's folders in it, and return it as written."""
+        """Write a record without this machine's folders in it, and return it as written. DiskFull where a full disk
+        explains the failure that it describes: that stops the run."""
+        if self.executor.name != "docker":  # a container has a disk of its own
+            refuse_without_space(record, self.run.folder, self.cache, Path(tempfile.gettempdir()))
         written = self.without_paths(record)
         save_record(path, written)
         return written
 
+    def scratch(self, environment: str, name: str) -> Path:
+        return self.run.folder / "scratch" / environment / name
+
+    def task(
+        self, name: str, request: wire.Request, environment: str, about: str = "", *, timeout_s: float,
+        scratch: Path | None = None, log: str = "", reads: tuple[Path, ...] = (), writes: tuple[Path, ...] = (),
+        compiles: bool = False, gate: Gate | None = None, variables: Mapping[str, str] | None = None,
+    ) -> Task:  # fmt: skip
+        """A task in an environment of this run. `about`, what it is done to, names its scratch folder and its log,
+        unless `scratch` and `log` do."""
+        label = "-".join(filter(None, (name, about)))
+        return Task(
+            environment=environment,
+            name=name,
+            request=request,
+            scratch=scratch or self.scratch(environment, label),
+            log=self.run.folder / "logs" / environment / f"{log or label}.log",
+            timeout_s=timeout_s,
+            reads=reads,
+            writes=writes,
+            compiles=compiles,
+            gate=gate,
+            variables=variables,
+        )
+
+    def hold(self, device: Device) -> AbstractContextManager[None]:
+        """Hold a device: one measurement at a time on a GPU, and one on this machine's processors, of any run."""
+        if device == "cpu" or self.gpu is None:
+            lock = self.cache / "locks" / "measure.lock"
+            return held(lock, "another run is measuring on this machine; waiting for it")
+        path = lock_path(self.gpu.uuid)
+        waiting = f"another run is measuring on {self.gpu.name} ({self.gpu.uuid}); waiting for it"
+        return held(path, waiting, mode=0o666, remedy=f"its owner must let others write it: chmod 666 {path}")
+
 
 def failure(answer: Answer, what: str) -> Outcome:
-    """The outcome of a verb that ended without a result."""
+    """The outcome of a task that ended without a result."""
     ended = answer.ended
     status: Status = protocol.CRASHED
     if ended.timed_out:
@@ -107,7 +149,7 @@ def failure(answer: Answer, what: str) -> Outcome:
 
 
 def checked(make: Callable[[], Any], answer: Answer, what: str) -> Any:
-    """A record made from a verb's result, or the `Outcome` of a result that does not parse."""
+    """A record made from a task's result, or the `Outcome` of a result that does not parse."""
     if answer.result is None:
         return failure(answer, what)
     try:

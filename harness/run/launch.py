@@ -1,75 +1,34 @@
-"""Launches: fresh processes that time, the statistical replicates."""
+"""Launches: fresh processes that time, the statistical replicates. One after another, the next one ready meanwhile."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from harness.cli.progress import Display
 from harness.config.plan import Plan, PlannedLaunch
+from harness.experiments.admission import Refusal
 from harness.gpu import Watch
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
-from harness.run.appraise import appraise, appraised, emptied, out_folder
+from harness.run.appraise import appraise, appraised, implausible, launch_name
 from harness.run.context import Context, checked
+from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
-from harness.run.throttling import judged, relative, watched, window
-from harness.schema.records import Device, LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.run.throttling import watched_launch
+from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.schema.storage import Run, load_record
 from harness.worker import protocol, wire
 
-SHORTEST_US = 1e-3  # of a call: no clock here tells less
-
-
-def implausible(record: LaunchRecord, asked: set[tuple[str, str]]) -> str:
-    """'' where a launch gave what it was asked for, in no more time than passed by our own clock; else what is not so.
-
-    The process that wrote the record had the code under test in it.
-    """
-    given = [(timing.workload, timing.target) for timing in record.timings]
-    if len(given) != len(asked) or set(given) != asked:
-        return "the launch gave other rows than it was asked for"
-    timed = [timing for timing in record.timings if timing.status == protocol.OK]
-    samples_us = [(sample, timing.calls_per_sample) for timing in timed for sample in timing.samples_us]
-    samples_us += [(sample, timing.hot_calls_per_sample) for timing in timed for sample in timing.hot_us]
-    if any(sample < SHORTEST_US or calls < 1 for sample, calls in samples_us):
-        return "the launch claims calls of less than a nanosecond"
-    claimed_s = sum(sample * calls for sample, calls in samples_us) / 1e6
-    if claimed_s > record.duration_s:
-        return f"the launch claims {claimed_s:.3g} s of measured calls, and took {record.duration_s:.3g} s in all"
-    return untimely(record, timed)
-
-
-def untimely(record: LaunchRecord, timed: list[Timing]) -> str:
-    """The same for the moments of a GPU's samples: one a sample, and all within the launch."""
-    if record.device != "cuda":
-        return ""
-    for timing in record.timings:
-        counts = [len(timing.sampled_s), len(timing.enqueue_us), len(timing.hot_sampled_s)]
-        if counts != [len(timing.samples_us), len(timing.samples_us), len(timing.hot_us)]:
-            return "the launch gives other numbers of samples and of their moments"
-    moments = [moment for timing in timed for moment in (*timing.sampled_s, *timing.hot_sampled_s)]
-    if moments and max(moments) - min(moments) > record.duration_s:
-        return (
-            f"the launch claims samples {max(moments) - min(moments):.3g} s apart, and took {record.duration_s:.3g} s"
-        )
-    return ""
-
-
-def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> LaunchRecord:
-    """A GPU's launch with what was read of the GPU meanwhile, and without the samples that this speaks against."""
-    timings = [judged(timing, watch.readings) for timing in record.timings]
-    windows = [at for at in map(window, record.timings) if at is not None]
-    gpu = watched(uuid, watch.readings, windows, watch.other_processes) if uuid and watch.readings else None
-    left_out = sum(timing.throttled_samples for timing in timings)
-    message = record.message
-    if left_out and gpu is not None:
-        samples = sum(len(timing.samples_us) + len(timing.hot_us) for timing in record.timings)
-        held = ", ".join(gpu.throttle_reasons)
-        message = f"{left_out} of {samples} samples left out: the GPU held its clocks back ({held})"
-    return record.model_copy(update={"timings": relative(timings), "gpu": gpu, "message": message})
+AUDITED_TRIALS = 5
+AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
 
 def timing_request(plan: Plan, device: Device) -> wire.SamplingRequest:
@@ -77,10 +36,6 @@ def timing_request(plan: Plan, device: Device) -> wire.SamplingRequest:
     timing: dict[str, Any] = dict(plan.timing)
     relative_error_cuda = timing.pop("relative_error_cuda")
     return wire.SamplingRequest(**timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {}))
-
-
-AUDITED_TRIALS = 5
-AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
 
 def goes_ahead(executor: Executor, device: Device) -> bool:
@@ -110,6 +65,7 @@ class Launch:
         ]
         self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
         self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+        self.out = context.scratch(planned.environment, f"{launch_name(planned)}.out")  # outputs with other bits
         self._early: tuple[Gate, Future[Answer]] | None = None
 
     @cached_property
@@ -156,14 +112,14 @@ class Launch:
         kept = result.pop("kept", [])
         record = checked(lambda: LaunchRecord(**identity, **result), answer, "the launch")
         if isinstance(record, LaunchRecord) and record.status == protocol.OK:
-            lie = implausible(record, self._asked())
-            if lie:
-                record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
+            impossible = implausible(record, self._requested())
+            if impossible:
+                record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log)
             else:
                 record = self._appraised(record, kept)
                 if planned.device == "cuda":
                     record = watched_launch(record, watch, uuid)
-        shutil.rmtree(out_folder(context, planned), ignore_errors=True)
+        shutil.rmtree(self.out, ignore_errors=True)
         if not isinstance(record, LaunchRecord):
             return LaunchRecord(
                 **identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt
@@ -171,49 +127,43 @@ class Launch:
         return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
 
     def _task(self, gate: Gate | None) -> Task:
-        context, planned = self.context, self.planned
-        plan, run = context.plan, context.run
+        context, planned, plan = self.context, self.planned, self.context.plan
         built = context.builds[planned.environment, planned.kernel, planned.device]
-        place = f"{planned.kernel}-{planned.device}-{planned.index:03d}"
         requests = [workload_request(context, w) for w in self.workloads]
         kernel = kernel_request(context, planned.kernel, planned.device, built) if self.runs_kernel else None
-        out = emptied(out_folder(context, planned))
-        return Task(
-            environment=planned.environment,
-            verb="time",
-            request=wire.TimeRequest(
-                kernel=kernel,
-                workloads=requests,
-                kernel_workloads=self.runs_kernel,
-                targets=self.targets,
-                seed=plan.seed,
-                device=planned.device,
-                threads=plan.threads_in(planned.environment),
-                order_seed=plan.order_seed + planned.position,
-                timing=timing_request(plan, planned.device),
-                expected_sha256=self._expected(),
-                held_back=gate is not None,
-                out="" if plan.kernel(planned.kernel).deterministic else str(out),
-                most_bytes=room_bytes(plan) // 2,
-            ),
-            scratch=run.folder / "scratch" / planned.environment / place,
-            log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
-            timeout_s=plan.limits["launch_s"],
-            reads=files_of(kernel, *requests),
-            writes=(out,),
-            compiles=context.kernel(planned.kernel).model_new is not None,
-            gate=gate,
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir(parents=True)
+        request = wire.TimeRequest(
+            kernel=kernel,
+            workloads=requests,
+            kernel_workloads=self.runs_kernel,
+            targets=self.targets,
+            seed=plan.seed,
+            device=planned.device,
+            threads=plan.threads_in(planned.environment),
+            order_seed=plan.order_seed + planned.position,
+            timing=timing_request(plan, planned.device),
+            expected_sha256=self._expected(),
+            held_back=gate is not None,
+            out="" if plan.kernel(planned.kernel).deterministic else str(self.out),
+            most_bytes=room_bytes(plan) // 2,
         )
+        return context.task(
+            "time", request, planned.environment, timeout_s=plan.limits["launch_s"],
+            scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
+            reads=files_of(kernel, *requests), writes=(self.out,),
+            compiles=context.kernel(planned.kernel).model_new is not None, gate=gate,
+        )  # fmt: skip
 
     def _appraised(self, record: LaunchRecord, kept: object) -> LaunchRecord:
-        """With what is found of outputs that had other bits than the validated ones."""
+        """With the verdicts on outputs that had other bits than the validated ones."""
         if not isinstance(kept, list) or not kept:
             return record
-        answer = appraise(self.context, self.planned, self.workloads, kept)
+        answer = appraise(self.context, self.planned, self.out, self.workloads, kept)
         rows = answer.result.get("rows") if answer.result is not None else None
         return record.model_copy(update={"timings": appraised(record.timings, kept, rows)})
 
-    def _asked(self) -> set[tuple[str, str]]:
+    def _requested(self) -> set[tuple[str, str]]:
         return {
             (w.id, target)
             for w in self.workloads
@@ -234,15 +184,100 @@ class Launch:
         }
 
     def _not_called(self) -> list[Timing]:
-        left_out = [w.id for w in self.workloads if w.id not in self.runs_kernel]
-        words = {id: self.validations[id].status.replace("_", " ") for id in left_out}
+        statuses = {w.id: self.validations[w.id].status for w in self.workloads if w.id not in self.runs_kernel}
         return [
             Timing(
                 workload=id,
                 target=protocol.KERNEL,
                 order=-1,
                 status="not_run",
-                message=f"the kernel was not called: in validation it {words[id]}",
+                message=f"the kernel was not called: in validation it {status.replace('_', ' ')}",
             )
-            for id in left_out
+            for id, status in statuses.items()
         ]
+
+
+def launch_path(run: Run, planned: PlannedLaunch) -> Path:
+    return run.launch_path(planned.environment, planned.kernel, planned.device, planned.index)
+
+
+def launches_of(
+    context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, Refusal]
+) -> dict[PlannedLaunch, Launch]:
+    """Of the launches that are due, those that can be made: neither of a broken environment nor of a refused kernel."""
+    validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
+    for cell in context.plan.cells:
+        validation = load_record(context.run.validation_path(cell), ValidationRecord)
+        validations.setdefault((cell.environment, cell.kernel, cell.device), {})[cell.workload] = validation
+    return {
+        p: Launch(context, p, validations[p.environment, p.kernel, p.device])
+        for p in due
+        if context.environment_ok(p.environment) and p.kernel not in refused
+    }
+
+
+def unrecorded(
+    context: Context, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+) -> list[PlannedLaunch]:
+    """The launches that are not recorded, or under another key, since a kernel can be called now on more workloads."""
+
+    def is_recorded(planned: PlannedLaunch) -> bool:
+        path = launch_path(context.run, planned)
+        if planned not in launches or not path.exists():
+            return path.exists()
+        return load_record(path, LaunchRecord).key == launches[planned].key
+
+    return [planned for planned in due if not is_recorded(planned)]
+
+
+def launch_all(
+    context: Context,
+    display: Display,
+    due: Sequence[PlannedLaunch],
+    launches: Mapping[PlannedLaunch, Launch],
+    refused: Mapping[str, Refusal],
+) -> None:
+    """Launch one after another. Where it may, the next one gets ready meanwhile. Refused kernels are not launched."""
+    plan = context.plan
+    waiting = unrecorded(context, due, launches)
+    pool = ThreadPoolExecutor(2)  # the launch that measures, and the one that gets ready
+    try:
+        for planned, following in itertools.zip_longest(waiting, waiting[1:]):
+            if following is not None and following in launches and goes_ahead(context.executor, following.device):
+                launches[following].prepare(pool)
+            record = _measure(context, planned, launches.get(planned), refused.get(planned.kernel))
+            most = plan.launches_each if planned.index < plan.launches_each else plan.most_launches
+            display.step(
+                f"launch {planned.index + 1}/{most} {planned.environment} {planned.kernel} "
+                f"({planned.device}): {record.status.replace('_', ' ')}"
+                + (f": {record.message}" if record.message else "")
+            )
+    except BaseException:
+        context.executor.stop()
+        raise
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, refused: Refusal | None) -> LaunchRecord:
+    """Run and record a launch; None: its kernel was refused, or its environment is broken."""
+    path = launch_path(context.run, planned)
+    if launch is None:
+        broken = LaunchRecord(
+            environment=planned.environment,
+            kernel=planned.kernel,
+            device=planned.device,
+            key="",
+            index=planned.index,
+            position=planned.position,
+            started_utc=now_utc(),
+            duration_s=0,
+            status="not_run" if refused else "broken",
+            message=f"its kernel is not timed: {refused.stage}" if refused else "its environment is broken",
+        )
+        return context.save(path, broken)
+    with context.hold(planned.device):
+        record = context.save(path, launch.run())
+        if planned.device == "cuda" and record.status in ENDED_BADLY:
+            check_device(context, planned.environment)
+    return record

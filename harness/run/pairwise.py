@@ -1,4 +1,4 @@
-"""Outputs of all environments against each other: did the kernel move, or did a reference?"""
+"""Pairwise comparison: outputs of all environments against each other. Did the kernel move, or did a reference?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from harness.cli.progress import Display
+from harness.config import keys
+from harness.run.context import Context
 from harness.schema.records import Crossing, CrossingRecord, Device, ValidationRecord
-from harness.schema.run_records import WorkloadInfo
+from harness.schema.storage import load_record, save_record
 from harness.worker import protocol
 
 Arrays = Mapping[str, np.ndarray]
@@ -55,7 +59,7 @@ class Sums:
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
 
 
-def cross_block(outputs: Arrays) -> dict[Pair, Sums]:
+def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
     """Every pair of the same elements of all outputs. Values are made float64 once, and not once a pair."""
     values = {name: as_float64(block) for name, block in outputs.items()}
     found = {}
@@ -73,13 +77,13 @@ def cross_block(outputs: Arrays) -> dict[Pair, Sums]:
     return found
 
 
-def cross_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
+def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
     """Every pair of one trial's outputs, which are of one shape, in blocks that stay in a processor's cache."""
     flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in outputs.items()}
     size = next(iter(flat.values())).size
 
     def block(start: int) -> dict[Pair, Sums]:
-        return cross_block({name: array[start : start + BLOCK_ELEMENTS] for name, array in flat.items()})
+        return compare_block({name: array[start : start + BLOCK_ELEMENTS] for name, array in flat.items()})
 
     found = {pair: Sums(trials=1) for pair in itertools.combinations(outputs, 2)}
     for part in pool.map(block, range(0, size, BLOCK_ELEMENTS)):
@@ -90,20 +94,20 @@ def cross_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
     return found
 
 
-def cross_recipe(trials: Iterable[Arrays]) -> dict[Pair, Sums]:
+def compare_recipe(trials: Iterable[Arrays]) -> dict[Pair, Sums]:
     """Every pair of outputs over all trials in which both are there, in one shape."""
     found: dict[Pair, Sums] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
         for outputs in trials:
             for shape in dict.fromkeys(array.shape for array in outputs.values()):
                 alike = {name: array for name, array in outputs.items() if array.shape == shape}
-                for pair, sums in cross_trial(alike, pool).items():
+                for pair, sums in compare_trial(alike, pool).items():
                     found.setdefault(pair, Sums()).add(sums)
     return found
 
 
-def cross(
-    kernel: str, workload: WorkloadInfo, device: Device, validations: list[ValidationRecord], folder: Path
+def compare_outputs(
+    kernel: str, workload: str, device: Device, validations: list[ValidationRecord], folder: Path
 ) -> CrossingRecord | None:
     """Every stored target of every environment against every other, and against the truth. None without arrays."""
     outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}  # recipe -> trial -> "environment:target" -> array
@@ -130,14 +134,37 @@ def cross(
             differing_share=sums.differing / sums.elements if sums.elements else None,
         )
         for recipe_name, by_trial in outputs.items()
-        for (left, right), sums in cross_recipe(by_trial.values()).items()
+        for (left, right), sums in compare_recipe(by_trial.values()).items()
     ]
     if not pairs:
         return None
     return CrossingRecord(
         kernel=kernel,
-        workload=workload.id,
+        workload=workload,
         device=device,
         inputs_identical=all(len(digests) == 1 for digests in inputs.values()),
         pairs=pairs,
     )
+
+
+def compare_all(context: Context, display: Display) -> None:
+    """From stored outputs, without running anything: of large workloads that takes a while."""
+    plan, run = context.plan, context.run
+    for kernel, device, workload in dict.fromkeys((c.kernel, c.device, c.workload) for c in plan.cells):
+        path = run.crossing_path(kernel, device, workload)
+        cells = [c for c in plan.cells if (c.kernel, c.device, c.workload) == (kernel, device, workload)]
+        validations = [load_record(run.validation_path(c), ValidationRecord) for c in cells]
+        key = keys.of("crossing", validations=[outputs_of(validation) for validation in validations])
+        if path.exists() and load_record(path, CrossingRecord).key == key:
+            continue
+        record = compare_outputs(kernel, workload, device, validations, run.folder)
+        if record is not None:
+            save_record(path, record.model_copy(update={"key": key}))
+            display.note(f"compared {len(record.pairs)} pairs of outputs: {kernel}/{workload}/{device}")
+
+
+def outputs_of(validation: ValidationRecord) -> list[Any]:
+    """What a comparison depends on: whose outputs, and their bits."""
+    results = [(recipe.recipe, target) for recipe in validation.recipes for target in recipe.targets]
+    digests = [[recipe, target.target, target.output_sha256] for recipe, target in results]
+    return [validation.environment, validation.key, digests]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 
-def side_by_side(calls: Iterable[Callable[[], None]], *, workers: int, stop: Callable[[], None]) -> None:
+def run_parallel(calls: Iterable[Callable[[], None]], *, workers: int, stop: Callable[[], None]) -> None:
     """Run them in threads. What the first one raises is raised once those that had begun have ended.
 
     An interrupt calls `stop`, which must make those that run raise, and waits for none of them.

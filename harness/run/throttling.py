@@ -1,7 +1,7 @@
 """What a GPU's readings say of a launch's samples: pure functions of both.
 
-A GPU that holds its clocks back is slower, and no kernel changed. Samples that were taken while it did so are left out,
-and counted. Which reasons count is a choice, by what they say of the sample:
+A throttled GPU is slower, and no kernel changed. Samples that were taken meanwhile are left out, and counted. Which
+reasons count is a choice, by what they say of the sample:
 
 * Heat, power brakes and other slowdowns of the hardware come from the machine around the GPU: another launch of the
   same kernel meets them or not. These samples are left out.
@@ -21,8 +21,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from harness.gpu import Reading
-from harness.schema.records import GpuWatch, Timing
+from harness.gpu import Reading, Watch
+from harness.schema.records import GpuWatch, LaunchRecord, Timing
 from harness.worker import protocol
 
 # Bits of nvmlClocksEventReasons (nvml.h).
@@ -37,11 +37,11 @@ REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-HELD_BACK = 0x8 | 0x20 | 0x40 | 0x80
+THROTTLED = 0x8 | 0x20 | 0x40 | 0x80
 POWER_CAP = 0x4
-LOWER = 0.98  # of the launch's highest clock: under the cap, and told by the time
+LOWER = 0.98  # of the launch's highest clock: under the cap, and seen in the time
 IDLE = 0x1
-NEAR_S = 0.05  # a reading this far from a window of samples still tells its clock
+NEAR_S = 0.05  # a reading this far from a window of samples still shows its clock
 
 Window = tuple[float, float]
 
@@ -50,8 +50,8 @@ def names(reasons: int) -> list[str]:
     return [name for bit, name in REASONS.items() if reasons & bit]
 
 
-def is_held_back(reading: Reading) -> bool:
-    return bool(reading.reasons & HELD_BACK)
+def is_throttled(reading: Reading) -> bool:
+    return bool(reading.reasons & THROTTLED)
 
 
 def power_capped(readings: Sequence[Reading]) -> Callable[[Reading], bool]:
@@ -74,7 +74,7 @@ def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list
 def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
     """The row without the samples that were throttled, those under the power cap marked, and its clock; no number where
     no sample is left."""
-    slow, capped = spans(readings, is_held_back), spans(readings, power_capped(readings))
+    slow, capped = spans(readings, is_throttled), spans(readings, power_capped(readings))
     cold_s = _spans_of(timing.samples_us, timing.sampled_s, timing.calls_per_sample)
     hot_s = _spans_of(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample)
     cold = [index for index, span in enumerate(cold_s) if not _meets(span, slow)]
@@ -91,10 +91,10 @@ def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
         "sm_mhz": _clock(timing, readings),
     }
     if timing.hot_us and not hot:
-        changes["hot_message"] = f"the GPU held its clocks back during all {len(timing.hot_us)} samples"
+        changes["hot_message"] = f"the GPU was throttled during all {len(timing.hot_us)} samples"
     if timing.samples_us and not cold:
         changes["status"] = protocol.NOT_RUN
-        changes["message"] = f"the GPU held its clocks back during all {len(timing.samples_us)} samples"
+        changes["message"] = f"the GPU was throttled during all {len(timing.samples_us)} samples"
     return timing.model_copy(update=changes)
 
 
@@ -136,7 +136,7 @@ def watched(uuid: str, readings: Sequence[Reading], windows: Sequence[Window], o
         for index in range(max(0, first - 1), min(len(readings), last + 1)):
             sampled[index] = readings[index]
     seen = list(sampled.values())
-    slow, capped = is_held_back, power_capped(readings)
+    slow, capped = is_throttled, power_capped(readings)
     reasons = 0
     for reading in seen:
         reasons |= reading.reasons
@@ -175,3 +175,17 @@ def relative(timings: Sequence[Timing]) -> list[Timing]:
         )
         for timing in timings
     ]
+
+
+def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> LaunchRecord:
+    """A GPU's launch with what was read of the GPU meanwhile, and without throttled samples."""
+    timings = [judged(timing, watch.readings) for timing in record.timings]
+    windows = [at for at in map(window, record.timings) if at is not None]
+    gpu = watched(uuid, watch.readings, windows, watch.other_processes) if uuid and watch.readings else None
+    left_out = sum(timing.throttled_samples for timing in timings)
+    message = record.message
+    if left_out and gpu is not None:
+        samples = sum(len(timing.samples_us) + len(timing.hot_us) for timing in record.timings)
+        reasons = ", ".join(gpu.throttle_reasons)
+        message = f"{left_out} of {samples} samples left out: the GPU was throttled ({reasons})"
+    return record.model_copy(update={"timings": relative(timings), "gpu": gpu, "message": message})

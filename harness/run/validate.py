@@ -2,68 +2,88 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.config.matrix import Kernel
-from harness.isolate import Task
-from harness.run.context import Context, Store, checked, failure
-from harness.run.folders import now_utc
-from harness.run.probe import check_device
-from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, room_bytes, workload_request
-from harness.schema.records import Outcome, Status, ValidationRecord
+from harness.cli.progress import Display
+from harness.run.context import Context, checked, failure
+from harness.run.device import run_task
+from harness.run.environments import NO_BASELINE
+from harness.run.folders import now_utc, stored
+from harness.run.parallel import run_parallel
+from harness.run.requests import files_of, kernel_request, limits_of, workload_request
+from harness.schema.records import DEVICES, BuildRecord, Device, Outcome, Status, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
-from harness.tools import cache_lock
+from harness.schema.storage import load_record, save_record
 from harness.worker import protocol, wire
 
-ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
+ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be compared: of so many trials, while they fit
+LARGE_BYTES = 1 << 30  # of a trial's tensors
 
 
-def store_folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
-    """Where a problem's inputs and weights are, if they were made in this environment."""
-    key = context.key("store", environment=environment, workload=workload.id)
-    return context.cache / "stores" / f"{workload.name}-{key[:12]}"
+def run_validations(context: Context, device: Device, calls: Sequence[Callable[[], None]]) -> None:
+    """Several at once, since nothing is timed: one waits for imports, files and the GPU as long as it computes. Two
+    large ones do not fit."""
+    if not calls:
+        return
+    stores = [store.folder for store in context.stores.values() if store.folder is not None]
+    workers = 2 if device == "cpu" else min(4, max(1, (os.cpu_count() or 1) // 4))
+    if any(protocol.read_json(str(folder / "index.json"))["trial_bytes"] > LARGE_BYTES for folder in stores):
+        workers = 1
+    with context.hold(device):
+        run_parallel(calls, workers=workers, stop=context.executor.stop)
 
 
-def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, environment: str) -> Store:
-    """Make a problem file's inputs and weights once, in one environment, for all of them and for every kernel that
-    solves it as this one does."""
-    assert kernel.problem is not None
-    folder = store_folder(context, workload, environment)
-    out, done = folder / "out", folder / "complete.json"
-    with cache_lock(context.cache, folder.name):
-        if done.exists():
-            return Store(out, content=protocol.digest(protocol.read_json(str(done))))
-        shutil.rmtree(folder, ignore_errors=True)
-        out.mkdir(parents=True)
-        answer = context.executor.run(
-            Task(
-                environment=environment,
-                verb="store",
-                request=wire.StoreRequest(
-                    problem=str(context.root / kernel.problem),
-                    out=str(out),
-                    seed=context.plan.seed,
-                    trials=workload.trials[EXPECTED_RECIPE],
-                    dtype=workload.dtype,
-                    most_bytes=room_bytes(context.plan),
-                ),
-                scratch=context.run.folder / "scratch" / f"store-{workload.id}",
-                log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
-                timeout_s=context.plan.limits["validation_s"],
-                reads=(context.root / kernel.problem,),
-                writes=(out,),
-            )
-        )
-        if answer.result is None:
-            why = f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
-            return Store(None, why, failure(answer, "it").status)
-        if answer.result.get("status") != protocol.OK:
-            status: Status = protocol.KILLED if answer.result.get("status") == protocol.KILLED else protocol.CRASHED
-            return Store(None, str(answer.result.get("message", "it does not say how it ended")), status)
-        protocol.write_json(str(done), answer.result)
-        return Store(out, content=protocol.digest(answer.result))
+def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
+    """Of each workload one cell first, which computes the truth for all."""
+    for device in DEVICES:
+        cells = [cell for cell in context.plan.cells if cell.device == device]
+        first = list({(cell.kernel, cell.workload): cell for cell in reversed(cells)}.values())
+        for some in (first, [cell for cell in cells if cell not in first]):
+            calls = [partial(_validate_cell, context, display, cell, fresh=fresh) for cell in some]
+            run_validations(context, device, calls)
+    shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
+
+
+def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: bool) -> None:
+    path = context.run.validation_path(cell)
+    measured = cell.environment in context.plan.measured
+    key = context.key("validation", **cell.model_dump())
+    known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
+    if known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN):
+        display.step(f"validated before: {cell.id}")
+        return
+    if not fresh and _recall(context, cell, key):
+        display.step(f"validation unchanged: {cell.id}")
+        return
+    record = validate(context, cell) if measured else not_validated(context, cell, key, NO_BASELINE)
+    record = context.save(path, record)
+    why = f": {record.message}" if record.message else ""
+    display.step(f"validate {cell.id}: {record.status.replace('_', ' ')}{why}")
+
+
+def _recall(context: Context, cell: Cell, key: str) -> bool:
+    """A validation with this key from an earlier run, copied here with its arrays and its build record."""
+    run = context.run
+    for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
+        if record.status not in protocol.RAN:
+            continue
+        if record.arrays and (other.folder / record.arrays).is_file():
+            target = run.folder / record.arrays
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(other.folder / record.arrays, target)
+        build_path = run.build_path(cell.environment, cell.kernel, cell.device)
+        if not build_path.exists():
+            theirs = other.build_path(cell.environment, cell.kernel, cell.device)
+            if theirs.is_file():
+                save_record(build_path, load_record(theirs, BuildRecord))
+        save_record(run.validation_path(cell), record)
+        return True
+    return False
 
 
 def array_trials(workload: WorkloadInfo, targets: int) -> int:
@@ -102,7 +122,7 @@ def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
         for recipe, trials in workload.trials.items()
         for trial in range(trials)
         for suffix in ("", ".repeat")
-    } | set(workload.trials)  # what stands in a folder's place is for the judge to name, too
+    } | set(workload.trials)  # what stands in a folder's place is for the judge to name too
     for path in out.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.relative_to(out).as_posix() not in wanted:
             path.unlink()
@@ -121,10 +141,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
     identity = _identity(context, cell, key)
 
-    place = f"{cell.kernel}-{cell.device}-{cell.workload}"
-    logs = run.folder / "logs" / cell.environment
-    scratch = run.folder / "scratch" / cell.environment / place
-    out = scratch.with_name(place + ".out")
+    about = f"{cell.kernel}-{cell.device}-{cell.workload}"
+    out = context.scratch(cell.environment, f"{about}.out")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     request = workload_request(context, workload)
@@ -134,68 +152,52 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     duration_s = 0.0
     if built.status == protocol.OK:
         kernel = kernel_request(context, cell.kernel, cell.device, built)
-        answer = context.executor.run(
-            Task(
-                environment=cell.environment,
-                verb="candidate",
-                request=wire.CandidateRequest(
-                    workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)
-                ),
-                scratch=scratch,
-                log=logs / f"candidate-{place}.log",
-                timeout_s=plan.limits["validation_s"],
-                reads=files_of(kernel, request),
-                writes=(out,),
-                compiles=context.kernel(cell.kernel).model_new is not None,
-            )
-        )
+        task = context.task(
+            "candidate",
+            wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
+            cell.environment, about, timeout_s=plan.limits["validation_s"],
+            reads=files_of(kernel, request), writes=(out,),
+            compiles=context.kernel(cell.kernel).model_new is not None,
+        )  # fmt: skip
+        answer = run_task(context, task, cell.device)
         duration_s += answer.ended.duration_s
         candidate = answer.result
         if candidate is None:
             candidate_failure = failure(answer, "the kernel's process")
-            if cell.device == "cuda":
-                check_device(context, cell.environment)
     else:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
     keep_outputs(out, workload)
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
-    truth = run.folder / "scratch" / "truth" / cell.workload
-    # Of another precision yardsticks are made anew, and kept only while truths still are.
+    truth = context.scratch("truth", cell.workload)
+    # With another precision error scales are made anew, and kept only while truths still are.
     truth_known = sum(1 for _ in truth.glob("*/*.unit")) >= sum(workload.trials.values())
     references = plan.kernel(cell.kernel).references_on(cell.device)
-    answer = context.executor.run(
-        Task(
-            environment=cell.environment,
-            verb="judge",
-            request=wire.JudgeRequest(
-                workload=request,
-                seed=plan.seed,
-                threads=threads,
-                device=cell.device,
-                references=references,
-                candidate=candidate,
-                candidate_out=str(out),
-                truth_dir=str(truth),
-                arrays=str(run.folder / arrays),
-                array_trials=array_trials(workload, 1 + len(references)),
-                array_bytes=ARRAY_BYTES if workload.problem else None,
-                decides=identity["decides"],
-                deterministic=identity["deterministic"],
-                limits=identity["limits"],
-                precision=context.plan.kernel(cell.kernel).precision,
-                power=True,
-            ),
-            scratch=scratch,
-            log=logs / f"judge-{place}.log",
-            timeout_s=plan.limits["validation_s"],
-            reads=(*files_of(None, request), out, truth),
-            writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
-        )
+    judge = wire.JudgeRequest(
+        workload=request,
+        seed=plan.seed,
+        threads=threads,
+        device=cell.device,
+        references=references,
+        candidate=candidate,
+        candidate_out=str(out),
+        truth_dir=str(truth),
+        arrays=str(run.folder / arrays),
+        array_trials=array_trials(workload, 1 + len(references)),
+        array_bytes=ARRAY_BYTES if workload.problem else None,
+        decides=identity["decides"],
+        deterministic=identity["deterministic"],
+        limits=identity["limits"],
+        precision=plan.kernel(cell.kernel).precision,
+        power=True,
     )
-    if answer.result is None and cell.device == "cuda":
-        check_device(context, cell.environment)
+    task = context.task(
+        "judge", judge, cell.environment, about, timeout_s=plan.limits["validation_s"],
+        reads=(*files_of(None, request), out, truth),
+        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
+    )  # fmt: skip
+    answer = run_task(context, task, cell.device)
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)
     stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None
@@ -225,14 +227,14 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
 
 
 def native_of(candidate: Any) -> dict[str, str]:
-    """What it says of the machine code that it brought: a stranger's words too."""
-    said = candidate.get("native") if isinstance(candidate, dict) else None
-    pairs = said.items() if isinstance(said, dict) and len(said) <= 100 else ()
+    """What the kernel's process says of the machine code that it brought: untrusted text, so only if it is short."""
+    named = candidate.get("native") if isinstance(candidate, dict) else None
+    pairs = named.items() if isinstance(named, dict) and len(named) <= 100 else ()
     texts = all(isinstance(each, str) and len(each) <= 300 for pair in pairs for each in pair)
     return dict(pairs) if texts else {}
 
 
 def choice_of(candidate: Any) -> str:
-    """What the kernel's process says of its choice: a stranger's words, so only if they are a few."""
-    said = candidate.get("choice", "") if isinstance(candidate, dict) else ""
-    return said[:500] if isinstance(said, str) else ""
+    """What the kernel's process says of its choice: untrusted text."""
+    choice = candidate.get("choice", "") if isinstance(candidate, dict) else ""
+    return choice[:500] if isinstance(choice, str) else ""

@@ -1,4 +1,4 @@
-"""The workflow of a run: plan, prepare, build, validate, cross, launch. Every step is a record, written at once.
+"""The workflow of a run: plan, prepare, build, validate, compare, launch. Every step is a record, written at once.
 
 What is recorded is not done again (`harness.config.keys`): an interrupted run continues where it stopped, validations,
 experiments and whole blocks of launches whose keys are unchanged are taken from the runs that hold them, and an
@@ -7,27 +7,28 @@ unchanged run ends at once.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from harness.cli.progress import Display
 from harness.config.plan import Plan, Selection
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
+from harness.experiments.admission import admit
 from harness.experiments.plan import Focus
 from harness.experiments.run import count, explain, uncounted, unexplained
 from harness.gpu import use
 from harness.isolate.choose import make_executor
 from harness.isolate.process import kill_leftovers
-from harness.run.builds import prepare_and_build, store_problems
+from harness.run.ceilings import find_ceilings
 from harness.run.context import Context
+from harness.run.environments import prepare_and_build
 from harness.run.extend import further
 from harness.run.folders import all_runs, find_run, held, new_run, now_utc, point_latest
-from harness.run.hold import device_held, save
-from harness.run.launches import find_ceilings, launch_all, launches_of
+from harness.run.launch import launch_all, launch_path, launches_of
+from harness.run.pairwise import compare_all
 from harness.run.prepare import Options, Prepared, make_plan
-from harness.run.recall import recall_blocks
-from harness.run.renew import renew, settle
-from harness.run.validations import admit, cross_all, validate_all
+from harness.run.reuse import recall_blocks, renew, settle
+from harness.run.stores import store_problems
+from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, GpuFacts, RunRecord
 from harness.schema.storage import Run, load_record, save_record
@@ -126,11 +127,7 @@ def _finish(
     """Make what the run lacks. `raised`: so was a limit, and what is recorded may not be all that there is now."""
     plan = prepared.plan
     due = [launch for launch in plan.launches if options.blocks is None or launch.index < options.blocks]
-    wanted_launches = [
-        launch
-        for launch in due
-        if not run.launch_path(launch.environment, launch.kernel, launch.device, launch.index).exists()
-    ]
+    wanted_launches = [launch for launch in due if not launch_path(run, launch).exists()]
     # A finished run has ended, by the thresholds of then: other ones only judge it.
     ended = run.load().finished_utc != "" and not raised
     goes_on = options.blocks is None and options.derived is None and not ended
@@ -151,7 +148,7 @@ def _finish(
         prepare_and_build(context, display)
         store_problems(context)
         validate_all(context, display, fresh=options.fresh)
-        cross_all(context, display)
+        compare_all(context, display)
         refused = admit(context, display) if options.admit else {}
         launches = launches_of(context, due, refused)
         recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
@@ -226,14 +223,14 @@ def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) 
 
 
 def _explain(context: Context, display: Display, focus: Focus) -> None:
-    count = explain(context, display, focus, hold=partial(device_held, context), save=partial(save, context))
+    count = explain(context, display, focus)
     if count:
         display.note(f"{count} experiments recorded")
 
 
 def _count(context: Context, display: Display) -> None:
     """Last, so that nothing that is timed runs beside it or after what it does to a GPU's clocks."""
-    if not count(context, display, hold=partial(device_held, context), save=partial(save, context)):
+    if not count(context, display):
         display.note("hardware counters: none to collect; either no CUDA kernel was called here, or all are recorded")
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.schema.records import Device, Outcome, Record
+from harness.schema.records import CellRecord, Device, Outcome, Record
 
 ConditionsExperiment = Literal[
     "repeat", "poison", "predecessor", "inputs", "history", "variables", "wider", "lengths", "places"
@@ -91,18 +91,11 @@ class ConditionResult(Outcome):
     )
 
 
-class ConditionsRecord(Outcome):
+class ConditionsRecord(CellRecord):
     """One experiment on one cell. `status` says whether it could be made, not what it found."""
 
     experiment: ConditionsExperiment
-    environment: str
-    kernel: str
-    workload: str
-    device: Device
-    key: str
     results: list[ConditionResult] = []
-    started_utc: str
-    duration_s: float
 
 
 class SwapResult(Outcome):
@@ -153,15 +146,8 @@ class CheckerResult(Outcome):
     command: str = ""
 
 
-class CheckersRecord(Outcome):
-    environment: str
-    kernel: str
-    workload: str
-    device: Device
-    key: str
+class CheckersRecord(CellRecord):
     results: list[CheckerResult] = []
-    started_utc: str
-    duration_s: float
 
 
 class OperatorTime(Record):
@@ -183,15 +169,10 @@ class Line(Record):
     text: str
 
 
-class ProfileRecord(Outcome):
+class ProfileRecord(CellRecord):
     """Where one target's time goes in one environment, and, of a kernel in Python, which way it takes."""
 
-    environment: str
-    kernel: str
     target: str
-    workload: str
-    device: Device
-    key: str
     threads: int | None = None
     profiled_calls: int = 0
     operators: list[OperatorTime] = []
@@ -199,8 +180,6 @@ class ProfileRecord(Outcome):
     draws_as_model: bool | None = Field(
         default=None, description="whether making it left PyTorch's generators where making Model leaves them"
     )
-    started_utc: str
-    duration_s: float
 
 
 class FunctionCounters(Record):
@@ -221,16 +200,9 @@ class FunctionCounters(Record):
     )
 
 
-class CountersRecord(Outcome):
+class CountersRecord(CellRecord):
     """Hardware counters of one call of a kernel's C entry point, apart from every timing, where asked for."""
 
-    environment: str
-    kernel: str
-    workload: str
-    device: Device
-    key: str
     tool: str = Field(default="", description="ncu's version")
     functions: list[FunctionCounters] = Field(default=[], description="in the order of their launches")
     command: str = ""
-    started_utc: str
-    duration_s: float

@@ -10,10 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from harness.worker import protocol
+
 Status = Literal[
     "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
 ]
 Device = Literal["cpu", "cuda"]
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)  # and may have taken its device with it
 # The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
 BINDING_OBJECT = "attention_binding.o"
 
@@ -33,6 +37,18 @@ class Outcome(Record):
     status: Status
     message: Annotated[str, _cut(2000)] = ""
     log_excerpt: Annotated[str, _cut(20_000)] = ""
+
+
+class CellRecord(Outcome):
+    """What was done once on one cell, or, of a profile, on one target of it."""
+
+    environment: str
+    kernel: str
+    workload: str
+    device: Device
+    key: str
+    started_utc: str
+    duration_s: float
 
 
 # -- environments ---------------------------------------------------------------------------------------
@@ -229,15 +245,10 @@ class RecipeResult(Record):
     targets: list[TargetResult]
 
 
-class ValidationRecord(Outcome):
+class ValidationRecord(CellRecord):
     """`status` is ok when every trial of every recipe passes the deciding rule, wrong when one does not, undecidable
     when all pass and zeros, or an input itself, would too, or when there is no truth to judge by."""
 
-    environment: str
-    kernel: str
-    workload: str
-    device: Device
-    key: str
     decides: str = Field(description="the rule that decides: rounding, kernelbench or strict")
     deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     limits: dict[str, float] = Field(description="each rule's tolerance here")
@@ -253,8 +264,6 @@ class ValidationRecord(Outcome):
         default={}, description="of a Python kernel: libraries of its own in its process, and digests of their code"
     )
     arrays: str | None = Field(default=None, description="file under arrays/, absent from published records")
-    started_utc: str
-    duration_s: float
 
 
 class Crossing(Record):
@@ -328,7 +337,7 @@ class Timing(Outcome):
         default=[], description="on a GPU: which of samples_us were taken under the power cap, at a lower clock"
     )
     hot_capped: list[int] = Field(default=[], description="the same of hot_us")
-    throttled_samples: int = Field(default=0, description="samples left out: the GPU held its clocks back meanwhile")
+    throttled_samples: int = Field(default=0, description="samples left out: the GPU was throttled meanwhile")
     sm_mhz: float | None = Field(default=None, description="median SM clock while it was sampled")
     correct: bool | None = Field(
         default=None,

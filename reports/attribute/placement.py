@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.experiments.plan import ENDED_BADLY
 from harness.schema.experiment_records import ConditionResult
+from harness.schema.records import ENDED_BADLY
 from reports.attribute import figures
 from reports.attribute.cases import Case
 from reports.attribute.cells import Cell

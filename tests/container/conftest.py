@@ -21,10 +21,10 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
 from harness.isolate import Answer, Task
-from harness.isolate.docker.container import CellLimits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import base_identity, build_image
+from harness.isolate.sandbox import SandboxLimits
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.container.engines import SecondEngine, variables
@@ -32,7 +32,7 @@ from tests.messages import made
 
 BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4")
 BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
-LIMITS = CellLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
+LIMITS = SandboxLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
 
 # In place of harness/worker: a verb that runs the code of its request as the code under test would run.
 WORKER = """\
@@ -84,7 +84,7 @@ def stage_code(folder: Path) -> Path:
 class Cells:
     """Runs code in cells of one image, through the executor: what a verb may do, this may."""
 
-    def __init__(self, engine: Engine, image: str, folder: Path, limits: CellLimits = LIMITS) -> None:
+    def __init__(self, engine: Engine, image: str, folder: Path, limits: SandboxLimits = LIMITS) -> None:
         self.folder = folder
         self.executor = DockerExecutor(engine, folder / "project", folder / "cache", 2, limits=limits)
         self.executor.worker = stage_code(folder / "fake")
@@ -94,7 +94,7 @@ class Cells:
         name = uuid.uuid4().hex
         return Task(
             environment="here",
-            verb="code",
+            name="code",
             request=made(code=textwrap.dedent(code), **options.pop("request", {})),
             scratch=self.folder / "scratch" / name,
             log=self.folder / "logs" / f"{name}.log",
@@ -118,7 +118,7 @@ def image(engine: Engine, matrix: Matrix, tmp_path_factory: pytest.TempPathFacto
     environment = planned(matrix, "2.5.0")
     executor = DockerExecutor(
         engine, ROOT, cache_folder(), 2,
-        limits=CellLimits(memory_bytes=4 << 30, processes=1024, output_bytes=1 << 30, output_files=65536),
+        limits=SandboxLimits(memory_bytes=4 << 30, processes=1024, output_bytes=1 << 30, output_files=65536),
     )  # fmt: skip
     record = executor.prepare(environment, ensure_pins(ROOT, environment, matrix)[0])
     assert record.status == "ok", record.message

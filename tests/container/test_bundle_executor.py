@@ -27,7 +27,7 @@ from harness.isolate import Task
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
 from harness.isolate.bundle.namespaces import ENTER, probe_namespaces
-from harness.isolate.sandbox import VERB
+from harness.isolate.sandbox import TASK_USER
 from tests.conftest import ROOT
 from tests.container.conftest import BUNDLED, stage_code
 from tests.container.unpacked import NOBODY, mounted, readable, snapshot
@@ -90,7 +90,7 @@ class Cells:
             executor.worker = self.staged
             name = uuid.uuid4().hex
             task = Task(
-                environment=BUNDLED, verb="code",
+                environment=BUNDLED, name="code",
                 request=made(code=textwrap.dedent(code), **options.pop("request", {})),
                 scratch=self.folder / "scratch" / name, log=self.folder / "logs" / f"{name}.log", timeout_s=timeout_s,
                 **options,
@@ -139,8 +139,8 @@ def test_a_cell_is_another_user_s_with_no_rights(cells: Cells) -> None:
                       caps=int(status["CapEff"], 16), inherited=int(status["CapInh"], 16),
                       privileges=status["NoNewPrivs"].strip(), node=os.uname().nodename, names=sorted(os.environ))
     """)
-    assert (result["uid"], result["gid"], result["name"]) == (VERB, VERB, "verb")
-    assert set(result["groups"]) <= {VERB, NOBODY} and result["cwd"] == "/out"
+    assert (result["uid"], result["gid"], result["name"]) == (TASK_USER, TASK_USER, "verb")
+    assert set(result["groups"]) <= {TASK_USER, NOBODY} and result["cwd"] == "/out"
     assert (result["caps"], result["inherited"], result["privileges"]) == (0, 0, "1")
     assert result["node"] == "cell" and "SSH_CONNECTION" not in result["names"] and "PWD" not in result["names"]
 

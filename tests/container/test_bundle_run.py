@@ -15,7 +15,7 @@ import pynvml  # noqa: F401 - before a fork becomes another user, who may not be
 import pytest
 
 from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.sandbox import VERB
+from harness.isolate.sandbox import TASK_USER
 from harness.schema.storage import Run
 from harness.worker import protocol
 from tests.conftest import ROOT
@@ -56,7 +56,7 @@ def as_root(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     code, printed, run = bundle_run(project, unpacked, cache=folder / "cache")
     assert code == 0, printed
     made = load_bundle(unpacked).manifest.created_utc[:10]
-    assert f"executor: a bundle of {made} for sm_90; cells as another user" in printed
+    assert f"executor: a bundle of {made} for sm_90; sandboxes as another user" in printed
     assert snapshot(unpacked) == before, "the bundle was written to"
     return project, run
 
@@ -68,7 +68,7 @@ def test_a_matrix_runs_in_an_unpacked_bundle(as_root: tuple[Path, Run], unpacked
     assert {record.status for record in [*run.builds(), *run.validations(), *run.launches()]} == {"ok"}
     assert run.load().bundle["manifest"] == load_bundle(unpacked).manifest_sha256
     seen = environment.observed and environment.observed.confinement
-    assert seen and (seen.user_id, seen.no_new_privileges, int(seen.capabilities, 16)) == (VERB, True, 0)
+    assert seen and (seen.user_id, seen.no_new_privileges, int(seen.capabilities, 16)) == (TASK_USER, True, 0)
     assert seen.networks == ["lo"] and not seen.root_writable
 
 
@@ -99,7 +99,7 @@ def test_without_root_it_runs_the_same(unpacked: Path, as_root: tuple[Path, Run]
         code, printed, run = bundle_run(project, unpacked, user=NOBODY, cache=folder / "cache")
         if "grants no root of its own" in printed:
             pytest.skip(f"this machine refuses user namespaces: {printed[-300:]}")
-        assert code == 0 and "cells in a user namespace" in printed, printed
+        assert code == 0 and "sandboxes in a user namespace" in printed, printed
         assert outputs(run) == outputs(as_root[1])
         assert not mounted(str(folder))
     finally:

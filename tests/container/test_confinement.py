@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.isolate.docker.executor import KEEPER, VERB
+from harness.isolate.sandbox import KEEPER_USER, TASK_USER
 from tests.container.conftest import Cells
 
 pytestmark = pytest.mark.container
@@ -178,11 +178,11 @@ def test_no_more_rights_can_be_had(cells: Cells) -> None:
         attempt("kexec", lambda: call("syscall", 246, 0, 0, None, 0))
         attempt("handle", lambda: call("syscall", 304, 0, None, 0))
         """,
-        keeper=KEEPER,
+        keeper=KEEPER_USER,
     )
     zero = "0" * 16
     assert result.pop("status") == ",".join([zero] * 5 + ["1", "2"])
-    assert result.pop("ids") in {f"{(VERB,) * 3} {(VERB,) * 3} {groups}" for groups in ([], [VERB])}
+    assert result.pop("ids") in {f"{(TASK_USER,) * 3} {(TASK_USER,) * 3} {groups}" for groups in ([], [TASK_USER])}
     assert len(result) == 22 and not achieved(result), achieved(result)
 
 

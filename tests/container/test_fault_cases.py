@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.config.shipped import CSRC
-from harness.isolate.docker.container import CellLimits
 from harness.isolate.docker.engine import Engine
+from harness.isolate.sandbox import SandboxLimits
 from tests.container.conftest import Cells
 from tests.fault_cases.cases import HERE, FaultCase, load_cases
 
@@ -51,7 +51,7 @@ def compiled(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactor
         "jobs": [{"number": number, **job} for number, (_, job) in enumerate(wanted)],
         "csrc": str(CSRC), "shared": str(HERE),
     }  # fmt: skip
-    limits = CellLimits(memory_bytes=4 << 30, processes=256, output_bytes=64 << 20, output_files=64)
+    limits = SandboxLimits(memory_bytes=4 << 30, processes=256, output_bytes=64 << 20, output_files=64)
     cells = Cells(engine, image, tmp_path_factory.mktemp("fault_cases"), limits)
     found = cells.result(COMPILE, request=request, reads=(CSRC, HERE), timeout_s=1200)["found"]
     by_name: dict[str, list[tuple[int, str]]] = {name: [] for name in CUDA}

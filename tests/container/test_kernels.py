@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.isolate.docker.container import CellLimits
 from harness.isolate.docker.engine import Engine
+from harness.isolate.sandbox import SandboxLimits
 from tests.conftest import ROOT
 from tests.container.conftest import Cells
 
@@ -47,7 +47,7 @@ def flags_of(name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def compiled(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    limits = CellLimits(memory_bytes=8 << 30, processes=256, output_bytes=64 << 20, output_files=64)
+    limits = SandboxLimits(memory_bytes=8 << 30, processes=256, output_bytes=64 << 20, output_files=64)
     cells = Cells(engine, image, tmp_path_factory.mktemp("kernels"), limits)
     request = {"flags": {name: flags_of(name) for name in CASES}}
     return cells.result(COMPILE, request=request, reads=(CSRC,), timeout_s=1200)

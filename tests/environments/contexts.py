@@ -7,8 +7,8 @@ from pathlib import Path
 from harness.cli.progress import Display
 from harness.config.plan import Selection
 from harness.isolate.choose import make_executor
-from harness.run.builds import prepare_and_build
 from harness.run.context import Context
+from harness.run.environments import prepare_and_build
 from harness.run.folders import new_run
 from harness.run.prepare import Options, make_plan
 from harness.tools import cache_folder

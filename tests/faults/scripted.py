@@ -30,7 +30,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.interrupts import keep_interrupts
 from harness.isolate import Answer, Task, venv
-from harness.run import launches, prepare, workflow
+from harness.run import launch, prepare, workflow
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, load_record
 from harness.search.bisect import command, environments
@@ -139,7 +139,7 @@ class ScriptedExecutor(venv.VenvExecutor):
         tasks = self.root / TASKS
         if tasks.exists():
             with tasks.open("a") as file:
-                file.write(f"{task.verb} {task.log.relative_to(task.log.parents[1]).with_suffix('')}\n")
+                file.write(f"{task.name} {task.log.relative_to(task.log.parents[1]).with_suffix('')}\n")
         return super().run(task)
 
     def stop(self) -> None:
@@ -149,7 +149,7 @@ class ScriptedExecutor(venv.VenvExecutor):
 
 def patch() -> None:
     workflow.make_executor = lambda choice, limits, plan, root, cache: ScriptedExecutor(root, cache, plan.threads)
-    launches.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
+    launch.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
     indexes.probe_index = lambda index: ""
     prepare.host_facts = lambda: {"cpu": "scripted", "compiler": "scripted 1.0"}
     prepare.gpus = _gpus

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.run.probe import check_device
+from harness.run.device import check_device
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run
 from tests.gpu.conftest import HERE, Here, row, workload

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from harness.gpu import Watch
-from harness.run.launch import implausible, watched_launch
+from harness.run.appraise import implausible
+from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
 from tests.gpu.conftest import REFERENCES, TIMING, Here, row, workload

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.isolate.bundle.archive import pack_archive
+from harness.isolate.bundle.launchers import pack_tools
 from harness.isolate.bundle.manifest import CONTENTS, MANIFEST, SHARED, BundleManifest, render_contents
 from harness.isolate.bundle.pack import UNPACK
-from harness.isolate.bundle.tools import pack_tools
 from harness.worker import protocol
 
 ENVIRONMENTS = ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")

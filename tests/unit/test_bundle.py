@@ -14,10 +14,10 @@ from harness.config.environments import PYPI
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Task
 from harness.isolate.bundle import executor as bundle
-from harness.isolate.bundle.executor import BundleExecutor, unconfined
+from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
 from harness.isolate.process import Ended
-from harness.isolate.sandbox import VERB, bring_back, signalled
+from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
 from harness.schema.records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
 from tests.messages import made
@@ -25,7 +25,7 @@ from tests.unit.test_venv import PINS, observation, planned
 from tests.unit.unpacked import ALL, DIGEST, ID, MACHINE, entry, make_bundle
 
 CONFINED = Confinement(
-    user_id=VERB, no_new_privileges=True, seccomp=0, capabilities="0", networks=["lo"], root_writable=False,
+    user_id=TASK_USER, no_new_privileges=True, seccomp=0, capabilities="0", networks=["lo"], root_writable=False,
     memory_bytes=None, processes=None,
 )  # fmt: skip
 SEEN = observation(torch="2.5.0+cu124", torch_cuda="12.4", confinement=CONFINED)
@@ -43,9 +43,9 @@ def prepare(
     asked: list[str] = []
 
     def run(task: Task) -> Answer:
-        asked.append(task.verb)
+        asked.append(task.name)
         ended = Ended(returncode=0 if proof else -9, timed_out=False, duration_s=1, log="out of luck")
-        return Answer(result=seen.model_dump() if task.verb == "observe" else proof, ended=ended)
+        return Answer(result=seen.model_dump() if task.name == "observe" else proof, ended=ended)
 
     executor.run = run  # type: ignore[method-assign]
     return executor.prepare(planned(PYPI), pins), asked
@@ -120,12 +120,11 @@ def test_what_the_manifest_says_was_removed_may_be_missing_and_nothing_else(tmp_
 )
 def test_a_cell_that_is_not_confined_is_broken(whole: Path, changes: dict[str, Any], said: str) -> None:
     seen = CONFINED.model_copy(update=changes)
-    assert said in unconfined(seen, ALL)
+    assert said in unconfined(seen)
     record, _ = prepare(whole, seen=SEEN.model_copy(update={"confinement": seen}))
     assert record.status == "broken" and said in record.message
-    assert unconfined(None, ALL) and not unconfined(CONFINED, ALL)
-    few = replace(ALL, granted=())
-    assert not unconfined(CONFINED.model_copy(update={"networks": ["eth0"]}), few), "it was said that it has one"
+    assert unconfined(None) and not unconfined(CONFINED)
+    assert not unconfined(CONFINED.model_copy(update={"networks": ["eth0"]}), network=True), "the machine gives it one"
 
 
 def test_a_gpu_that_is_not_seen_inside_or_has_no_code_is_broken(whole: Path) -> None:
@@ -169,7 +168,7 @@ def test_what_a_verb_is_given_and_what_is_taken_back(
 
     monkeypatch.setattr(bundle, "run_child", run_child)
     task = Task(
-        environment=ID, verb="judge", request=made(sources=[str(source)], truth=str(shared)),
+        environment=ID, name="judge", request=made(sources=[str(source)], truth=str(shared)),
         scratch=tmp_path / "scratch", log=tmp_path / "log", timeout_s=1, reads=(source, shared, run / "none"),
         writes=(shared, run / "arrays.npz"),
     )  # fmt: skip
@@ -195,7 +194,7 @@ def test_sources_that_another_user_cannot_read_are_named(unpacked: Path, tmp_pat
     with pytest.raises(InfrastructureError, match="closed/file") as caught:
         executor._hand_over(tmp_path / "out", [tmp_path / "closed"])
     assert "chmod -R o+rX" in caught.value.remedy
-    assert (tmp_path / "out").stat().st_uid == VERB
+    assert (tmp_path / "out").stat().st_uid == TASK_USER
 
 
 def test_only_plain_files_are_taken_back(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_contradictions_are_bad_input(tmp_path: Path) -> None:
 
 def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choose_bundle(unpacked)
-    assert choice.executor == "bundle" and choice.reason.startswith("a bundle of 2026-01-02 for sm_90; cells")
+    assert choice.executor == "bundle" and choice.reason.startswith("a bundle of 2026-01-02 for sm_90; sandboxes")
     assert "without seccomp filter and memory limit" in choice.reason and "network" not in choice.reason
     few = Namespaces(rootless=True, granted=("pid",))
     monkeypatch.setattr(choose, "probe_namespaces", lambda bundle: few)

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.isolate.bundle.elf import sections
-from harness.isolate.bundle.fatbin import Entry, blank, containers, foreign, needed
+from harness.isolate.bundle.fatbin import DeviceCode, blank, containers, foreign, needed, sections
 from harness.isolate.bundle.slim import blank_libraries
 from tests.unit.fatbins import CUBIN, INTERMEDIATE, PTX, Code, container, shared_object
 
@@ -24,7 +23,7 @@ needs_compiler = [
 
 
 def chosen(architecture: int, *codes: Code) -> set[tuple[int, int]]:
-    entries = [Entry(kind=c.kind, architecture=c.architecture, offset=i, size_bytes=1) for i, c in enumerate(codes)]
+    entries = [DeviceCode(kind=c.kind, architecture=c.architecture, offset=i, size_bytes=1) for i, c in enumerate(codes)]
     return {(entry.kind, entry.architecture) for entry in needed(entries, architecture)}
 
 
@@ -47,7 +46,7 @@ def test_what_a_gpu_may_take(architecture: int, codes: list[Code], kept: set[tup
 
 
 def test_both_variants_of_an_architecture_stay() -> None:
-    twice = [Entry(kind=CUBIN, architecture=90, offset=at, size_bytes=1) for at in (0, 1)]
+    twice = [DeviceCode(kind=CUBIN, architecture=90, offset=at, size_bytes=1) for at in (0, 1)]
     assert needed(twice, 90) == twice
 
 

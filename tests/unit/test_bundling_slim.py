@@ -12,11 +12,9 @@ import pytest
 
 from harness.errors import InfrastructureError
 from harness.isolate.bundle import archive as archiving
-from harness.isolate.bundle.archive import pack_archive
-from harness.isolate.bundle.launchers import RUN, render_python
+from harness.isolate.bundle.archive import entries, find_program, measure, pack_archive, resolve
+from harness.isolate.bundle.launchers import RUN, libraries, pack_tools, render_python
 from harness.isolate.bundle.slim import ENVIRONMENT, SHARED, leave_out
-from harness.isolate.bundle.tools import find_program, libraries, pack_tools
-from harness.isolate.bundle.tree import entries, measure, resolve
 from tests.unit.bundles import tree
 
 SITE = "lib/python3.11/site-packages"

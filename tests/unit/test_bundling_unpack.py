@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.bundle.archive import measure
 from harness.isolate.bundle.manifest import SHARED, load_bundle
-from harness.isolate.bundle.tree import measure
 from tests.unit.bundles import ENVIRONMENTS, make_bundle, unpack
 
 pytestmark = [

@@ -32,6 +32,7 @@ from harness.schema.storage import Run, save_record
 from harness.worker import check
 from harness.worker.check import CUDA_FAULTS
 from tests.messages import asked
+from tests.unit.contexts import FakeContext
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK
 
@@ -212,7 +213,7 @@ def context_of(tmp_path: Path, executor: Scripted, built: BuildRecord, kernel: K
     for name in (DRIVER, "csrc/k.cpp", "csrc/attention.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    return SimpleNamespace(
+    return FakeContext(
         root=tmp_path,
         executor=executor,
         run=Run(tmp_path / "run"),

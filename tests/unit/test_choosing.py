@@ -8,7 +8,7 @@ import pytest
 from harness.config.matrix import Limits
 from harness.errors import InfrastructureError
 from harness.isolate import choose as choosing
-from harness.isolate.choose import cell_limits, choose, choose_here
+from harness.isolate.choose import choose, choose_here, sandbox_limits
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import EngineFacts
 
@@ -84,8 +84,8 @@ def test_an_engine_that_cannot_be_reached_is_the_reason(monkeypatch: pytest.Monk
 
 
 def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:
-    default = cell_limits(Limits(), ENGINE)
+    default = sandbox_limits(Limits(), ENGINE)
     assert default.memory_bytes == int(0.45 * (16 << 30)) and default.processes == 1024
     assert default.output_bytes == default.memory_bytes, "its folder is in that memory"
-    asked = cell_limits(Limits(memory_gib=1.5, processes=64, output_gib=8), ENGINE)
+    asked = sandbox_limits(Limits(memory_gib=1.5, processes=64, output_gib=8), ENGINE)
     assert asked.memory_bytes == int(1.5 * (1 << 30)) == asked.output_bytes and asked.processes == 64

@@ -17,14 +17,14 @@ from harness.errors import InfrastructureError, Unrecorded
 from harness.isolate import read_result
 from harness.isolate.docker import executor as containers
 from harness.isolate.docker.connection import EngineGone, EngineRefused, answering
-from harness.isolate.docker.container import Cell, CellDied, CellLimits, _frames, open_cell
+from harness.isolate.docker.container import Container, ContainerDied, _frames, open_container
 from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor, is_orphan, owner, sweep, unconfined
-from harness.isolate.sandbox import cell_places
+from harness.isolate.docker.executor import DockerExecutor, is_orphan, owner, sweep
+from harness.isolate.sandbox import SandboxLimits, sandbox_paths, unconfined
 from harness.schema.records import Confinement
 from tests.messages import made
 
-LIMITS = CellLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
+LIMITS = SandboxLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
 CONFINED = Confinement(
     user_id=10002, no_new_privileges=True, seccomp=2, capabilities="0000000000000000", networks=["lo"],
     root_writable=False, memory_bytes=1, processes=1,
@@ -61,7 +61,7 @@ def executor(tmp_path: Path, engine: Any) -> DockerExecutor:
     ("changes", "said"),
     [
         ({}, ""),
-        ({"user_id": 0}, "root"),
+        ({"user_id": 0}, "user 0"),
         ({"no_new_privileges": False}, "privileges"),
         ({"seccomp": 0}, "seccomp"),
         ({"capabilities": "00000000a80425fb"}, "capabilities"),
@@ -121,10 +121,10 @@ def test_what_ended_a_cell_is_its_limit_or_nothing_of_its_own(
     cells = executor(tmp_path, FakeEngine(history))
     dead: Any = Dead()
     if said is not None:
-        assert cells._autopsy(dead, CellDied("x")) == said
+        assert cells._why_it_died(dead, ContainerDied("x")) == said
         return
     with pytest.raises(EngineGone):
-        cells._autopsy(dead, CellDied("x"))
+        cells._why_it_died(dead, ContainerDied("x"))
 
 
 def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
         tried.clear()
         task = Task(
             environment="e",
-            verb="v",
+            name="v",
             request=made(),
             scratch=tmp_path / "s",
             log=tmp_path / "l",
@@ -174,10 +174,10 @@ def test_places_of_a_request(tmp_path: Path) -> None:
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"
     task = Task(
-        environment="e", verb="v", request=made(), scratch=tmp_path, log=tmp_path, timeout_s=1,
+        environment="e", name="v", request=made(), scratch=tmp_path, log=tmp_path, timeout_s=1,
         reads=(root / "csrc" / "x.cu", stored, truth, out), writes=(truth, tmp_path / "arrays.npz"),
     )  # fmt: skip
-    places, outputs = cell_places(task, root)
+    places, outputs = sandbox_paths(task, root)
     assert places[str(root)] == "/in/project" and str(root / "csrc" / "x.cu") not in places
     assert places[str(stored)] == "/in/1/stored" and places[str(out)] == "/in/3/out"
     assert places[str(truth)] == "/out/w0" and places[str(tmp_path / "arrays.npz")] == "/out/w1"
@@ -223,8 +223,8 @@ def frame(kind: int, data: bytes) -> bytes:
     return bytes([kind, 0, 0, 0]) + len(data).to_bytes(4, "big") + data
 
 
-def cell(*frames: bytes) -> Cell:
-    made = Cell(None, "c")  # type: ignore[arg-type]
+def cell(*frames: bytes) -> Container:
+    made = Container(None, "c")  # type: ignore[arg-type]
     made.frames = _frames(Said(b"".join(frames)))  # type: ignore[arg-type]
 
     class Socket:
@@ -246,7 +246,7 @@ def test_a_keeper_is_heard_in_whatever_pieces() -> None:
 @pytest.mark.parametrize("frames", [[], [frame(1, b"memory 1\n")], [frame(1, b"parc")], [frame(1, b"x y\nparcel\n")],
                                     [frame(1, b"parcel\n")[:10]]])  # fmt: skip
 def test_a_keeper_that_ends_early_is_told(frames: list[bytes]) -> None:
-    with pytest.raises(CellDied):
+    with pytest.raises(ContainerDied):
         cell(*frames).collect()
 
 
@@ -280,7 +280,7 @@ def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cle
             yield SimpleNamespace(api=away)
 
     away, engine = Away(), Absent()
-    opened = open_cell(
+    opened = open_container(
         engine, "image", "", [], limits=LIMITS, input_bytes=0, owner="us", users=(1, 2), compiles=False, gpus=""
     )
     with pytest.raises(EngineGone, match="no such file"), opened:

@@ -21,6 +21,7 @@ from reports.compare.counters import Counted, counted
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
+from tests.unit.contexts import FakeContext
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import write_run
 
@@ -225,7 +226,7 @@ def test_a_cell_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "call_request", request)
     monkeypatch.setattr(module, "unavailable", lambda context, cell: "")
     monkeypatch.setattr(module, "counters_key", lambda context, cell: "key")
-    context: Any = SimpleNamespace(
+    context: Any = FakeContext(
         run=Run(tmp_path),
         plan=SimpleNamespace(workload=lambda id: SimpleNamespace(batch=4, heads=16, flops=1e12)),
         executor=SimpleNamespace(run=answer),

@@ -5,12 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.run.pairwise import BLOCK_ELEMENTS, as_float64, cross, cross_recipe
+from harness.run.pairwise import BLOCK_ELEMENTS, as_float64, compare_outputs, compare_recipe
 from harness.schema.records import RecipeResult, ValidationRecord
-from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
-
-WORKLOAD = WorkloadInfo(id="seed-fp32", name="seed", dtype="float32", devices=["cpu"])
 
 
 def validation(environment: str, folder: Path, arrays: dict[str, np.ndarray], inputs: str = "same") -> ValidationRecord:
@@ -42,7 +39,7 @@ def test_bfloat16_bits_become_values() -> None:
 
 def cross_pair(left: list[np.ndarray], right: list[np.ndarray]) -> tuple[int, float | None, float | None, float | None]:
     """(trials with identical bits, largest and mean difference, share of elements that differ)."""
-    sums = cross_recipe([{"left": a, "right": b} for a, b in zip(left, right, strict=True)])["left", "right"]
+    sums = compare_recipe([{"left": a, "right": b} for a, b in zip(left, right, strict=True)])["left", "right"]
     assert sums.trials == len(left)
     mean = sums.total / sums.finite if sums.finite else None
     return sums.identical, sums.largest, mean, sums.differing / sums.elements if sums.elements else None
@@ -61,7 +58,7 @@ def test_blocks_add_up() -> None:
 
 def test_outputs_of_another_shape_are_not_crossed() -> None:
     a, b = np.zeros(2, dtype=np.float16), np.zeros(3, dtype=np.float16)
-    assert set(cross_recipe([{"a": a, "b": a, "c": b, "d": b}])) == {("a", "b"), ("c", "d")}
+    assert set(compare_recipe([{"a": a, "b": a, "c": b, "d": b}])) == {("a", "b"), ("c", "d")}
 
 
 def test_identity_is_of_bits_and_differences_are_of_finite_values() -> None:
@@ -91,7 +88,7 @@ def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_p
     key = "independent/0/"
     a = validation("a", tmp_path, {key + "kernel": one, key + "flash": one, key + protocol.TRUTH: one.astype(float)})
     b = validation("b", tmp_path, {key + "kernel": one, key + "flash": one * 2})
-    record = cross("k", WORKLOAD, "cpu", [a, b], tmp_path)
+    record = compare_outputs("k", "w", "cpu", [a, b], tmp_path)
     assert record is not None and record.inputs_identical
     pairs = {(pair.left, pair.right): pair for pair in record.pairs}
     assert len(pairs) == 10
@@ -104,8 +101,8 @@ def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_p
 def test_other_inputs_are_noticed_and_nothing_stored_is_no_record(tmp_path: Path) -> None:
     one = {"independent/0/kernel": np.ones(2, dtype=np.float32)}
     different = [validation("a", tmp_path, one, "x"), validation("b", tmp_path, one, "y")]
-    record = cross("k", WORKLOAD, "cpu", different, tmp_path)
+    record = compare_outputs("k", "w", "cpu", different, tmp_path)
     assert record is not None and not record.inputs_identical
     (tmp_path / "a.npz").unlink()
     (tmp_path / "b.npz").unlink()
-    assert cross("k", WORKLOAD, "cpu", different, tmp_path) is None
+    assert compare_outputs("k", "w", "cpu", different, tmp_path) is None

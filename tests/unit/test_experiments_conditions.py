@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 
@@ -18,7 +19,9 @@ from harness.isolate.process import Ended
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
 from harness.schema.records import Device
 from harness.schema.run_records import Cell
+from harness.schema.storage import Run
 from harness.worker import protocol, wire
+from tests.unit.contexts import FakeContext
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]
@@ -164,7 +167,7 @@ class Scripted:
 
     def run(self, task: Task) -> Answer:
         numbers = [job.number for job in task.request.jobs]
-        if task.verb == "weigh":
+        if task.name == "weigh":
             rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
             return Answer(result={"status": "ok", "results": rows}, ended=ended(0))
         self.asked.append(numbers)
@@ -195,24 +198,21 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
     one = object.__new__(Session)
     executor = Scripted(tmp_path / "out", **script)
 
-    class Context:
-        class plan:
-            seed, tolerances, limits = 0, {"decides": "rounding"}, {"validation_s": 9.0}
-            threads_in = staticmethod(lambda environment: 1)
-            variables: ClassVar = {"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}}
-
-    Context.executor = executor  # type: ignore[attr-defined]
-    one.context, one.cell = Context, Cell(environment="e", kernel="k", workload="w", device="cpu")  # type: ignore[assignment]
+    plan = SimpleNamespace(
+        seed=0,
+        tolerances={"decides": "rounding"},
+        limits={"validation_s": 9.0},
+        threads_in=lambda environment: 1,
+        variables={"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}},
+    )
+    one.context = FakeContext(plan=plan, executor=executor, run=Run(tmp_path))  # type: ignore[assignment]
+    one.cell = Cell(environment="e", kernel="k", workload="w", device="cpu")
     one.jobs = jobs("poison")
     one.results, one.spent_s = {}, {job.number: 0.0 for job in one.jobs}
     one.stopped, one.ends, one.hangs, one.processes, one.libraries = None, 0, 0, 0, {}
-    one.scratch, one.out, one.truth, one.logs = (tmp_path / n for n in ("scratch", "out", "truth", "logs"))
-    one.place, one.workload, one.limits, one.timeout_s = (
-        "place",
-        wire.WorkloadRequest(id="w", dtype="float32", recipes={}),
-        {},
-        9.0,
-    )
+    one.scratch, one.out, one.truth = (tmp_path / name for name in ("scratch", "out", "truth"))
+    one.about, one.limits, one.timeout_s = "about", {}, 9.0
+    one.workload = wire.WorkloadRequest(id="w", dtype="float32", recipes={})
     one.precision = None
     one.kernel = wire.KernelRequest(name="k", device="cpu")
     monkeypatch.setattr(Session, "_build_probes", lambda self: None)

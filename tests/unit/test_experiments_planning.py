@@ -9,7 +9,7 @@ import pytest
 from harness.experiments.plan import (
     EXPERIMENTS,
     LENGTHS,
-    WIDER,
+    UPCAST,
     Focus,
     Planned,
     choose_trials,
@@ -154,7 +154,7 @@ def of_a_problem(*validations: ValidationRecord) -> Planned:
 def test_a_wider_type_is_tried_where_a_problems_kernel_is_wrong() -> None:
     wrong = {"status": "wrong", "units": [1.0, 90.0, 1.0, 1.0]}
     found = of_a_problem(validation(**wrong), validation(NEXT, **wrong))
-    assert found.cases[0].experiments == (*EXPERIMENTS, *WIDER)
+    assert found.cases[0].experiments == (*EXPERIMENTS, *UPCAST)
     assert of_a_problem(validation(), validation(NEXT, repeats_differ=1)).cases[0].experiments == EXPERIMENTS
 
 

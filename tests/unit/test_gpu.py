@@ -15,6 +15,7 @@ import pytest
 from harness import gpu
 from harness.schema.run_records import GpuFacts
 from tests.conftest import ROOT
+from tests.unit.contexts import FakeContext
 
 
 class Error(Exception):
@@ -170,8 +171,6 @@ def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
 
 
 def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, tmp_path: Path) -> None:
-    from harness.run.hold import device_held
-
     facts = GpuFacts(
         uuid="GPU-0a",
         name="Fake 1",
@@ -183,11 +182,11 @@ def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, 
         max_sm_mhz=None,
     )
     (tmp_path / "cache" / "locks").mkdir(parents=True)
-    context: Any = SimpleNamespace(cache=tmp_path / "cache", gpu=facts)
-    with device_held(context, "cuda"):
+    context: Any = FakeContext(cache=tmp_path / "cache", gpu=facts)
+    with context.hold("cuda"):
         assert (locks / "GPU-0a.lock").exists() and not (tmp_path / "cache" / "locks" / "measure.lock").exists()
-    elsewhere: Any = SimpleNamespace(cache=tmp_path / "cache", gpu=None)
-    with device_held(elsewhere, "cuda"):
+    elsewhere: Any = FakeContext(cache=tmp_path / "cache", gpu=None)
+    with elsewhere.hold("cuda"):
         assert (tmp_path / "cache" / "locks" / "measure.lock").exists()
 
 

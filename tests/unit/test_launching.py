@@ -8,10 +8,14 @@ import pytest
 
 from harness.config import matrix
 from harness.gpu import Reading, Watch
+from harness.run.appraise import implausible
 from harness.run.context import Store
-from harness.run.launch import AUDITED_TRIALS, Launch, implausible, timing_request, watched_launch
+from harness.run.launch import AUDITED_TRIALS, Launch, timing_request
 from harness.run.requests import room_bytes
+from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord, Timing
+from harness.schema.storage import Run
+from tests.unit.contexts import FakeContext
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
 
@@ -82,7 +86,7 @@ def test_what_was_read_of_the_gpu_is_in_the_launch_and_what_it_left_out_is_said(
     assert made.gpu is not None and made.gpu.uuid == "GPU-1" and made.gpu.throttle_reasons == ["hw_thermal_slowdown"]
     assert made.timings[0].samples_us == [100.0] and made.timings[0].sampled_s == [0.0]
     assert made.timings[0].hot_sampled_s == [1.0] and made.status == "ok"
-    assert made.message == "1 of 3 samples left out: the GPU held its clocks back (hw_thermal_slowdown)"
+    assert made.message == "1 of 3 samples left out: the GPU was throttled (hw_thermal_slowdown)"
 
 
 def test_without_readings_a_launch_stands_and_its_moments_are_relative() -> None:
@@ -107,8 +111,8 @@ def test_answers_of_problem_files_are_looked_at_in_every_block(problem: str | No
     plan = SimpleNamespace(
         workloads_of=lambda *_: [workload], kernel=lambda _: SimpleNamespace(references_on=lambda _: ["model"])
     )
-    context: Any = SimpleNamespace(plan=plan, stores={"w": Store(Path("folder"))})
-    planned: Any = SimpleNamespace(kernel="k", device="cpu", index=index)
+    context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
+    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=index)
     validations: Any = {"w": validation}
     assert Launch(context, planned, validations)._expected() == {"w": list("abcdefghij")[:count]}
 

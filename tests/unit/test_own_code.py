@@ -64,10 +64,10 @@ def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
     """A new one belongs into `keys.CODE`, unless it reaches records through `asked` alone, or not at all."""
     named = {name for _, files in keys.CODE.values() for name in files}
     idle = {
-        "run/__init__.py", "run/builds.py", "run/extend.py", "run/folders.py", "run/hold.py", "run/launches.py",
-        "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/probe.py", "run/recall.py", "run/renew.py",
-        "run/validations.py", "run/workflow.py", "experiments/__init__.py", "experiments/admission.py",
-        "experiments/findings.py", "experiments/plan.py", "experiments/run.py", "experiments/screen.py",
+        "run/__init__.py", "run/device.py", "run/environments.py", "run/extend.py", "run/folders.py",
+        "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/reuse.py", "run/workflow.py",
+        "experiments/__init__.py", "experiments/admission.py", "experiments/findings.py", "experiments/plan.py",
+        "experiments/run.py", "experiments/screen.py",
     }  # fmt: skip
     found = {
         path.relative_to(root / "harness").as_posix()

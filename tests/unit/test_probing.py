@@ -10,10 +10,11 @@ from harness.errors import Unrecorded
 from harness.isolate import Answer, Task
 from harness.isolate.process import Ended
 from harness.run.ceilings import measure_ceilings
-from harness.run.probe import TRIES, check_device
+from harness.run.device import TRIES, check_device
 from harness.schema.records import CeilingRecord
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run, load_record, save_record
+from tests.unit.contexts import FakeContext
 
 GPU = GpuFacts(
     uuid="GPU-1", name="Fake", driver="1", memory_bytes=1, ecc=None, mig=None, power_limit_w=None, max_sm_mhz=None
@@ -36,20 +37,19 @@ class Scripted:
 
 
 def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, observed: Any = None) -> Any:
-    return SimpleNamespace(
+    return FakeContext(
         executor=executor,
         run=Run(tmp_path),
         gpu=gpu,
         plan=SimpleNamespace(threads_in=lambda _: 2, limits={"launch_s": 60}),
         environments={"e": SimpleNamespace(observed=observed)},
-        key=lambda kind, **place: kind,
     )
 
 
 def test_a_device_that_answers_is_used_again(tmp_path: Path) -> None:
     executor = Scripted(said(status="ok", message=""))
     check_device(context_of(tmp_path, executor), "e", pause_s=0)
-    assert [task.verb for task in executor.tasks] == ["probe"]
+    assert [task.name for task in executor.tasks] == ["probe"]
 
 
 def test_a_device_may_need_a_while(tmp_path: Path) -> None:

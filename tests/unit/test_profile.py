@@ -12,6 +12,7 @@ from harness.isolate.process import Ended
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import Run
 from harness.worker import operators
+from tests.unit.contexts import FakeContext
 
 HOST, GPU = "cpu", "cuda"
 
@@ -84,7 +85,7 @@ class Scripted:
 
 
 def context_of(tmp_path: Path, executor: Scripted, built: str = "ok", environment: str = "ok") -> Any:
-    return SimpleNamespace(
+    return FakeContext(
         root=tmp_path,
         executor=executor,
         run=Run(tmp_path),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.run import composed, planned
+from harness.experiments.run import calls_operators, planned
 from harness.experiments.screen import MOST_PROFILES, moved, moved_targets
 from harness.schema.records import LaunchRecord, Timing
 from harness.schema.run_records import RunRecord
@@ -84,7 +84,8 @@ BECAME_WRONG = Case(passed=0, units=400.0, bits="new")
 def test_an_extension_of_its_own_that_became_wrong_is_profiled(own: bool, wanted: Any, tmp_path: Path) -> None:
     made = Spec(cases={(NEXT, "kernel", "seed-fp16"): BECAME_WRONG}, launches=1, own_binding=own, **SEED_ONLY)
     run = write_run(tmp_path, made)
-    assert [(each.kernel, each.target, each.environments) for each in composed(run, planned(run).cases)] == wanted
+    found = calls_operators(run, planned(run).cases)
+    assert [(each.kernel, each.target, each.environments) for each in found] == wanted
 
 
 @pytest.mark.parametrize(
@@ -106,4 +107,4 @@ def test_a_python_kernel_that_became_wrong_or_ends_is_profiled(
     save_record(run.run_path(), record.model_copy(update={"workloads": workloads}))
     cases = planned(run).cases
     assert cases
-    assert [(each.kernel, each.target, each.environments) for each in composed(run, cases)] == wanted
+    assert [(each.kernel, each.target, each.environments) for each in calls_operators(run, cases)] == wanted

@@ -10,7 +10,7 @@ from harness.config.matrix import Kernel, load_matrix
 from harness.config.pins import ensure_pins, known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.isolate import Task
-from harness.isolate.sandbox import cell_places
+from harness.isolate.sandbox import sandbox_paths
 from harness.isolate.transfer import relocate
 from harness.run.build import BINDING_FILES, kernel_files
 from tests.messages import made
@@ -50,18 +50,18 @@ def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
     reads = (tmp_path / "k.cpp", shipped.CSRC / "attention.h", shipped.CSRC / "probes" / "attention_call.cpp")
     task = Task(
         environment="e",
-        verb="build",
+        name="build",
         request=made(),
         scratch=tmp_path,
         log=tmp_path / "l",
         timeout_s=1.0,
         reads=reads,
     )
-    places, _ = cell_places(task, tmp_path)
+    places, _ = sandbox_paths(task, tmp_path)
     assert [relocate(str(path), places) for path in reads] == [
         "/in/project/k.cpp", "/in/shipped/csrc/attention.h", "/in/shipped/csrc/probes/attention_call.cpp",
     ]  # fmt: skip
-    places, _ = cell_places(task, shipped.ROOT)
+    places, _ = sandbox_paths(task, shipped.ROOT)
     assert relocate(str(reads[1]), places) == "/in/project/csrc/attention.h"
 
 

@@ -13,6 +13,7 @@ from harness.isolate.process import Ended
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
 from harness.schema.storage import Run
 from harness.worker import protocol, wire
+from tests.unit.contexts import FakeContext
 
 
 def kernel(**form: Any) -> Kernel:
@@ -109,7 +110,7 @@ class Linker:
 
 
 def linked(tmp_path: Path, linker: Linker) -> Path | Outcome:
-    context: Any = SimpleNamespace(
+    context: Any = FakeContext(
         executor=linker, run=Run(tmp_path), build_folder=lambda build, key: tmp_path / f"build-{build.environment}"
     )
     return _link(context, build("a", "x"), tmp_path / "folder")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from harness.config.environments import PYPI, Environment
 from harness.config.interpreters import Interpreter
 from harness.config.plan import PlannedEnvironment
-from harness.errors import Interrupted
+from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Task, venv
 from harness.isolate.process import Ended
 from harness.isolate.venv import VenvExecutor
@@ -141,7 +142,7 @@ def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecu
     executor.stop()
     asked = Task(
         environment="e",
-        verb="build",
+        name="build",
         request=made(),
         scratch=tmp_path / "s",
         log=tmp_path / "l",
@@ -173,8 +174,9 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
 
     monkeypatch.setattr(venv, "run_child", run_child)
     executor._pythons[environment.id] = executor._pythons["other"] = Path("/usr/bin/python3")
-    for id in (environment.id, "other"):
-        executor._observe(id, tmp_path, verify=False)
+    for each in (environment, replace(environment, id="other")):
+        with pytest.raises(InfrastructureError, match="exited with 1"):
+            executor._observe(each, tmp_path / "log", verify=False, remedy="")
     (asked, seen), (asked_other, seen_other) = given
     assert asked == {"version": 1, "threads": 1, "verify": False, "variables": ["MKL_CBWR", "OMP_NUM_THREADS"]}
     assert (seen["OMP_NUM_THREADS"], seen["MKL_CBWR"]) == ("1", "AVX2")
@@ -182,7 +184,7 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
     assert seen_other["OMP_NUM_THREADS"] == "2" and "MKL_CBWR" not in seen_other
 
     lent = Task(
-        environment=environment.id, verb="conditions", request=made(), scratch=tmp_path / "scratch",
+        environment=environment.id, name="conditions", request=made(), scratch=tmp_path / "scratch",
         log=tmp_path / "log", timeout_s=1, variables={"MKL_CBWR": "SSE"},
     )  # fmt: skip
     executor.run(lent)

@@ -1,23 +1,23 @@
-"""Builds what one verb sees as its root, enters it, and runs the verb there without privileges.
+"""Builds what one task sees as its root, enters it, and runs the task there without privileges.
 
 It runs by the bundle's own Python with the standard library alone, and calls the kernel itself: what a machine, or a
 slim root file system, has of util-linux differs, and may be nothing. Nothing is written to the bundle, and no mount
 is left: they are those of a mount namespace, which ends with its last process.
 
-The process that starts it waits; its child is the first process of the new namespaces, and stays until the verb has
+The process that starts it waits; its child is the first process of the new namespaces, and stays until the task has
 ended. When either dies, however it dies, the kernel ends whatever else runs in them.
 
-usage: enter.py CELL.json, which holds
+usage: enter.py SANDBOX.json, which holds
     root        the bundle's root file system
     new         an empty folder, over which the new root is mounted
     rootless    whether a user namespace is needed; else the caller is root
     namespaces  further ones: pid, net, ipc, uts
     mounts      [kind, source, target]. Kinds: ro: seen, not written; rw: written, and its files not run; run: written
                 and run; device; link: the source is its text
-    user        the verb's user and group
-    variables   the verb's environment
-    folder      where the verb starts
-    command     the verb
+    user        the task's user and group
+    variables   the task's environment
+    folder      where the task starts
+    command     the task
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OWN = ("proc", "sys", "dev", "tmp", "in", "out")  # of the new root, whatever th
 DEVICES = ("null", "zero", "full", "random", "urandom")
 AF_INET, SOCK_DGRAM, SIOCSIFFLAGS, IFF_UP = 2, 2, 0x8914, 1
 MARK = "KERNEL_MATRIX_CHILD"  # by which the harness knows its own processes
-CANNOT = 125  # exit code: the cell could not be made
+CANNOT = 125  # exit code: the sandbox could not be made
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -96,8 +96,8 @@ def raise_loopback() -> None:
     os.close(sock)
 
 
-def build_root(cell: dict[str, Any]) -> None:
-    root, new = cell["root"], cell["new"]
+def build_root(sandbox: dict[str, Any]) -> None:
+    root, new = sandbox["root"], sandbox["new"]
     mount("", "/", "", MS_REC | MS_PRIVATE)
     fresh("tmpfs", new, MS_NOSUID | MS_NODEV, "mode=755")
     for name in OWN:
@@ -124,7 +124,7 @@ def build_root(cell: dict[str, Any]) -> None:
         mount("/proc", new + "/proc", "", MS_BIND | MS_REC)
     with contextlib.suppress(OSError):  # as above; nothing here needs it
         fresh("sysfs", new + "/sys", quiet | MS_RDONLY)
-    for kind, source, target in cell["mounts"]:
+    for kind, source, target in sandbox["mounts"]:
         if kind == "link":
             os.symlink(source, new + target)
         else:
@@ -151,7 +151,7 @@ def map_user(inside: int, user: int, group: int) -> None:
 def become(user: int, rootless: bool) -> None:
     """Another user, without a capability and without a way to one."""
     if rootless:
-        # One more namespace, so that the verb has no right over the process that made its mounts.
+        # One more namespace, so that the task has no right over the process that made its mounts.
         ids = os.getuid(), os.getgid()
         check(libc.unshare(CLONE_NEWUSER), "a user namespace in a user namespace")
         map_user(user, *ids)
@@ -173,35 +173,35 @@ def status_of(code: int) -> int:
     return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
 
 
-def run_verb(cell: dict[str, Any]) -> int:
-    """In the first process of the new namespaces: start the verb, reap what it leaves, and return its exit code."""
-    variables = dict(cell["variables"])
+def run_task(sandbox: dict[str, Any]) -> int:
+    """In the first process of the new namespaces: start the task, reap what it leaves, and return its exit code."""
+    variables = dict(sandbox["variables"])
     if MARK in os.environ:
         variables[MARK] = os.environ[MARK]
-    verb = os.fork()
-    if not verb:
+    task = os.fork()
+    if not task:
         try:
-            os.chdir(cell["folder"])
-            become(cell["user"], cell["rootless"])
-            os.execve(cell["command"][0], cell["command"], variables)
+            os.chdir(sandbox["folder"])
+            become(sandbox["user"], sandbox["rootless"])
+            os.execve(sandbox["command"][0], sandbox["command"], variables)
         except OSError as error:
-            print(f"the cell's process cannot start: {error}", file=sys.stderr, flush=True)
+            print(f"the sandbox's process cannot start: {error}", file=sys.stderr, flush=True)
         os._exit(CANNOT)
     while True:
         child, code = os.wait()
-        if child == verb:
+        if child == task:
             return status_of(code)
 
 
 def main(path: str) -> int:
     with open(path) as file:
-        cell = json.load(file)
+        sandbox = json.load(file)
     ids = os.geteuid(), os.getegid()
-    flags = CLONE_NEWNS | (CLONE_NEWUSER if cell["rootless"] else 0)
-    for name in cell["namespaces"]:
+    flags = CLONE_NEWNS | (CLONE_NEWUSER if sandbox["rootless"] else 0)
+    for name in sandbox["namespaces"]:
         flags |= CLONE_NEW[name]
-    check(libc.unshare(flags), "namespaces: " + ", ".join(["mount", *cell["namespaces"]]))
-    if cell["rootless"]:
+    check(libc.unshare(flags), "namespaces: " + ", ".join(["mount", *sandbox["namespaces"]]))
+    if sandbox["rootless"]:
         map_user(0, *ids)
     ours, theirs = os.pipe()  # closed at our end when we die
     first = os.fork()
@@ -213,20 +213,20 @@ def main(path: str) -> int:
     if select.select([ours], [], [], 0)[0]:  # whoever started this died before it was asked for
         os._exit(CANNOT)
     os.close(ours)
-    if "net" in cell["namespaces"]:
+    if "net" in sandbox["namespaces"]:
         raise_loopback()
-    if "uts" in cell["namespaces"]:
-        check(libc.sethostname(b"cell", 4), "sethostname")
-    build_root(cell)
-    enter_root(cell["new"])
-    return run_verb(cell)
+    if "uts" in sandbox["namespaces"]:
+        check(libc.sethostname(b"sandbox", 7), "sethostname")
+    build_root(sandbox)
+    enter_root(sandbox["new"])
+    return run_task(sandbox)
 
 
 if __name__ == "__main__":
     try:
         status = main(sys.argv[1])
     except OSError as error:
-        print(f"a cell cannot be made: {error}", file=sys.stderr, flush=True)
+        print(f"a sandbox cannot be made: {error}", file=sys.stderr, flush=True)
         status = CANNOT
     sys.stdout.flush()
     os._exit(status)

@@ -1,6 +1,6 @@
 """Executor `bundle`: environments of an unpacked bundle, for a machine with neither a container engine nor a registry.
 
-Each verb is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
+Each task is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
 which it cannot write, what it was given, and one folder, from which only what was asked for is taken back. Unlike in a
 container there is no seccomp filter, and no limit on memory and processes: only time is limited.
 """
@@ -10,31 +10,31 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from harness.config import keys
 from harness.config.plan import PlannedEnvironment
-from harness.errors import InfrastructureError, InputError, Interrupted
+from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
-from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_cell
-from harness.isolate.process import end_descendants, run_child
-from harness.isolate.prove import (
-    OBSERVE_TIMEOUT_S,
-    changed_wheel,
-    observation,
-    observe_request,
-    prepared,
-    stage_worker,
+from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
+from harness.isolate.process import run_child
+from harness.isolate.prove import BaseExecutor, refuse_changed, wheel_digests
+from harness.isolate.sandbox import (
+    ENVIRONMENT,
+    PYTHON,
+    TASK_USER,
+    bring_back,
+    sandbox_paths,
+    sandbox_variables,
+    signalled,
+    unconfined,
 )
-from harness.isolate.sandbox import ENVIRONMENT, PYTHON, VERB, bring_back, cell_places, cell_variables, signalled
 from harness.isolate.transfer import relocate
-from harness.schema.records import Confinement, EnvironmentRecord, Observation
+from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
 
@@ -113,22 +113,7 @@ def bundle_facts(bundle: Bundle) -> dict[str, str]:
     }
 
 
-def unconfined(seen: Confinement | None, namespaces: Namespaces) -> str:
-    """'' where a cell was confined as this machine lets it be, else the first thing that it could do."""
-    if seen is None:
-        return "it does not say how it is confined"
-    found = {
-        f"it runs as user {seen.user_id}": seen.user_id != VERB,
-        "it may gain privileges": not seen.no_new_privileges,
-        f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
-        f"it has a network: {', '.join(seen.networks)}": "net" in namespaces.granted
-        and bool(set(seen.networks) - {"lo"}),
-        "it can write to its root file system": seen.root_writable,
-    }
-    return next((what for what, holds in found.items() if holds), "")
-
-
-class BundleExecutor:
+class BundleExecutor(BaseExecutor):
     name = "bundle"
     holds_back = True
 
@@ -136,11 +121,9 @@ class BundleExecutor:
         self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int,
         variables: Variables | None = None, *, hands_over_gpus: bool = True,
     ) -> None:  # fmt: skip
-        self.bundle, self.namespaces = bundle, namespaces
-        self.root, self.cache, self.threads, self.variables = root, cache, threads, variables or {}
-        self.worker = stage_worker(cache)
+        super().__init__(cache, threads, variables)
+        self.bundle, self.namespaces, self.root = bundle, namespaces, root
         self.devices: list[Mount] = [*device_mounts(), *driver_mounts()] if hands_over_gpus and gpus() else []
-        self._stopped = threading.Event()
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         return ENVIRONMENT
@@ -149,27 +132,28 @@ class BundleExecutor:
         return keys.of("bundled", manifest=self.bundle.manifest_sha256, id=environment.id)
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
-        assert pins is not None
         entry = self.bundle.entry(plain_id(environment.id))
-        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins, entry)
-        record = prepared(environment, pins, self.name, key, make, removed=entry.removed)
+        record = self._prepare(environment, pins, removed=entry.removed)
         return record.model_copy(update={"image": entry.image, "base_image": entry.base_image})
 
-    def _make(
-        self, environment: PlannedEnvironment, pins: Path, entry: BundledEnvironment, key: str
-    ) -> tuple[Observation, bool, str]:
+    def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
+        assert pins is not None
         id = plain_id(environment.id)
+        entry = self.bundle.entry(id)
         if protocol.sha256_file(str(pins)) != entry.pins_sha256:
             raise InputError(
                 f"{pins.name}: not the pins that the bundle's {id} was made from",
                 "take the pin file of the commit that packed it, or pack it again: nox -s bundle",
             )
-        asked = observe_request(self.variables.get(environment.id, {}), self.threads, verify=False)
-        observed = observation(self._ask("observe", environment.id, asked), "")
-        problem = unconfined(observed.confinement, self.namespaces)
+        log = self._log("observe", environment.id)
+        try:
+            observed = self._observe(environment, log, verify=False, remedy="")
+        finally:
+            log.unlink(missing_ok=True)
+        problem = unconfined(observed.confinement, network="net" not in self.namespaces.granted)
         if problem:
             raise InfrastructureError(
-                f"its cell is not confined: {problem}", "report it: this is a fault of the harness"
+                f"its sandbox is not confined: {problem}", "report it: this is a fault of the harness"
             )
         if self.devices and not observed.gpus:
             raise InfrastructureError(
@@ -181,9 +165,9 @@ class BundleExecutor:
                 f"PyTorch would run on {observed.gpus[0].name}, which the bundle holds no code for",
                 "choose another GPU: export CUDA_VISIBLE_DEVICES=N",
             )
-        return observed, self._prove(environment.id, entry, observed), ""
+        return observed, self._prove(environment.id, observed), ""
 
-    def _prove(self, id: str, entry: BundledEnvironment, observed: Observation) -> bool:
+    def _prove(self, id: str, observed: Observation) -> bool:
         """Compare what the environment computes with what its image did; whether that was done before, here.
 
         InfrastructureError with the name of what differs.
@@ -204,15 +188,12 @@ class BundleExecutor:
         marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"
         with cache_lock(self.cache, marker.stem):
             if marker.exists():
-                changed = changed_wheel(protocol.read_json(str(marker))["wheels"], observed)
-                if changed:
-                    raise InfrastructureError(changed, UNPACK_AGAIN)
+                refuse_changed(protocol.read_json(str(marker))["wheels"], observed, UNPACK_AGAIN)
                 return True
             problem = self.unproven(id)
             if problem:
                 raise InfrastructureError(f"the bundle does not prove itself: {problem}", UNPACK_AGAIN)
-            wheels = {name: wheel.record_sha256 for name, wheel in observed.wheels.items()}
-            protocol.write_json(str(marker), {"wheels": wheels})
+            protocol.write_json(str(marker), {"wheels": wheel_digests(observed)})
         return False
 
     def unproven(self, id: str) -> str:
@@ -220,31 +201,29 @@ class BundleExecutor:
 
         InfrastructureError where it cannot be asked.
         """
-        answer = self._ask("prove", id, wire.EmptyRequest())
+        log = self._log("prove", id)
+        task = Task(
+            environment=id, name="prove", request=wire.EmptyRequest(), scratch=log.with_suffix(""), log=log,
+            timeout_s=PROVE_TIMEOUT_S,
+        )  # fmt: skip
+        try:
+            answer = self.run(task)
+        finally:
+            log.unlink(missing_ok=True)
         if answer.result is None:
             raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", UNPACK_AGAIN)
         return self.bundle.entry(plain_id(id)).proof.problem_with(answer.result)
 
-    def _ask(self, verb: str, id: str, request: wire.Request) -> Answer:
-        folder = self.cache / "bundles" / f"{verb}-{id}-{os.getpid()}"
-        log = folder.with_suffix(".log")
-        log.unlink(missing_ok=True)
-        timeout_s = PROVE_TIMEOUT_S if verb == "prove" else OBSERVE_TIMEOUT_S
-        try:
-            return self.run(
-                Task(environment=id, verb=verb, request=request, scratch=folder, log=log, timeout_s=timeout_s)
-            )
-        finally:
-            log.unlink(missing_ok=True)
+    def _log(self, name: str, id: str) -> Path:
+        return self.cache / "bundles" / f"{name}-{id}-{os.getpid()}.log"
 
     def run(self, task: Task) -> Answer:
-        if self._stopped.is_set():  # it waited, for a lock, while what held that was ended
-            raise Interrupted()
+        self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
         shutil.rmtree(task.scratch, ignore_errors=True)
         out, new = task.scratch / "out", task.scratch / "root"
         for folder in (out, new):
             folder.mkdir(parents=True)
-        places, outputs = cell_places(task, self.root)
+        places, outputs = sandbox_paths(task, self.root)
         asked = task.scratch / "request.json"
         protocol.write_json(str(asked), relocate(codec.dump(task.request), places))
         seen = [path for path in task.reads if path.exists() and path not in task.writes]
@@ -257,21 +236,20 @@ class BundleExecutor:
             ("run" if task.compiles else "rw", str(out), "/out"),
         ]
         for name, path in outputs.items():
-            if path in task.reads and path.exists():  # what earlier verbs left there, and this one adds to
+            if path in task.reads and path.exists():  # what earlier tasks left there, and this one adds to
                 shutil.move(path, out / name)
         self._hand_over(out, seen)
-        command = [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"]
+        command = [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"]
         variables = self._variables(task)
         ended = run_child(
-            write_cell(task.scratch / "cell.json", self.bundle, self.namespaces, new, mounts, variables, command),
+            write_sandbox(task.scratch / "sandbox.json", self.bundle, self.namespaces, new, mounts, variables, command),
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,
             environment={},
             gate=task.gate,
         )
-        if self._stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
-            raise Interrupted()
+        self._refuse_if_stopped()
         for name, path in outputs.items():
             bring_back(out / name, path)
         result = task.scratch / "result.json"
@@ -284,16 +262,16 @@ class BundleExecutor:
         return answer
 
     def _hand_over(self, out: Path, seen: Iterable[Path]) -> None:
-        """Where cells have a user of their own: make `out` theirs, and that they may read what they get."""
+        """Where sandboxes have a user of their own: make `out` theirs, and that they may read what they get."""
         if self.namespaces.rootless:
             return
         for folder, _, _ in os.walk(out):
-            os.chown(folder, VERB, VERB)
+            os.chown(folder, TASK_USER, TASK_USER)
         for path in (self.worker, *seen):
             closed = next((part for part in (path, *path.rglob("*")) if not _is_open(part)), None)
             if closed is not None:
                 raise InfrastructureError(
-                    f"{closed}: the bundle's cells run as another user, who cannot read it", f"chmod -R o+rX {path}"
+                    f"{closed}: the bundle's sandboxes run as another user, who cannot read it", f"chmod -R o+rX {path}"
                 )
 
     def _variables(self, task: Task) -> dict[str, str]:
@@ -303,7 +281,7 @@ class BundleExecutor:
         libraries = [DRIVER, *(str(ENVIRONMENT / path.relative_to(folder)) for path in wheels)]
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         return {
-            **cell_variables("/in/worker", self.threads),
+            **sandbox_variables("/in/worker", self.threads),
             "PATH": PATH,
             "CUDA_HOME": "/usr/local/cuda",
             "VIRTUAL_ENV": str(ENVIRONMENT),
@@ -311,10 +289,6 @@ class BundleExecutor:
             **({"CUDA_VISIBLE_DEVICES": chosen} if chosen is not None else {}),
             **task.variables_in(self.variables),
         }
-
-    def stop(self) -> None:
-        self._stopped.set()
-        end_descendants()
 
 
 def _is_open(path: Path) -> bool:

@@ -15,7 +15,55 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.isolate.bundle.elf import Bytes, sections
+HEADER_BYTES, SECTION_BYTES = 64, 64
+ELF_MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little-endian
+HOLDS_NO_BYTES = 8  # SHT_NOBITS: .bss and its like
+MORE_SECTIONS = 0xFFFF  # SHN_XINDEX: the number stands in the first section instead
+
+Bytes = bytes | bytearray | mmap.mmap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    name: str
+    offset: int
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size_bytes
+
+
+def sections(data: Bytes) -> tuple[Section, ...]:
+    """The sections that hold bytes; none for what is no such file, or not a whole one."""
+    size = len(data)
+    if size < HEADER_BYTES or data[: len(ELF_MAGIC)] != ELF_MAGIC:
+        return ()
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    entry_bytes, count, names_index = struct.unpack_from("<HHH", data, 0x3A)
+    if not table or entry_bytes != SECTION_BYTES or table + SECTION_BYTES > size:
+        return ()
+    if count == 0:
+        (count,) = struct.unpack_from("<Q", data, table + 0x20)
+    if names_index == MORE_SECTIONS:
+        (names_index,) = struct.unpack_from("<I", data, table + 0x28)
+    if table + count * SECTION_BYTES > size or names_index >= count:
+        return ()
+    (names,) = struct.unpack_from("<Q", data, table + names_index * SECTION_BYTES + 0x18)
+    found = []
+    for index in range(count):
+        at = table + index * SECTION_BYTES
+        name, kind = struct.unpack_from("<II", data, at)
+        offset, size_bytes = struct.unpack_from("<QQ", data, at + 0x18)
+        if kind == HOLDS_NO_BYTES:
+            continue
+        end = data.find(b"\0", names + name) if names + name < size else -1
+        if end < 0 or offset + size_bytes > size:
+            return ()
+        text = bytes(data[names + name : end]).decode("latin-1")
+        found.append(Section(name=text, offset=offset, size_bytes=size_bytes))
+    return tuple(found)
+
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
 CONTAINER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, bytes of the entries
@@ -29,14 +77,14 @@ LINK_ONLY = "__nv_relfatbin"  # relocatable device code: nvlink reads it, the dr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class DeviceCode:
     kind: int
     architecture: int  # compute capability without its dot
     offset: int
     size_bytes: int
 
 
-def _entries(data: Bytes, start: int, stop: int) -> list[Entry] | None:
+def _entries(data: Bytes, start: int, stop: int) -> list[DeviceCode] | None:
     """The entries of one container; None where what lies there is no sequence of entries."""
     found, at = [], start
     while at < stop:
@@ -47,12 +95,12 @@ def _entries(data: Bytes, start: int, stop: int) -> list[Entry] | None:
         if header_bytes < LEAST_ENTRY_BYTES or payload + size_bytes > stop:
             return None
         (architecture,) = struct.unpack_from("<I", data, at + ARCHITECTURE_AT)
-        found.append(Entry(kind=kind, architecture=architecture, offset=payload, size_bytes=size_bytes))
+        found.append(DeviceCode(kind=kind, architecture=architecture, offset=payload, size_bytes=size_bytes))
         at = payload + size_bytes
     return found
 
 
-def containers(data: Bytes, start: int, end: int) -> Iterator[list[Entry]]:
+def containers(data: Bytes, start: int, end: int) -> Iterator[list[DeviceCode]]:
     """Each container between two offsets, as its entries."""
     at = data.find(MAGIC, start, end)
     while 0 <= at <= end - CONTAINER.size:
@@ -65,7 +113,7 @@ def containers(data: Bytes, start: int, end: int) -> Iterator[list[Entry]]:
         at = data.find(MAGIC, at + len(MAGIC) if entries is None else stop, end)
 
 
-def needed(entries: Sequence[Entry], architecture: int) -> list[Entry]:
+def needed(entries: Sequence[DeviceCode], architecture: int) -> list[DeviceCode]:
     """Those that a GPU of this architecture may take: the cubin that fits best, else the nearest lower PTX.
 
     A cubin runs on its own architecture, and on later ones of the same major version. Entries for 90 and 90a look

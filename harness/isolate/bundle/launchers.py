@@ -1,4 +1,4 @@
-"""`run` and `python` of an unpacked bundle, and the packages that the harness itself runs with there."""
+"""What a bundle brings to run with: `run` and `python`, the harness's own packages, and the tools that unpack it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,38 @@ import subprocess
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.isolate.bundle.tree import resolve
-from harness.tools import uv_command
+from harness.isolate.bundle.archive import find_program, resolve
+from harness.isolate.transfer import pack
+from harness.tools import output_of, uv_command
 
+PROGRAMS = ("zstd", "sha256sum")  # this machine's, started through the loader that is packed with them
 LOADER = "/lib64/ld-linux-x86-64.so.2"
+LIBRARY = re.compile(r"^\s*(\S+) => (/\S+) \(0x", re.MULTILINE)
+
+
+def libraries(program: Path) -> dict[str, Path]:
+    """What a program loads: name to file. InfrastructureError where the loader cannot tell."""
+    printed = output_of([LOADER, "--list", str(program)])
+    if printed is None or "not found" in printed:
+        raise InfrastructureError(
+            f"{program}: its libraries cannot be listed: {(printed or '').strip()}", f"{LOADER} --list {program}"
+        )
+    return {name: Path(path) for name, path in LIBRARY.findall(printed)}
+
+
+def pack_tools(target: Path) -> None:
+    """Write tools.tar: `loader`, bin/ and lib/."""
+    programs = {name: find_program(name) for name in PROGRAMS}
+    found: dict[str, Path] = {}
+    for program in programs.values():
+        found |= libraries(program)
+    contents: list[tuple[str, Path | bytes]] = [("loader", Path(LOADER).resolve())]
+    contents += [(f"bin/{name}", path.resolve()) for name, path in programs.items()]
+    contents += [(f"lib/{name}", path.resolve()) for name, path in sorted(found.items())]
+    with target.open("wb") as file:
+        pack(file, contents, executable=[name for name, _ in contents])
+
+
 LIBRARY_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64")
 NOT_THERE = ("uv",)  # it makes environments; a bundle brings them
 LEFT_OUT = ("*/tests/*", "*.pyi", "bin/*")

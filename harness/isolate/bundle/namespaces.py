@@ -1,7 +1,7 @@
-"""What a bundle's cells are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
+"""What a bundle's sandboxes are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
 
 As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. The
-Python that makes a cell (enter.py) is the bundle's own, run by its own loader: it is the same on every machine.
+Python that makes a sandbox (enter.py) is the bundle's own, run by its own loader: it is the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from harness.errors import InfrastructureError
 from harness.isolate.bundle.manifest import Bundle
-from harness.isolate.sandbox import VERB
+from harness.isolate.sandbox import TASK_USER
 from harness.tools import output_of
 
 ENTER = Path(__file__).with_name("enter.py")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
-OPTIONAL = ("pid", "net", "ipc", "uts")  # namespaces that a machine may refuse, and the cell be made all the same
+OPTIONAL = ("pid", "net", "ipc", "uts")  # namespaces that a machine may refuse, and the sandbox be made all the same
 LACKING = {
     "pid": "the machine's processes are seen",
     "net": "the network is the machine's",
@@ -36,7 +36,7 @@ REFUSED_REMEDY = (
 )
 PROBE_TIMEOUT_S = 30
 
-DRIVER = "/driver"  # where the driver's libraries lie in a cell
+DRIVER = "/driver"  # where the driver's libraries lie in a sandbox
 # What CUDA and NVIDIA's management library load; graphics stay outside.
 DRIVER_LIBRARIES = re.compile(
     r"lib(cuda|cudadebugger|nvidia-(ml|ptxjitcompiler|nvvm\d*|gpucomp|fatbinaryloader|compiler))\.so(\.[0-9.]+)?$"
@@ -58,10 +58,10 @@ class Namespaces:
     granted: tuple[str, ...]
 
     def describe(self) -> str:
-        """How cells are confined, in words for the report."""
+        """How sandboxes are confined, in words for the report."""
         how = "in a user namespace" if self.rootless else "as another user"
         lacking = [LACKING[name] for name in OPTIONAL if name not in self.granted and LACKING[name]]
-        return ", ".join([f"cells {how}, without seccomp filter and memory limit", *lacking])
+        return ", ".join([f"sandboxes {how}, without seccomp filter and memory limit", *lacking])
 
 
 def python_command(bundle: Bundle) -> list[str]:
@@ -74,35 +74,35 @@ def python_command(bundle: Bundle) -> list[str]:
     return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(place), "-ISB"]
 
 
-def write_cell(
+def write_sandbox(
     path: Path, bundle: Bundle, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
     variables: Mapping[str, str], command: Sequence[str],
 ) -> list[str]:  # fmt: skip
-    """Describe a cell in the file `path`, and return what enters it and runs `command` there.
+    """Describe a sandbox in the file `path`, and return what enters it and runs `command` there.
 
-    `new` is an empty folder, over which the cell's root is mounted.
+    `new` is an empty folder, over which the sandbox's root is mounted.
     """
-    cell = {
+    sandbox = {
         "root": str(bundle.root),
         "new": str(new),
         "rootless": namespaces.rootless,
         "namespaces": namespaces.granted,
         "mounts": list(mounts),
-        "user": VERB,
+        "user": TASK_USER,
         "variables": dict(variables),
         "folder": "/out",
         "command": list(command),
     }
-    path.write_text(json.dumps(cell))
+    path.write_text(json.dumps(sandbox))
     return [*python_command(bundle), str(ENTER), str(path)]
 
 
 def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
-    """'' where a cell can be made of these namespaces, else why not."""
+    """'' where a sandbox can be made of these namespaces, else why not."""
     with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
         new = Path(folder, "root")
         new.mkdir()
-        command = write_cell(Path(folder, "cell.json"), bundle, namespaces, new, [], {}, ["/usr/bin/true"])
+        command = write_sandbox(Path(folder, "sandbox.json"), bundle, namespaces, new, [], {}, ["/usr/bin/true"])
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, errors="replace", env={}
@@ -140,7 +140,7 @@ def _driver_folder() -> Path | None:
 
 
 def driver_mounts() -> list[Mount]:
-    """This machine's driver libraries, for `DRIVER` in a cell. InfrastructureError where there are none."""
+    """This machine's driver libraries, for `DRIVER` in a sandbox. InfrastructureError where there are none."""
     folder = _driver_folder()
     if folder is None:
         raise InfrastructureError(

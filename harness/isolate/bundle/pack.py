@@ -18,9 +18,9 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Task
-from harness.isolate.bundle.archive import pack_archive
+from harness.isolate.bundle.archive import measure, pack_archive
 from harness.isolate.bundle.executor import BundleExecutor
-from harness.isolate.bundle.launchers import LEFT_OUT, RUN, install_packages, render_python
+from harness.isolate.bundle.launchers import LEFT_OUT, RUN, install_packages, pack_tools, render_python
 from harness.isolate.bundle.manifest import (
     CONTENTS,
     MANIFEST,
@@ -37,9 +37,7 @@ from harness.isolate.bundle.manifest import (
 from harness.isolate.bundle.namespaces import probe_namespaces
 from harness.isolate.bundle.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
-from harness.isolate.bundle.tools import pack_tools
-from harness.isolate.bundle.tree import measure
-from harness.isolate.choose import cell_limits
+from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, owner
 from harness.schema.records import EnvironmentRecord, Observation
@@ -97,7 +95,7 @@ class Packer:
             self.root,
             cache_folder(),
             physical_cores(),
-            limits=cell_limits(self.matrix.limits, facts),
+            limits=sandbox_limits(self.matrix.limits, facts),
             gpus=facts.gpus if gpus() else "",
         )
         self.parts: list[Part] = []
@@ -171,7 +169,7 @@ class Packer:
         answer = self.executor.run(
             Task(
                 environment=environment.id,
-                verb="prove",
+                name="prove",
                 request=wire.EmptyRequest(),
                 scratch=self.work / "scratch",
                 log=log,

@@ -6,9 +6,8 @@ import fnmatch
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.isolate.bundle.elf import MAGIC
-from harness.isolate.bundle.fatbin import blank
-from harness.isolate.bundle.tree import entries
+from harness.isolate.bundle.archive import entries
+from harness.isolate.bundle.fatbin import ELF_MAGIC, blank
 
 PACKAGES = "lib/python3*/site-packages"
 # Pattern of paths below the environment to what it is. `*` stands for slashes too.
@@ -80,4 +79,4 @@ def blank_libraries(tree: Path, architecture: int) -> dict[str, int]:
 
 def _is_elf(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return file.read(len(ELF_MAGIC)) == ELF_MAGIC

@@ -1,4 +1,4 @@
-"""Cells: confined containers, one for each process that is not trusted."""
+"""Sandboxes: confined containers, one for each process that is not trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 import docker
@@ -20,29 +19,22 @@ from docker.types import DeviceRequest, Ulimit
 from harness.errors import InfrastructureError
 from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, said
 from harness.isolate.docker.engine import OWNER, Engine
+from harness.isolate.sandbox import SandboxLimits
 
 MOST_COMPLAINTS = 4000  # bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellLimits:
-    memory_bytes: int
-    processes: int
-    output_bytes: int
-    output_files: int
-
-
 @contextlib.contextmanager
-def open_cell(
-    engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: CellLimits, input_bytes: int,
+def open_container(
+    engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: SandboxLimits, input_bytes: int,
     owner: str, users: tuple[int, int], compiles: bool, gpus: str,
-) -> Iterator[Cell]:  # fmt: skip
-    """A confined container, for as long as the context lasts. `users`: the keeper's id and the verb's.
+) -> Iterator[Container]:  # fmt: skip
+    """A confined container, for as long as the context lasts. `users`: the keeper's id and the task's.
 
     No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
-    written, and two folders in memory: /in, the keeper's, and /out, the verb's.
+    written, and two folders in memory: /in, the keeper's, and /out, the task's.
     """
-    keeper_id, verb_id = users
+    keeper_id, task_id = users
     room = max(64 << 20, 2 * input_bytes)
     execute = "exec" if compiles else "noexec"
     handed_over = {
@@ -65,7 +57,7 @@ def open_cell(
                 tmpfs={
                     "/in": f"rw,exec,nosuid,nodev,size={room},uid={keeper_id},gid={keeper_id},mode=0755",
                     "/out": f"rw,{execute},nosuid,nodev,size={limits.output_bytes},"
-                    f"nr_inodes={limits.output_files},uid={verb_id},gid={verb_id},mode=1777",
+                    f"nr_inodes={limits.output_files},uid={task_id},gid={task_id},mode=1777",
                 },
                 log_config={"Type": "none"},
                 auto_remove=True,
@@ -76,7 +68,7 @@ def open_cell(
                 entrypoint=["sh", "-c", keeper, "keeper"],
                 command=list(arguments),
                 user=f"{keeper_id}:{keeper_id}",
-                hostname="cell",
+                hostname="sandbox",
                 labels={OWNER: owner},
                 stdin_open=True,
                 working_dir="/out",
@@ -89,13 +81,13 @@ def open_cell(
             raise InfrastructureError(
                 f"{image}: the engine has it no more", "start the same command again: it is built anew"
             ) from None
-        cell = Cell(client, created)
+        sandbox = Container(client, created)
         try:
-            cell.attach()
+            sandbox.attach()
             client.api.start(created)
-            yield cell
+            yield sandbox
         finally:
-            cell.close()
+            sandbox.close()
             if not _remove(client, created):
                 engine.lost.add(created)
 
@@ -116,11 +108,11 @@ def _remove(client: docker.DockerClient, container: str) -> bool:
     return True
 
 
-class CellDied(Exception):
-    """The cell ended before it gave back what its verb left."""
+class ContainerDied(Exception):
+    """The sandbox ended before it gave back what its task left."""
 
 
-class Cell:
+class Container:
     """A running container, and the connection to its first process."""
 
     def __init__(self, client: docker.DockerClient, container: str) -> None:
@@ -149,13 +141,13 @@ class Cell:
         with contextlib.suppress(OSError):
             self.socket.close()
 
-    def send(self, parcel: IO[bytes]) -> None:
+    def send(self, archive: IO[bytes]) -> None:
         """Send what goes in, and wait until the keeper has it."""
-        parcel.seek(0)
-        while block := parcel.read(1 << 20):
+        archive.seek(0)
+        while block := archive.read(1 << 20):
             self.socket.sendall(block)
         if self.line() != "ready":
-            raise CellDied("the keeper did not take its parcel")
+            raise ContainerDied("the keeper did not take what it was sent")
 
     def line(self) -> str:
         """The next line that the keeper printed; '' when it ended."""
@@ -177,9 +169,9 @@ class Cell:
         self, command: Sequence[str], *, user: int, environment: Mapping[str, str], timeout_s: float,
         output: Callable[[bytes], None],
     ) -> tuple[int | None, bool]:  # fmt: skip
-        """Run the verb: (exit status, or None at its time limit; whether it ran out of time).
+        """Run the task: (exit status, or None at its time limit; whether it ran out of time).
 
-        CellDied where the container died under it.
+        ContainerDied where the container died under it.
         """
         api = self.client.api
         try:
@@ -187,7 +179,7 @@ class Cell:
                 self.container, list(command), user=f"{user}:{user}", environment=dict(environment), workdir="/out"
             )["Id"]
         except docker.errors.APIError as error:
-            raise CellDied(said(error)) from None
+            raise ContainerDied(said(error)) from None
         ended: queue.Queue[BaseException | None] = queue.Queue()
 
         def listen() -> None:
@@ -210,7 +202,7 @@ class Cell:
             with contextlib.suppress(queue.Empty):
                 problem = ended.get(timeout=ANSWER_TIMEOUT_S)
         if isinstance(problem, docker.errors.APIError):
-            problem = CellDied(said(problem))
+            problem = ContainerDied(said(problem))
         if timed_out:
             return None, True
         if problem is not None:
@@ -218,26 +210,26 @@ class Cell:
         return self._exit_status(execution), False
 
     def _exit_status(self, execution: str) -> int:
-        """CellDied where the container is gone. The stream may end a moment before the engine knows how it ended."""
+        """ContainerDied where the container is gone. The stream may end before the engine knows how the task ended."""
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
                 seen = self.client.api.exec_inspect(execution)
             except docker.errors.APIError as error:
-                raise CellDied(said(error)) from None
+                raise ContainerDied(said(error)) from None
             if not seen["Running"] and seen["ExitCode"] is not None:
                 return int(seen["ExitCode"])
             time.sleep(0.02)
-        raise CellDied("the engine does not say how the verb ended")
+        raise ContainerDied("the engine does not say how the task ended")
 
     def collect(self) -> tuple[dict[str, int], IO[bytes]]:
-        """What the kernel counted (memory, processes), and a stream of the tar of what the verb left."""
+        """What the kernel counted (memory, processes), and a stream of the tar of what the task left."""
         self.socket.sendall(b"done\n")
         counts: dict[str, int] = {}
         while (line := self.line()) != "parcel":
             key, _, number = line.partition(" ")
             if not number.isdigit():
-                raise CellDied("the keeper did not give its parcel")
+                raise ContainerDied("the keeper did not give what the task left")
             counts[key] = max(int(number), counts.get(key, 0))
         return counts, io.BufferedReader(_Printed(self), 1 << 20)
 
@@ -252,16 +244,16 @@ def _frames(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 class _Printed(io.RawIOBase):
     """What the keeper prints, as a file."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
+    def __init__(self, sandbox: Container) -> None:
+        self.sandbox = sandbox
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, target: Any) -> int:
-        if not self.cell.buffer:
-            self.cell._more()
-        size = min(len(target), len(self.cell.buffer))
-        target[:size] = self.cell.buffer[:size]
-        self.cell.buffer = self.cell.buffer[size:]
+        if not self.sandbox.buffer:
+            self.sandbox._more()
+        size = min(len(target), len(self.sandbox.buffer))
+        target[:size] = self.sandbox.buffer[:size]
+        self.sandbox.buffer = self.sandbox.buffer[size:]
         return size

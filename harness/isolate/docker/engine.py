@@ -170,7 +170,7 @@ class Engine(Connection):
 
     @contextlib.contextmanager
     def exported(self, image: str, owner: str) -> Iterator[Iterator[bytes]]:
-        """The root file system of an image, as the pieces of a tar. `owner`: as of a cell, should this process die."""
+        """The root file system of an image, as the pieces of a tar. `owner`: as of a sandbox, if this process dies."""
         with answering(), self.client(timeout_s=600) as client:
             container = client.api.create_container(image, command=["true"], labels={OWNER: owner})["Id"]
             try:
@@ -180,7 +180,7 @@ class Engine(Connection):
                     client.api.remove_container(container, force=True, v=True)
 
     def leftovers(self) -> Iterator[tuple[str, str]]:
-        """(container, owner) of every cell, whoever started it."""
+        """(container, owner) of every sandbox, whoever started it."""
         with answering(), self.client() as client:
             for entry in client.api.containers(all=True, filters={"label": OWNER}):
                 yield entry["Id"], entry["Labels"][OWNER]

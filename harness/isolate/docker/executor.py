@@ -1,8 +1,8 @@
-"""Executor `docker`: an environment is an image, and each verb runs in a fresh, confined container of it: a cell.
+"""Executor `docker`: an environment is an image, and each task runs in a fresh, confined container of it: a sandbox.
 
-A cell has no network, no capability and no root; it sees the image, which it cannot write, what the verb was given,
+A sandbox has no network, no capability and no root; it sees the image, which it cannot write, what the task was given,
 which it cannot write either, and one folder of its own, in memory, from which only what was asked for is taken back.
-Its first process (docker/keeper.sh) lives as long as its connection to the harness, so that a cell never outlives
+Its first process (docker/keeper.sh) lives as long as its connection to the harness, so that a sandbox never outlives
 the process that wanted it.
 """
 
@@ -14,9 +14,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +23,26 @@ from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.gpu import handed_on
 from harness.isolate import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
 from harness.isolate.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
-from harness.isolate.docker.container import Cell, CellDied, CellLimits, open_cell
+from harness.isolate.docker.container import Container, ContainerDied, open_container
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import RECIPE, base_identity, build_image, image_key
 from harness.isolate.logs import CappedLog
 from harness.isolate.process import Ended, birth, tail
-from harness.isolate.prove import (
-    OBSERVE_TIMEOUT_S,
-    changed_wheel,
-    observation,
-    observe_request,
-    prepared,
-    stage_worker,
-)
+from harness.isolate.prove import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.sandbox import (
     ENVIRONMENT,
-    KEEPER,
+    KEEPER_USER,
     PYTHON,
-    VERB,
+    TASK_USER,
+    SandboxLimits,
     bring_back,
-    cell_places,
-    cell_variables,
+    sandbox_paths,
+    sandbox_variables,
     signalled,
+    unconfined,
 )
 from harness.isolate.transfer import Refused, pack, relocate, unpack
-from harness.schema.records import Confinement, EnvironmentRecord, Observation
+from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import GIB
 from harness.worker import codec, protocol
 
@@ -85,46 +78,27 @@ def is_orphan(named: str) -> bool:
 
 
 def sweep(engine: Engine) -> int:
-    """Remove the cells that a crash left behind; their number."""
+    """Remove the sandboxes that a crash left behind; their number."""
     orphans = [container for container, named in engine.leftovers() if is_orphan(named)]
     for container in orphans:
         engine.remove_container(container)
     return len(orphans)
 
 
-def unconfined(seen: Confinement | None, limits: CellLimits) -> str:
-    """'' where a cell was confined as it must be, else the first thing that it could do."""
-    if seen is None:
-        return "it does not say how it is confined"
-    found = {
-        "it runs as root": seen.user_id == 0,
-        "it may gain privileges": not seen.no_new_privileges,
-        "no seccomp filter is on": seen.seccomp != 2,
-        f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
-        f"it has a network: {', '.join(seen.networks)}": bool(set(seen.networks) - {"lo"}),
-        "it can write to its root file system": seen.root_writable,
-        "its memory is not limited": (seen.memory_bytes or limits.memory_bytes + 1) > limits.memory_bytes,
-        "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
-    }
-    return next((what for what, holds in found.items() if holds), "")
-
-
-class DockerExecutor:
+class DockerExecutor(BaseExecutor):
     name = "docker"
     holds_back = False  # its standard input is a stream over the engine's socket
 
     def __init__(
-        self, engine: Engine, root: Path, cache: Path, threads: int, *, limits: CellLimits, gpus: str = "",
+        self, engine: Engine, root: Path, cache: Path, threads: int, *, limits: SandboxLimits, gpus: str = "",
         verify: bool = False, variables: Variables | None = None,
     ) -> None:  # fmt: skip
         """`verify`: check every file of every wheel, also of an image that was checked before."""
-        self.engine, self.root, self.cache, self.threads = engine, root, cache, threads
-        self.limits, self.gpus, self.verify, self.variables = limits, gpus, verify, variables or {}
-        self.worker = stage_worker(cache)
+        super().__init__(cache, threads, variables)
+        self.engine, self.root, self.limits, self.gpus, self.verify = engine, root, limits, gpus, verify
         self.keeper = (RECIPE / "keeper.sh").read_text()
         self.owner = owner()
         self._images: dict[str, str] = {}
-        self._stopped = threading.Event()
         left = sweep(engine)
         if left:
             print(f"removed {left} containers that an earlier crash left behind")
@@ -137,37 +111,22 @@ class DockerExecutor:
         return image_key(environment, pins, base_identity(self.engine, environment.spec.base_image))
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
-        assert pins is not None
-        key, make = partial(self.key, environment, pins), partial(self._make, environment, pins)
         try:
-            return prepared(environment, pins, self.name, key, make)
+            return super().prepare(environment, pins)
         except EngineGone as error:
             raise self._gone(error) from None
 
-    def _make(self, environment: PlannedEnvironment, pins: Path, key: str) -> tuple[Observation, bool, str]:
+    def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
+        assert pins is not None
         base = base_identity(self.engine, environment.spec.base_image)
         image, reused = build_image(self.engine, environment, pins, cache=self.cache, base=base)
-        if self._stopped.is_set():
-            raise Interrupted()
+        self._refuse_if_stopped()
         self._images[environment.id] = image.id
         proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.json"
         proven = proof.exists()
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
         log = proof.with_suffix(".observe.log")
-        log.unlink(missing_ok=True)
-        answer = self.run(
-            Task(
-                environment=environment.id,
-                verb="observe",
-                request=observe_request(
-                    self.variables.get(environment.id, {}), self.threads, verify=self.verify or not proven
-                ),
-                scratch=self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}",
-                log=log,
-                timeout_s=OBSERVE_TIMEOUT_S,
-            )
-        )
-        observed = observation(answer, remedy)
+        observed = self._observe(environment, log, verify=self.verify or not proven, remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
@@ -177,17 +136,14 @@ class DockerExecutor:
                 "docker run --rm --gpus all with the same image and nvidia-smi; or --executor venv",
             )
         if proven:
-            changed = changed_wheel(protocol.read_json(str(proof)), observed)
-            if changed:
-                raise InfrastructureError(changed, remedy)
+            refuse_changed(protocol.read_json(str(proof)), observed, remedy)
         else:
-            protocol.write_json(str(proof), {name: wheel.record_sha256 for name, wheel in observed.wheels.items()})
+            protocol.write_json(str(proof), wheel_digests(observed))
         return observed, reused, image.id
 
     def run(self, task: Task) -> Answer:
         for attempt in range(1, TRIES + 1):
-            if self._stopped.is_set():
-                raise Interrupted()
+            self._refuse_if_stopped()
             shutil.rmtree(task.scratch, ignore_errors=True)
             task.scratch.mkdir(parents=True)
             try:
@@ -219,7 +175,7 @@ class DockerExecutor:
         return False
 
     def _attempt(self, task: Task) -> Answer:
-        places, outputs = cell_places(task, self.root)
+        places, outputs = sandbox_paths(task, self.root)
         shared = [f"out/{name}" for name, path in outputs.items() if path in task.reads]
         request = relocate(codec.dump(task.request), places)
         contents: list[tuple[str, Path | bytes]] = [
@@ -232,9 +188,9 @@ class DockerExecutor:
         started = time.monotonic()
         code: int | None = None
         timed_out, killed_by, result = False, "", None
-        with tempfile.TemporaryFile(dir=task.scratch) as parcel, CappedLog(task.log) as log:
-            size_bytes = pack(parcel, contents, shared=shared)
-            with open_cell(
+        with tempfile.TemporaryFile(dir=task.scratch) as archive, CappedLog(task.log) as log:
+            size_bytes = pack(archive, contents, shared=shared)
+            with open_container(
                 self.engine,
                 self._images[task.environment],
                 self.keeper,
@@ -242,29 +198,28 @@ class DockerExecutor:
                 limits=self.limits,
                 input_bytes=size_bytes,
                 owner=self.owner,
-                users=(KEEPER, VERB),
+                users=(KEEPER_USER, TASK_USER),
                 compiles=task.compiles,
                 gpus=self.gpus,
-            ) as cell:
+            ) as sandbox:
                 try:
-                    cell.send(parcel)
-                    verb_started = time.monotonic()
-                    code, timed_out = cell.run(
-                        [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"],
-                        user=VERB,
+                    sandbox.send(archive)
+                    task_started = time.monotonic()
+                    code, timed_out = sandbox.run(
+                        [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"],
+                        user=TASK_USER,
                         environment=self._variables(task),
                         timeout_s=task.timeout_s,
                         output=log.write,
                     )
-                    duration_s = time.monotonic() - verb_started
+                    duration_s = time.monotonic() - task_started
                     if not timed_out:
-                        killed_by, result = self._collect(cell, task, outputs, code)
-                except (CellDied, *GONE) as error:
-                    killed_by = self._autopsy(cell, error)
-                    log.write(f"\n{cell.complaints.decode(errors='replace')[-2000:]}{error}\n".encode())
+                        killed_by, result = self._collect(sandbox, task, outputs, code)
+                except (ContainerDied, *GONE) as error:
+                    killed_by = self._why_it_died(sandbox, error)
+                    log.write(f"\n{sandbox.complaints.decode(errors='replace')[-2000:]}{error}\n".encode())
                     duration_s = time.monotonic() - started
-        if self._stopped.is_set():
-            raise Interrupted()
+        self._refuse_if_stopped()
         ended = Ended(
             returncode=signalled(code),
             timed_out=timed_out,
@@ -276,27 +231,26 @@ class DockerExecutor:
         return Answer(result=result if not killed_by else None, ended=ended)
 
     def _variables(self, task: Task) -> dict[str, str]:
-        given = cell_variables("/in/worker", self.threads) | (handed_on() if self.gpus else {})
+        given = sandbox_variables("/in/worker", self.threads) | (handed_on() if self.gpus else {})
         return {**given, **task.variables_in(self.variables)}
 
-    def _autopsy(self, cell: Cell, error: Exception) -> str:
-        """The limit that ended a cell early, with its keeper. EngineGone where it was its engine, or the way to it."""
-        if self._stopped.is_set():
-            raise Interrupted() from None
-        history = self.engine.history(cell.container) if self.engine.answers() else {}
-        # The kernel may end a whole cell before its engine sees why; who else does, asks the engine.
+    def _why_it_died(self, sandbox: Container, error: Exception) -> str:
+        """The limit that ended a sandbox and its keeper. EngineGone where it was its engine, or the way to it."""
+        self._refuse_if_stopped()
+        history = self.engine.history(sandbox.container) if self.engine.answers() else {}
+        # The kernel may end a whole sandbox before its engine sees why; who else does, asks the engine.
         if "oom" in history or (history.get("die") == "137" and "kill" not in history):
             return self._memory_limit()
-        raise EngineGone(f"a cell's connection ended: {type(error).__name__}: {error}") from None
+        raise EngineGone(f"a sandbox's connection ended: {type(error).__name__}: {error}") from None
 
     def _memory_limit(self) -> str:
         return f"its memory limit of {self.limits.memory_bytes / GIB:.3g} GiB"
 
     def _collect(
-        self, cell: Cell, task: Task, outputs: dict[str, Path], code: int | None
+        self, sandbox: Container, task: Task, outputs: dict[str, Path], code: int | None
     ) -> tuple[str, dict[str, Any] | None]:
-        """(the limit that the verb ran into, '' for none; its result)."""
-        counts, stream = cell.collect()
+        """(the limit that the task ran into, '' for none; its result)."""
+        counts, stream = sandbox.collect()
         places = {"result.json": task.scratch / "result.json"}
         places |= {name: task.scratch / "out" / name for name in outputs}
         try:
@@ -305,7 +259,7 @@ class DockerExecutor:
         except Refused as error:
             return f"its output limit: it {error}", None
         except tarfile.TarError as error:
-            raise CellDied(f"its parcel has no end: {error}") from None
+            raise ContainerDied(f"what it left has no end: {error}") from None
         for name, target in outputs.items():
             bring_back(places[name], target)
         if counts.get("memory"):

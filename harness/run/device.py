@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from harness.errors import Unrecorded
-from harness.isolate import Task
+from harness.isolate import Answer, Task
 from harness.run.context import Context
+from harness.schema.records import Device
 from harness.worker import protocol, wire
 
 TIMEOUT_S = 120.0
@@ -14,28 +15,28 @@ TRIES = 3
 PAUSE_S = 5.0  # a driver that ends a kernel which never would takes seconds
 
 
+def run_task(context: Context, task: Task, device: Device) -> Answer:
+    """Run a task that calls the kernel on a device. Unrecorded where it took the device with it."""
+    answer = context.executor.run(task)
+    if answer.result is None and device == "cuda":
+        check_device(context, task.environment)
+    return answer
+
+
 def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S) -> None:
     """Unrecorded where the device does not answer a fresh process with the right product."""
-    said = ""
+    reason = ""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(pause_s)
-        answer = context.executor.run(
-            Task(
-                environment=environment,
-                verb="probe",
-                request=wire.EmptyRequest(),
-                scratch=context.run.folder / "scratch" / environment / "probe",
-                log=context.run.folder / "logs" / environment / "probe.log",
-                timeout_s=TIMEOUT_S,
-            )
-        )
+        task = context.task("probe", wire.EmptyRequest(), environment, timeout_s=TIMEOUT_S)
+        answer = context.executor.run(task)
         result = answer.result or {"message": f"it {answer.ended.how}"}
         if result.get("status") == protocol.OK:
             return
-        said = str(result.get("message", ""))[:300]
+        reason = str(result.get("message", ""))[:300]
     name = f"{context.gpu.name} ({context.gpu.uuid})" if context.gpu else "the CUDA device"
     raise Unrecorded(
-        f"{name} does not answer after a process that faulted or hung on it: {said}",
+        f"{name} does not answer after a process that faulted or hung on it: {reason}",
         "look at it: nvidia-smi, dmesg; when it is reset, the same command goes on from here",
     )

@@ -1,0 +1,74 @@
+"""Stores: the inputs and weights of problem files, made once, in one environment, for all that solve the problem."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from harness.config.matrix import Kernel
+from harness.run.context import Context, Store, failure
+from harness.run.requests import EXPECTED_RECIPE, room_bytes
+from harness.schema.records import Status
+from harness.schema.run_records import WorkloadInfo
+from harness.tools import cache_lock
+from harness.worker import protocol, wire
+
+
+def store_problems(context: Context) -> None:
+    plan, environments = context.plan, context.environments
+    order = [e for e in (plan.baseline, *plan.measured) if environments[e].key]
+    usable = [e for e in order if e in plan.measured and context.environment_ok(e)]
+    for workload in plan.workloads:
+        if workload.problem is None:
+            continue
+        kernel = next(
+            k
+            for k in context.matrix.kernels
+            if k.problem == workload.problem and workload.id in plan.kernel(k.name).workloads
+        )
+        made = [e for e in order if (_folder(context, workload, e) / "complete.json").exists()]
+        maker = next(iter(made + usable), None)
+        context.stores[workload.id] = (
+            store_problem(context, kernel, workload, maker)
+            if maker is not None
+            else Store(None, "no environment is usable", protocol.CRASHED)
+        )
+
+
+def _folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
+    """Where a problem's inputs and weights are, if they were made in this environment."""
+    key = context.key("store", environment=environment, workload=workload.id)
+    return context.cache / "stores" / f"{workload.name}-{key[:12]}"
+
+
+def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, environment: str) -> Store:
+    assert kernel.problem is not None
+    folder, problem = _folder(context, workload, environment), context.root / kernel.problem
+    out, done = folder / "out", folder / "complete.json"
+    with cache_lock(context.cache, folder.name):
+        if done.exists():
+            return Store(out, content=protocol.digest(protocol.read_json(str(done))))
+        shutil.rmtree(folder, ignore_errors=True)
+        out.mkdir(parents=True)
+        request = wire.StoreRequest(
+            problem=str(problem),
+            out=str(out),
+            seed=context.plan.seed,
+            trials=workload.trials[EXPECTED_RECIPE],
+            dtype=workload.dtype,
+            most_bytes=room_bytes(context.plan),
+        )
+        answer = context.executor.run(
+            context.task(
+                "store", request, environment, workload.id, timeout_s=context.plan.limits["validation_s"],
+                reads=(problem,), writes=(out,),
+            )
+        )  # fmt: skip
+        if answer.result is None:
+            why = f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
+            return Store(None, why, failure(answer, "it").status)
+        if answer.result.get("status") != protocol.OK:
+            status: Status = protocol.KILLED if answer.result.get("status") == protocol.KILLED else protocol.CRASHED
+            return Store(None, str(answer.result.get("message", "it does not say how it ended")), status)
+        protocol.write_json(str(done), answer.result)
+        return Store(out, content=protocol.digest(answer.result))
