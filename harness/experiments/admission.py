@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.cli.progress import Display
 from harness.experiments.plan import Case, choose_trials, kernel_result
 from harness.experiments.run import Save, missing_conditions, run_missing
+from harness.progress import Display
 from harness.run.context import Context
 from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord, Stage
 from harness.schema.records import BuildRecord, Device, Outcome, ValidationRecord

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness.cli.progress import Display
 from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, jobs_of, run_conditions
@@ -31,6 +30,7 @@ from harness.experiments.plan import (
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_key, swapped
+from harness.progress import Display
 from harness.run.context import Context
 from harness.run.folders import stored
 from harness.schema.experiment_records import (

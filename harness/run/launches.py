@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from harness.cli.progress import Display
 from harness.config.plan import PlannedLaunch
 from harness.experiments.admission import Refusal
+from harness.progress import Display
 from harness.run.ceilings import ceiling_key, device_name, measure_ceilings
 from harness.run.context import Context
 from harness.run.folders import now_utc, stored

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.cli.progress import Display
 from harness.config.keys import ENDED_AT
 from harness.config.plan import PlannedLaunch
 from harness.errors import RecordError
+from harness.progress import Display
 from harness.run.context import Context
 from harness.run.folders import all_runs
 from harness.run.launch import Launch

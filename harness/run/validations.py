@@ -7,9 +7,9 @@ import shutil
 from functools import partial
 from typing import Any
 
-from harness.cli.progress import Display
 from harness.config import keys
 from harness.experiments.admission import Refusal, experiments, refusals
+from harness.progress import Display
 from harness.run.builds import NO_BASELINE
 from harness.run.context import Context
 from harness.run.folders import stored

@@ -87,14 +87,14 @@ def start(words: Sequence[str], project: Path) -> int:
 
 def run_one(name: str, specimen: Specimen, project: Path, options: Options, begin: Start) -> Run:
     """Run a specimen's matrix, and the experiments that its records call for. InfrastructureError where it stops."""
-    where = project / "run"
-    where.unlink(missing_ok=True)
+    latest = project / "reports" / "latest"
+    latest.unlink(missing_ok=True)
     explain = "auto" if options.causes else "never"
-    words = ["matrix", f"--device={specimen.device}", f"--explain={explain}", f"--run-path={where}"]
+    words = ["matrix", f"--device={specimen.device}", f"--explain={explain}", "--no-report"]
     code = begin([*words, *options.executor], project)
-    if code not in RAN or not where.exists():
+    if code not in RAN or not latest.exists():
         raise InfrastructureError(f"{name}: its run ended with exit code {code}", f"see it alone: --only {name}")
-    return Run(Path(where.read_text()))
+    return Run(latest.resolve())
 
 
 def run_specimens(

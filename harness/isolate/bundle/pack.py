@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli.images import wanted_images
 from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
@@ -42,6 +41,7 @@ from harness.isolate.bundle.tree import measure
 from harness.isolate.choose import cell_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, owner
+from harness.isolate.docker.wanted import wanted_images
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
 from harness.worker import protocol, wire
