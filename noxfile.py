@@ -35,7 +35,7 @@ def kernel_matrix(session: nox.Session, verb: str, *arguments: str) -> None:
     install(session)
     gate = verb == "gate" or any(option.startswith("--fail-on") for option in arguments)
     codes = [DONE] if gate else [DONE, BUILD_FAILED]
-    session.run("python", "-m", "harness.cli.main", verb, *arguments, success_codes=codes)
+    session.run("python", "-m", "harness", verb, *arguments, success_codes=codes)
 
 
 @nox.session

@@ -15,11 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from reports.__main__ import write_report
 from reports.attribute import attribute
 from reports.compare.latency import group_launches
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
+from reports.render.output import write_report
 from reports.render.page import render_page
 from reports.render.report import build_report
 from tests.unit.spec import NEXT, Case, Spec
@@ -73,7 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_run(folder, make_spec(options.comparisons))
-        gc.disable()  # as python -m reports does
+        gc.disable()  # as `kernel-matrix report` does
         marks = [time.perf_counter()]
         evidence = load_evidence(folder)
         marks.append(time.perf_counter())

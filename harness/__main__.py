@@ -1,10 +1,8 @@
-"""`python -m harness VERB`: see `harness.cli.commands`."""
+"""`python -m harness VERB`: the same as `kernel-matrix VERB`."""
 
 import sys
 
-from harness.cli.commands import main
-from harness.interrupts import keep_interrupts
+from harness.cli.main import start
 
 if __name__ == "__main__":
-    keep_interrupts()
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(start())

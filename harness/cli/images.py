@@ -1,72 +1,51 @@
-"""`nox -s images`: the container images of matrix.yaml, listed, built, checked and removed; and the base without a
-registry."""
+"""`kernel-matrix images`: the container images of matrix.yaml: list, build, check, remove; `base` makes one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
 from pathlib import Path
 
-from harness.config.indexes import Probes, choose_indexes
+from harness.cli.options import Parser, add_base_image, add_matrix, add_strict
 from harness.config.matrix import Matrix, load_matrix
-from harness.config.pins import ensure_pins, known_pins, pins_path
-from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError
+from harness.config.pins import ensure_pins
+from harness.errors import DONE, InfrastructureError
 from harness.gpu import gpus
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import LABEL, Engine, Image
 from harness.isolate.docker.executor import DockerExecutor
-from harness.isolate.docker.images import BASE, ENVIRONMENT, base_identity, image_key, image_tag, make_base
+from harness.isolate.docker.images import BASE, ENVIRONMENT, make_base
+from harness.isolate.docker.wanted import Wanted, wanted_images
 from harness.schema.records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
 from harness.worker import protocol
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """An environment of matrix.yaml and the image that it needs; `tag` is '' where that cannot be known."""
+def add_options(parser: Parser) -> None:
+    actions = ["list", "build", "check", "remove", "base"]
+    parser.add_argument("action", choices=actions, nargs="?", default="list", help="default: list")
+    add_matrix(parser)
+    add_base_image(parser)
+    parser.add_argument("--all", action="store_true", help="remove: also those that this matrix uses, and bases")
+    add_strict(parser)
 
-    environment: PlannedEnvironment
-    tag: str
-    problem: str = ""
 
-
-def run_images(action: str, matrix_path: Path, *, base_image: str | None, every: bool, strict: bool) -> int:
-    """Exit code. HarnessError where the engine, the base or an index is not there."""
-    matrix, _ = load_matrix(matrix_path)
-    if base_image:
-        matrix = matrix.with_base(base_image)
-    root = matrix_path.resolve().parent
-    engine = Engine()
-    if action == "base":
+def run(options: argparse.Namespace) -> int:
+    """HarnessError where the engine, the base or an index is not there."""
+    matrix, _ = load_matrix(options.matrix, options.base_image)
+    root, engine = options.matrix.resolve().parent, Engine()
+    if options.action == "base":
         image = make_base(engine)
         name = image.tags[0]
         print(f"{name}: {_size(image)}; use it with --base-image {name}, or as base_image in matrix.yaml")
-        return 0
-    wanted = wanted_images(engine, matrix, root, strict=strict)
-    if action == "list":
+        return DONE
+    wanted = wanted_images(engine, matrix, root, strict=options.strict)
+    if options.action == "list":
         _list(engine, wanted)
-    elif action == "remove":
-        _remove(engine, wanted, every=every)
+    elif options.action == "remove":
+        _remove(engine, wanted, every=options.all)
     else:
-        return _build(engine, matrix, root, wanted, check=action == "check")
-    return 0
-
-
-def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -> list[Wanted]:
-    indexes, _ = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=strict)
-    found = []
-    for spec in matrix.pinned_environments:
-        index = indexes[spec.id()]
-        environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
-        try:
-            pins = known_pins(root, environment, matrix)
-            if pins is None:
-                raise InfrastructureError(f"{pins_path(root, environment).name}: not resolved yet", "nox -s pins")
-            key = image_key(environment, pins, base_identity(engine, spec.base_image))
-            found.append(Wanted(environment=environment, tag=image_tag(environment, key)))
-        except HarnessError as error:
-            found.append(Wanted(environment=environment, tag="", problem=error.message))
-    return found
+        return _build(engine, matrix, root, wanted, check=options.action == "check")
+    return DONE
 
 
 def _size(image: Image) -> str:

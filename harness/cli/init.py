@@ -4,14 +4,16 @@ overwrites nothing.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.cli.options import Parser
 from harness.config.matrix import parse_matrix
-from harness.errors import InputError
+from harness.errors import DONE, InputError
 
 MOST_FILES, MOST_BYTES = 20_000, 1 << 20  # looked at; and of one file
 DEVICES = {".cpp": "cpu", ".cc": "cpu", ".cxx": "cpu", ".cu": "cuda"}
@@ -65,6 +67,15 @@ class Found:
                     f"    model_new: {_quoted(self.model_new)}"]  # fmt: skip
         named = ", ".join(f"{device}: [{_quoted(name)}]" for device, name in sorted(self.sources.items()))
         return [f"  - name: {self.name}", f"    sources: {{{named}}}", *(["    binding: own"] if self.own else [])]
+
+
+def add_options(parser: Parser) -> None:
+    """None: it works in the current folder."""
+
+
+def run(options: argparse.Namespace) -> int:
+    print("\n".join(init(Path.cwd())))
+    return DONE
 
 
 def init(folder: Path) -> list[str]:

@@ -1,15 +1,22 @@
-"""`kernel-matrix VERB`: one command for what `python -m harness` runs and `python -m reports` renders.
+"""`kernel-matrix VERB`, and `python -m harness VERB`, which is the same: each verb is a module of this folder.
 
-Its exit code is that of whichever says more: see `harness.errors.PRECEDENCE`.
+Errors are caught here, once. Exit codes are those of `harness.errors`; what one means is printed last.
 """
 
 from __future__ import annotations
 
+import argparse
+import errno
+import os
+import re
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
+from harness.cli.options import Parser
 from harness.errors import (
     BAD_INPUT,
     BUILD_FAILED,
@@ -18,151 +25,130 @@ from harness.errors import (
     INFRASTRUCTURE,
     LATENCY_REGRESSED,
     UNDECIDED,
-    exit_code,
+    DiskFull,
+    HarnessError,
+    InfrastructureError,
+    InputError,
 )
+from harness.interrupts import as_interrupts, keep_interrupts
 
-WENT_ON = (DONE, BUILD_FAILED, INFRASTRUCTURE)  # what a run may end with that has something to report
+INTERRUPTED = 130
 MEANINGS = {
     CORRECTNESS_REGRESSED: "correctness regressed",
     LATENCY_REGRESSED: "latency regressed, or a kernel is too slow for the gate",
     BUILD_FAILED: "a build failed",
     INFRASTRUCTURE: "this machine, its container engine or its network could not do it",
-    UNDECIDED: "undecided: what was measured could not have told",
+    UNDECIDED: "undecided: the measurements made could not have shown it",
     BAD_INPUT: "bad input",
 }
-# Each verb, what it does, and the first words of the report of what it recorded; None where it has none.
-VERBS: dict[str, tuple[str, tuple[str, ...] | None]] = {
-    "init": ("a matrix.yaml and a noxfile.py for the kernels that lie here; nothing is overwritten", None),
-    "matrix": ("every environment of matrix.yaml: build, validate, time in blocks, report", ()),
-    "eval": ("one environment, against the baseline's stored validation: --torch 2.5.0", ()),
-    "report": ("render again, from records: of reports/latest, or of the folder given", ()),
-    "explain": ("the experiments that a finished run calls for, then its report", ()),
-    "bisect": ("the first release between two that differs: --good 2.1.0 --bad 2.5.0 --target math", ("bisection",)),
-    "sweep": ("the fastest setting of a kernel that is right everywhere: --kernel K --workload W", ("sweep",)),
-    "gate": ("is a kernel fast enough, and correct everywhere?", ("gate",)),
-    "kernelbench": ("problems in KernelBench's form, and their solutions: PROBLEMS SOLUTIONS", ()),
-    "images": ("the container images: list, build, check, remove; `base` makes one", None),
-    "bundle": ("the images for a host without engine or registry: --arch 90", None),
-    "pins": ("resolve the pins of the environments again", None),
-    "doctor": ("what this machine has and lacks, and what to do about it", None),
+
+
+VERBS = {
+    "init": "write a matrix.yaml and a noxfile.py for the kernels in this folder",
+    "matrix": "run every environment of matrix.yaml: build, validate, time, explain, report",
+    "eval": "run one environment, against the baseline's stored validation",
+    "report": "render the report again, from records: of a run, a bisection or a sweep",
+    "explain": "run the experiments that a finished run calls for, then report",
+    "bisect": "find the first PyTorch release between two that differs",
+    "sweep": "find the fastest setting of a kernel's tunables that is correct everywhere",
+    "gate": "decide whether a kernel is fast enough, and correct everywhere",
+    "kernelbench": "run KernelBench's problems with their solutions",
+    "images": "list, build, check or remove the container images; `base` makes a base image",
+    "bundle": "pack the images for a host without a container engine or a registry",
+    "pins": "resolve the environments' pinned packages again",
+    "doctor": "say what this machine has and lacks, and what to do about it",
+}
+INTERNAL = {
+    "control": "say what a run's controls tell of the procedure",
+    "schema": "print the JSON Schema of matrix.yaml",
 }
 
 
-def usage() -> str:
-    width = max(map(len, VERBS))
-    lines = [f"  {verb:{width}}  {text}" for verb, (text, _) in VERBS.items()]
-    return "\n".join(["usage: kernel-matrix VERB [OPTIONS]", "", *lines, "", "kernel-matrix VERB --help: its options"])
+def make_parser(wanted: str) -> Parser:
+    """The parser of the command. Only the verb that is wanted has its options: its module alone is imported."""
+    parser = Parser(
+        prog="kernel-matrix",
+        description="Builds, validates and times GPU kernels under several pinned PyTorch releases, and says why "
+        "results differ.",
+        epilog="kernel-matrix VERB --help lists the options of a verb.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", title="verbs")
+    for name, does in VERBS.items():
+        verbs.add_parser(name, help=does)
+    for name in INTERNAL:  # without `help`, it is not listed
+        verbs.add_parser(name)
+    if wanted in verbs.choices:
+        verb, does = verbs.choices[wanted], (VERBS | INTERNAL)[wanted]
+        verb.description = f"{does[0].upper()}{does[1:]}."
+        import_module(f"harness.cli.{wanted}").add_options(verb)
+    return parser
+
+
+def start() -> int:
+    """The process's own entry: `main` of its arguments."""
+    keep_interrupts()
+    return main()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. The exit code: 0 done, else as `harness.errors` names them; what it means is printed last."""
-    code = _main(arguments)
+    """Run one verb. The exit code: 0 done, else as `harness.errors` names them."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    code = _run(words)
     if code in MEANINGS:
         sys.stdout.flush()
         print(f"exit code {code}: {MEANINGS[code]}", file=sys.stderr)
     return code
 
 
-def _main(arguments: Sequence[str] | None) -> int:
-    verb, *options = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if verb in ("-h", "--help"):
-        print(usage())
+def _run(words: list[str]) -> int:
+    options = argparse.Namespace(given=words[1:])
+    try:
+        make_parser(words[0]).parse_args(words, options)
+        with as_interrupts():
+            return int(import_module(f"harness.cli.{options.verb}").run(options))
+    except SystemExit:  # argparse ends the process after --help
         return DONE
-    if verb not in VERBS:
-        return _refused(f"no such verb: {verb}")
-    if verb == "kernelbench":
-        if len(options) < 2 or any(folder.startswith("-") for folder in options[:2]):
-            return DONE if _asks_for_help(options) else _refused("give two folders first: PROBLEMS SOLUTIONS")
-        verb, options = "matrix", [f"--problems={options[0]}", f"--solutions={options[1]}", *options[2:]]
-    if verb == "init":
-        return _init(options)
-    if verb == "report":
-        return _reports(options)
-    if verb == "gate":
-        return _gate(options)
-    words = VERBS[verb][1]
-    if words is None:
-        return _harness([verb, *options])
-    # What a run's options say of its report (--fail-on, --count-missing), both parsers know.
-    shared = options if verb in ("matrix", "eval") else []
-    return _recorded([verb, *options], lambda path: _reports([*words, path, *_without_torch(shared)]))
-
-
-def _without_torch(options: Sequence[str]) -> list[str]:
-    """`--torch 2.5.0` is `eval`'s alone."""
-    found, left = list[str](), iter(options)
-    for word in left:
-        if word == "--torch":
-            next(left, None)
-        elif not word.startswith("--torch="):
-            found.append(word)
-    return found
-
-
-def _recorded(command: Sequence[str], then: Callable[[str], int]) -> int:
-    """Run what records, then what becomes of its folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "recorded")
-        code = _harness([*command, f"--run-path={path}"])
-        if code not in WENT_ON or not path.exists():  # it ended early, or only listed
-            return code
-        return exit_code([code, then(path.read_text())])
-
-
-def _gate(options: list[str]) -> int:
-    """What stands after --make are options of `matrix`, whose run is then made and judged."""
-    if "--make" not in options:
-        return _reports(["gate", *options])
-    at = options.index("--make")
-    return _recorded(["matrix", *options[at + 1 :]], lambda path: _reports(["gate", path, *options[:at]]))
-
-
-def _init(options: Sequence[str]) -> int:
-    from harness.cli.init import init
-    from harness.errors import HarnessError
-
-    if options:
-        print("usage: kernel-matrix init    (in your project's folder)")
-        return DONE if {"-h", "--help"} & set(options) else BAD_INPUT
-    try:
-        print("\n".join(init(Path.cwd())))
     except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    return DONE
+        return _failed(error)
+    except BrokenPipeError:  # `--list | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the buffer has nowhere to go
+        return DONE
+    except OSError as error:
+        known = _explained(error, getattr(options, "matrix", Path()))
+        if known is None:
+            raise
+        return _failed(known)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr, flush=True)
+        os._exit(INTERRUPTED)  # threads that wait for what was ended have nothing left to say
 
 
-def _asks_for_help(options: Sequence[str]) -> bool:
-    if not {"-h", "--help"} & set(options):
-        return False
-    print("usage: kernel-matrix kernelbench PROBLEMS SOLUTIONS [OPTIONS of kernel-matrix matrix]")
-    return True
+def _failed(error: HarnessError) -> int:
+    print(f"{'error' if isinstance(error, InputError) else 'cannot go on'}: {error}", file=sys.stderr)
+    return error.code
 
 
-def _refused(what: str) -> int:
-    print(f"error: {what}\n\n{usage()}", file=sys.stderr)
-    return BAD_INPUT
+def _explained(error: OSError, matrix_path: Path) -> HarnessError | None:
+    """What the user can act on: a full disk, or a folder that cannot be written to. None: a fault of ours."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a whole tree: what failed, as text
+        _, to, text = error.args[0][0]
+        number = re.match(r"\[Errno (\d+)\]", text)
+        error = OSError(int(number[1]), os.strerror(int(number[1])), to) if number else error
+    problem = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        from harness.schema.storage import fullest
+        from harness.tools import cache_folder
 
-
-def _harness(arguments: Sequence[str]) -> int:
-    from harness.cli.commands import main as run
-
-    return _code(lambda: run(list(arguments)))
-
-
-def _reports(arguments: Sequence[str]) -> int:
-    from importlib import import_module  # reports know the harness, not the other way round
-
-    return _code(lambda: int(import_module("reports.__main__").main(list(arguments))))
-
-
-def _code(run: Callable[[], int]) -> int:
-    """argparse ends the process after --help."""
-    try:
-        return run()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else DONE
+        runs = matrix_path.resolve().parent / "reports" / "runs"
+        place = error.filename2 or error.filename
+        return DiskFull(place or fullest(runs, cache_folder(), Path(tempfile.gettempdir())), problem)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
+        return InfrastructureError(
+            f"{error.filename}: {problem}",
+            "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
+        )
+    return None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

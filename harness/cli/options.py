@@ -1,26 +1,37 @@
-"""The options that `python -m harness` and `python -m reports` share: one list, so that both take the same."""
+"""The options of `kernel-matrix`. One that several verbs take is declared here, once; its value types are here too."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.errors import UNDECIDED, InputError
 from harness.schema.records import Device
 
-ASPECTS = ("correctness", "latency", "exactness")
-DETECT = 0.1
+GATED = ("correctness", "latency", "exactness")
+EXECUTORS = ("auto", "docker", "venv", "bundle")
+UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 
 class Parser(argparse.ArgumentParser):
-    """A wrong option is bad input like any other, with its code; options are written out, for others read them too."""
+    """A wrong option is bad input like any other, with its exit code. Options cannot be abbreviated: the command is
+    recorded as it was typed."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Wide, **options})
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message, f"see: {self.prog} --help")
+
+
+class _Wide(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=110)
+
+
+# -- types of values --------------------------------------------------------------------------------------------
 
 
 def positive(text: str) -> int:
@@ -28,6 +39,35 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
+
+
+def at_least_two(text: str) -> int:
+    value = int(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError("must be at least 2")
+    return value
+
+
+def share(text: str) -> float:
+    """A share between 0 and 1, as 0.05 or 5%."""
+    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError("must be above 0 and at most 1 (100%)")
+    return value
+
+
+def duration_s(text: str) -> float:
+    """`90s`, `10m` or `2h` in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 10m or 2h")
+    return float(found[1]) * UNITS_S[found[2]]
+
+
+def architecture(text: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no compute capability without its dot, such as 80 or 90")
+    return text
 
 
 def devices(text: str) -> tuple[Device, ...]:
@@ -41,74 +81,92 @@ def devices(text: str) -> tuple[Device, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def _aspects(text: str) -> frozenset[str]:
+def gated(text: str) -> frozenset[str]:
     wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not wanted:
-        raise argparse.ArgumentTypeError(f"names nothing: give {', '.join(ASPECTS)}, or several with commas")
-    unknown = sorted(wanted - set(ASPECTS))
+        raise argparse.ArgumentTypeError(f"names nothing: give {', '.join(GATED)}, or several with commas")
+    unknown = sorted(wanted - set(GATED))
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ASPECTS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(GATED)}")
     return wanted
 
 
-def share(text: str) -> float:
-    """A share between 0 and 1, as 0.05 or 5%."""
-    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError("must be above 0 and at most 1 (100%)")
-    return value
+def modes(text: str) -> tuple[str, ...]:
+    wanted = tuple(dict.fromkeys(text.split(",")))
+    unknown = next((word for word in wanted if word not in ("cold", "hot")), None)
+    if unknown is not None:
+        raise argparse.ArgumentTypeError(f"{unknown!r} is neither cold nor hot")
+    return wanted
 
 
-def run_options() -> Parser:
-    """A parent parser. Each command ignores what only the other acts on."""
-    options = Parser(add_help=False)
-    options.add_argument("--list", action="store_true", help="print the plan and do nothing else")
-    options.add_argument(
-        "--executor", choices=["auto", "docker", "venv", "bundle"], default="auto", help="default: auto"
+# -- options that several verbs take ----------------------------------------------------------------------------
+
+
+Options = argparse._ActionsContainer  # a parser, or a group of its options
+
+
+def add_matrix(parser: Options) -> None:
+    parser.add_argument("--matrix", type=Path, default=Path("matrix.yaml"), metavar="FILE", help="default: matrix.yaml")
+
+
+def add_run_folder(parser: Options) -> None:
+    latest = Path("reports", "latest")
+    parser.add_argument("run_folder", nargs="?", type=Path, default=latest, metavar="RUN", help=f"default: {latest}")
+
+
+def add_names(parser: Options, *names: str, default: str = "all") -> None:
+    """--kernel, --workload and --torch: each may be given several times."""
+    for name in names:
+        metavar = "V" if name == "torch" else "NAME"
+        what = f"this {'PyTorch version' if name == 'torch' else name} alone; may be repeated; default: {default}"
+        parser.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=what)
+
+
+def add_devices(parser: Options) -> None:
+    parser.add_argument(
+        "--device", type=devices, default=(), metavar="D", help="cpu, cuda or both (cpu,cuda); default: what is here"
     )
-    options.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle: its executor is bundle")
-    options.add_argument("--base-image", metavar="REF", help="container base for every environment, by digest or tag")
-    options.add_argument("--device", type=devices, default=(), metavar="auto|cpu|cuda|cpu,cuda")
-    options.add_argument("--kernel", action="append", default=[], metavar="NAME", help="may be repeated")
-    options.add_argument("--workload", action="append", default=[], metavar="NAME", help="may be repeated")
-    options.add_argument("--launches", type=positive, metavar="N")
-    options.add_argument("--trials", type=positive, metavar="N")
-    options.add_argument("--quick", action="store_true", help="few trials and launches")
-    options.add_argument("--strict", action="store_true", help="refuse every fallback")
-    options.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
-    options.add_argument(
-        "--explain",
-        choices=["auto", "never"],
-        default="auto",
-        help="auto: experiments where correctness moved or something is wrong",
-    )
-    options.add_argument(
-        "--profile", action="store_true", help="hardware counters of CUDA kernels too, by Nsight Compute where it is"
-    )
-    options.add_argument("--problems", type=Path, metavar="DIR", help="of KernelBench's form, instead of the kernels")
-    options.add_argument("--solutions", type=Path, metavar="DIR", help="ModelNew files of the same names")
-    options.add_argument("--sample", type=int, default=0, metavar="N", help="of KernelBench's own runs, default 0")
-    options.add_argument(
-        "--dtype", choices=["float16", "bfloat16", "float32"], default="float32", help="of --problems, default float32"
-    )
-    options.add_argument(
-        "--count-missing", action="store_true", help="fast_p: a problem without a solution counts as not solved"
-    )
-    options.add_argument("--run-path", type=Path, help="write the path of the run's folder to this file")
-    options.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
-    options.add_argument(
+
+
+def add_base_image(parser: Options) -> None:
+    parser.add_argument("--base-image", metavar="REF", help="container base of every environment, by digest or tag")
+
+
+def add_strict(parser: Options, more: str = "") -> None:
+    parser.add_argument("--strict", action="store_true", help=f"refuse every fallback{more}")
+
+
+def add_executor(parser: Options, *, bundle: bool = True) -> None:
+    """Where the environments live and run."""
+    choices = [name for name in EXECUTORS if bundle or name != "bundle"]
+    parser.add_argument("--executor", choices=choices, default="auto", help="where environments run; default: auto")
+    if bundle:
+        parser.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle; implies --executor bundle")
+    add_base_image(parser)
+
+
+def add_list(parser: Options, what: str) -> None:
+    parser.add_argument("--list", action="store_true", help=f"print {what}, and do nothing else")
+
+
+def add_gates(parser: Options) -> None:
+    """What the report is written to, and what in it fails the command."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
+    parser.add_argument(
         "--fail-on",
-        type=_aspects,
+        type=gated,
         default=frozenset(),
         metavar="WHAT",
-        help="correctness, latency, exactness (right as before, and less exact), or several with commas",
+        help="fail where these regressed: correctness, latency, exactness (correct, but less exact than before), or "
+        "several with commas",
     )
-    options.add_argument(
+    parser.add_argument(
         "--detect",
         type=share,
-        default=DETECT,
         metavar="SHARE",
-        help="the smallest slow-down that --fail-on latency must not miss: where the launches made could not have "
-        f"called it, it exits with {UNDECIDED}; default {DETECT:.0%}".replace("%", "%%"),
+        help="the slow-down that --fail-on latency must be able to see; where the launches are too few for it, the "
+        f"exit code is {UNDECIDED}; default: 10%%",
     )
-    return options
+    parser.add_argument(
+        "--count-missing", action="store_true", help="fast_p: a problem without a solution counts as unsolved"
+    )

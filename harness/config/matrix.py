@@ -412,15 +412,19 @@ def parse_matrix(text: str, path: str = "matrix.yaml") -> Matrix:
     return parse_yaml(text, path, Matrix, like="the shipped matrix.yaml")
 
 
-def load_matrix(path: Path) -> tuple[Matrix, str]:
-    """The matrix and its text. InputError where the file is missing or unacceptable."""
+def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]:
+    """The matrix, on another container base if one is given, and its text.
+
+    InputError where the file is missing or unacceptable.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", "run from the repository's root, or name it: --matrix") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text", "save it as UTF-8") from None
-    return parse_matrix(text, str(path)), text
+    matrix = parse_matrix(text, str(path))
+    return matrix.with_base(base_image) if base_image else matrix, text
 
 
 def matrix_text(matrix: Matrix) -> str:

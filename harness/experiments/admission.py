@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.cli.progress import Display
 from harness.experiments.plan import choose_trials, kernel_result
 from harness.experiments.run import Step, conditions_step
+from harness.progress import Display
 from harness.run.context import Context
 from harness.run.validate import run_validations
 from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord, Stage

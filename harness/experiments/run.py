@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness.cli.progress import Display
 from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, jobs_of, run_conditions
@@ -29,6 +28,7 @@ from harness.experiments.plan import (
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_inputs, swap_key
+from harness.progress import Display
 from harness.run.context import Context
 from harness.run.folders import stored
 from harness.schema.experiment_records import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.cli.progress import Display
 from harness.config.plan import PlannedLaunch
+from harness.progress import Display
 from harness.run.context import Context, checked
 from harness.run.device import check_device
 from harness.run.folders import now_utc, stored

@@ -6,11 +6,11 @@ import os
 from functools import partial
 from pathlib import Path
 
-from harness.cli.progress import Display
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedBuild, PlannedEnvironment
 from harness.errors import Unrecorded
 from harness.isolate.prove import environment_record
+from harness.progress import Display
 from harness.run.build import build
 from harness.run.context import Context
 from harness.run.folders import stored

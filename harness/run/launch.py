@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.cli.progress import Display
 from harness.config.plan import Plan, PlannedLaunch
 from harness.experiments.admission import Refusal
 from harness.gpu import Watch
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
+from harness.progress import Display
 from harness.run.appraise import appraise, appraised, implausible, launch_name
 from harness.run.context import Context, checked
 from harness.run.device import check_device

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.cli.progress import Display
 from harness.config import keys
+from harness.progress import Display
 from harness.run.context import Context
 from harness.schema.records import Crossing, CrossingRecord, Device, ValidationRecord
 from harness.schema.storage import load_record, save_record

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.cli.progress import Display
 from harness.config.keys import ENDED_AT
 from harness.config.plan import Plan, PlannedLaunch
 from harness.errors import RecordError
+from harness.progress import Display
 from harness.run.context import Context
 from harness.run.folders import all_runs, now_utc
 from harness.run.launch import Launch, launch_path

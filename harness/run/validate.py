@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.cli.progress import Display
+from harness.progress import Display
 from harness.run.context import Context, checked, failure
 from harness.run.device import run_task
 from harness.run.environments import NO_BASELINE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.cli.progress import Display
+from harness.config.kernelbench import Folders
 from harness.config.plan import Plan, Selection
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.experiments.admission import admit
@@ -18,6 +18,7 @@ from harness.experiments.run import count, explain, uncounted, unexplained
 from harness.gpu import use
 from harness.isolate.choose import make_executor
 from harness.isolate.process import kill_leftovers
+from harness.progress import Display
 from harness.run.ceilings import find_ceilings
 from harness.run.context import Context
 from harness.run.environments import prepare_and_build
@@ -30,7 +31,7 @@ from harness.run.reuse import recall_blocks, renew, settle
 from harness.run.stores import store_problems
 from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
-from harness.schema.run_records import Cell, GpuFacts, RunRecord
+from harness.schema.run_records import Cell, GpuFacts, RunOptions, RunRecord
 from harness.schema.storage import Run, load_record, save_record
 from harness.tools import cache_folder
 from harness.worker import protocol
@@ -44,13 +45,16 @@ def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
     return use()
 
 
-def run_record(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> RunRecord:
+def run_record(
+    options: Options, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None
+) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         run_id=run.folder.name,
         created_utc=now_utc(),
         plan_digest=plan.digest,
         command=list(options.command),
+        options=_run_options(options, selection),
         mode=plan.mode,
         quick=plan.quick,
         executor=plan.facts.executor,
@@ -77,6 +81,23 @@ def run_record(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | N
     )
 
 
+def _run_options(options: Options, selection: Selection) -> RunOptions:
+    pairs = options.kernelbench or Folders(problems=Path(), solutions=Path())
+    return RunOptions(
+        torch=selection.torch,
+        kernels=list(selection.kernels),
+        workloads=list(selection.workloads),
+        devices=list(selection.devices),
+        launches=selection.launches,
+        trials=selection.trials,
+        strict=options.strict,
+        executor=options.executor,
+        base_image=options.base_image,
+        sample=pairs.sample,
+        dtype=pairs.dtype,
+    )
+
+
 def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`)."""
     prepared = make_plan(options, selection, write_pins=True)
@@ -89,7 +110,7 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
             run = new_run(root, plan.digest)
         is_new = not run.run_path().exists()
         if is_new:
-            save_record(run.run_path(), run_record(options, prepared, run, gpu))
+            save_record(run.run_path(), run_record(options, selection, prepared, run, gpu))
         raised = renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")
         if plan.most_launches > plan.launches_each:

@@ -4,7 +4,7 @@
         question.json                 what was asked, and the releases that there were: written when it begins
         versions/<version>.json       what was seen of one version: written once it is known
         bisection.json                all of it, with the answer: written when no version is left to ask
-        index.html, summary.md        by `python -m reports bisection`
+        index.html, summary.md        by `kernel-matrix report`
 
 A bisection that was killed goes on from the first two. What was measured stands in ordinary runs, which `run` names.
 """

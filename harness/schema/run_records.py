@@ -89,11 +89,28 @@ class KernelBench(Record):
     unused: list[str] = Field(default=[], description="files among the solutions that are no problem's")
 
 
+class RunOptions(Record):
+    """Options of the command that made a run, with which `kernel-matrix explain` plans it again."""
+
+    torch: str | None = Field(default=None, description="of an eval: its PyTorch")
+    kernels: list[str] = []
+    workloads: list[str] = []
+    devices: list[Device] = []
+    launches: int | None = None
+    trials: int | None = None
+    strict: bool = False
+    executor: Literal["auto", "docker", "venv", "bundle"] = "auto"
+    base_image: str | None = None
+    sample: int = Field(default=0, description="of KernelBench's own runs")
+    dtype: Literal["float16", "bfloat16", "float32"] = Field(default="float32", description="of KernelBench problems")
+
+
 class RunRecord(Record):
     run_id: str
     created_utc: str
     plan_digest: str
     command: list[str]
+    options: RunOptions = Field(default=RunOptions(), description="of that command; of older records, the defaults")
     mode: Literal["matrix", "eval"] = Field(description="eval: one environment, timed alone, not in a block")
     quick: bool
     executor: str

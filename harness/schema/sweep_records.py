@@ -4,7 +4,7 @@
         question.json                 what is searched, and how: written when it begins
         batches/<number>.json         settings that were tried together: written once all are judged and timed
         sweep.json                    all of it, with the answer: written when the budget is used, or nothing is left
-        index.html, leaderboard.csv   by `python -m reports sweep`
+        index.html, leaderboard.csv   by `kernel-matrix report`
 
 A sweep that was killed goes on from the first two. What was measured stands in ordinary runs, which `run` names.
 """

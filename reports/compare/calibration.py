@@ -1,27 +1,22 @@
 """What the controls of one run say, stored, so that the page of another can cite it.
 
-    python -m reports control RUN [--launches 10] [--write calibration.json]
+    kernel-matrix control RUN [--launches 10] [--write calibration.json]
 
 It is derived from that run's records, which are kept beside it; it carries their run, GPU and driver.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from harness.cli.options import Parser
-from harness.errors import HarnessError, InputError
+from harness.errors import InputError
 from reports.compare.control import LAUNCHES, Controls, Stored, controls, share_text
 from reports.compare.gpus import cards
 from reports.compare.latency import group_launches
-from reports.load.evidence import Evidence, load_evidence
-from reports.render.files import write_file
+from reports.load.evidence import Evidence
 
 FILE = "calibration.json"
 
@@ -69,14 +64,14 @@ def load_calibration(path: Path) -> Calibration:
         return Calibration.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(
-            f"{path}: {error.strerror}", f"make one: python -m reports control RUN --write {FILE}"
+            f"{path}: {error.strerror}", f"make one: kernel-matrix control RUN --write {FILE}"
         ) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(
             f"{path}: is no calibration: {where + ': ' if where else ''}{first['msg']}",
-            f"make one: python -m reports control RUN --write {FILE}",
+            f"make one: kernel-matrix control RUN --write {FILE}",
         ) from None
 
 
@@ -102,29 +97,3 @@ def lines(found: Controls) -> list[str]:
     if found.aa and found.detections:
         said.append(f"false alarms, over all rows of both kinds: {share_text(found.false_alarms)}")
     return said + [f"no trial: {reason}" for reason in found.missing]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="python -m reports control", description="What the controls of a run say of its procedure.")
-    parser.add_argument("run_folder", type=Path)
-    parser.add_argument(
-        "--launches", type=_at_least_two, default=LAUNCHES, help=f"blocks in a trial; default: {LAUNCHES}"
-    )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="store it, for the pages of other runs to cite")
-    try:
-        options = parser.parse_args(arguments)
-        found = calibrate(load_evidence(options.run_folder), options.launches)
-        if options.write is not None:
-            write_file(options.write, found.model_dump_json(indent=1) + "\n", "give another --write")
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    print("\n".join(lines(found.controls)))
-    return 0
-
-
-def _at_least_two(text: str) -> int:
-    value = int(text)
-    if value < 2:
-        raise argparse.ArgumentTypeError("must be at least 2")
-    return value

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness import errors
-from harness.cli.options import DETECT
 from harness.stats import decide
 from reports import model
 from reports.model import Comparison, Latency
 from reports.render.formats import percent, short
 from reports.render.report import Report
 
+DETECT = 0.1  # the slow-down that a gate must be able to see, unless another is given
 OPEN = (model.UNDECIDED, model.ABOUT)
 
 

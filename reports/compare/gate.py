@@ -1,4 +1,4 @@
-"""python -m reports gate [RUN]: is a kernel fast enough, and correct everywhere? From a run's records; nothing is run.
+"""`kernel-matrix gate`: is a kernel fast enough, and correct everywhere? From a run's records; nothing is run.
 
 The rule, for each cell and on a GPU for both ways to time: the kernel takes at most so much of the named reference's
 time, and it is correct in every environment. Both were timed by the same launches, one process each, so a launch gives
@@ -12,12 +12,9 @@ measured, or has no times; a kernel that is unsupported, or was not run; a quick
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 from rich.console import Console
@@ -25,9 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import errors
-from harness.cli.options import Parser, share
-from harness.cli.progress import printable
-from harness.errors import HarnessError, InputError
+from harness.errors import InputError
+from harness.progress import printable
 from harness.schema.run_records import Cell, KernelInfo
 from harness.stats import decide, effects
 from harness.worker import protocol
@@ -36,7 +32,7 @@ from reports.compare import correctness, latency
 from reports.compare.correctness import FAILED
 from reports.compare.latency import Rows
 from reports.compare.streams import SENTENCE
-from reports.load.evidence import Evidence, load_evidence
+from reports.load.evidence import Evidence
 from reports.render.durations import ABSENT, time_text
 from reports.render.formats import ratio_interval, short
 
@@ -246,41 +242,3 @@ def print_table(found: Sequence[Judged], at_most: float) -> None:
         f"rule: at most {at_most:g} of the reference's time, the whole {CONFIDENCE:.0%} interval of launches' ratios; "
         f"correct in every environment: {said}"
     )
-
-
-def modes(text: str) -> tuple[str, ...]:
-    wanted = tuple(dict.fromkeys(text.split(",")))
-    unknown = next((word for word in wanted if word not in (model.COLD, model.HOT)), None)
-    if unknown is not None:
-        raise argparse.ArgumentTypeError(f"{unknown!r} is neither cold nor hot")
-    return wanted
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="python -m reports gate", description="Is a kernel fast enough, and correct everywhere?")
-    parser.add_argument("run_folder", nargs="?", type=Path, default=Path("reports", "latest"), metavar="RUN")
-    parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="default: all; may be repeated")
-    parser.add_argument("--workload", action="append", default=[], metavar="NAME", help="default: all; may be repeated")
-    parser.add_argument("--reference", metavar="NAME", help="default: what PyTorch picks, `default`")
-    parser.add_argument("--at-most", type=share, default=AT_MOST, metavar="SHARE", help=f"default: {AT_MOST:g}")
-    parser.add_argument(
-        "--times", type=modes, default=(model.COLD, model.HOT), metavar="cold,hot", help="on a GPU; default: both"
-    )
-    try:
-        options = parser.parse_args(arguments)
-        evidence = load_evidence(options.run_folder)
-        found = gate(
-            evidence,
-            kernels=options.kernel,
-            workloads=options.workload,
-            reference=options.reference,
-            at_most=options.at_most,
-            modes=options.times,
-        )
-        if not found:
-            raise InputError(f"{options.run_folder}: no cell is left to judge", "select less narrowly")
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    print_table(found, options.at_most)
-    return exit_code(found)

@@ -1,15 +1,13 @@
-"""python -m reports bisection FOLDER: the page and the summary of a bisection, from its one record. Nothing is run."""
+"""The page and the summary of a bisection, from its one record. Nothing is run."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
 
-from harness.cli.options import Parser
 from harness.schema.bisection_records import BisectionRecord, CellSeen, VersionRecord
 from harness.search.bisect.answer import seen_text
 from reports.render.formats import markdown, markdown_row, share_bar
@@ -123,9 +121,6 @@ def render_markdown(record: BisectionRecord) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="python -m reports bisection", description="Render a bisection from its record.")
-    parser.add_argument("folder", type=Path, help="a folder of reports/bisections/")
-    return write_report(
-        arguments, parser, RECORD, BisectionRecord, {"summary.md": render_markdown, "index.html": render_page}
-    )
+def write(folder: Path) -> None:
+    """The page and the summary of a bisection, in its folder of reports/bisections/."""
+    write_report(folder, RECORD, BisectionRecord, {"summary.md": render_markdown, "index.html": render_page})

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from markupsafe import Markup
 
-from harness.cli.options import Parser
-from harness.cli.progress import printable
-from harness.errors import HarnessError, InputError
+from harness.progress import printable
 from harness.schema.bisection_records import BisectionRecord
 from harness.schema.storage import load_record
 from harness.schema.sweep_records import SweepRecord
@@ -24,36 +21,15 @@ LEAST_REACH = math.log(1.1)  # of the axis
 AnyAnswered = TypeVar("AnyAnswered", BisectionRecord, SweepRecord)
 
 
-def load_one(path: Path, model: type[AnyAnswered]) -> AnyAnswered:
-    """RecordError where the record cannot be trusted, InputError where there is none."""
-    if path.is_file():
-        return load_record(path, model)
-    folder = path.parent
-    if (folder / "question.json").is_file():
-        raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
-    raise InputError(f"{folder}: holds no {path.name}", f"name a folder of reports/{path.stem}s/")
-
-
 def write_report(
-    arguments: Sequence[str],
-    parser: Parser,
-    record: str,
-    model: type[AnyAnswered],
-    files: Mapping[str, Callable[[AnyAnswered], str]],
-) -> int:
-    """Write `files` into the folder that the arguments name, from its one record, and print the answer and the last
-    file's path. Returns an exit code (`harness.errors`)."""
-    try:
-        folder: Path = parser.parse_args(arguments).folder
-        answered = load_one(folder / record, model)
-        for name, text in {name: render(answered) for name, render in files.items()}.items():
-            write_file(folder / name, text, "make it writable")
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
+    folder: Path, record: str, model: type[AnyAnswered], files: Mapping[str, Callable[[AnyAnswered], str]]
+) -> None:
+    """Write `files` into a folder, from its one record, and print the answer and the last file's path."""
+    answered = load_record(folder / record, model)
+    for name, text in {name: render(answered) for name, render in files.items()}.items():
+        write_file(folder / name, text, "make it writable")
     print(printable(answered.answer))
     print(folder / list(files)[-1])
-    return 0
 
 
 def render(template: str, **values: Any) -> str:

@@ -1,4 +1,4 @@
-"""python -m reports sweep FOLDER: the leaderboard of a sweep, as a page and as CSV, from its one record.
+"""The leaderboard of a sweep, as a page and as CSV, from its one record.
 
 Nothing is run. The page shows what the search saw and, apart from it, what confirmed: the smallest of many noisy
 figures is too small by how it was chosen, so the search's own figure of its winner is never given as a gain.
@@ -17,7 +17,6 @@ from statistics import median
 
 from markupsafe import Markup
 
-from harness.cli.options import Parser
 from harness.schema.sweep_records import Compared, SweepRecord, Trial
 from harness.search.sweep.answer import STAGE_WORDS, rejected_text, setting_text
 from harness.search.sweep.measure import by_score
@@ -243,7 +242,6 @@ def render_csv(record: SweepRecord) -> str:
     return text.getvalue()
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="python -m reports sweep", description="Render a sweep's leaderboard from its record.")
-    parser.add_argument("folder", type=Path, help="a folder of reports/sweeps/")
-    return write_report(arguments, parser, RECORD, SweepRecord, {TABLE: render_csv, "index.html": render_page})
+def write(folder: Path) -> None:
+    """The leaderboard of a sweep, in its folder of reports/sweeps/."""
+    write_report(folder, RECORD, SweepRecord, {TABLE: render_csv, "index.html": render_page})

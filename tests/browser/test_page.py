@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.__main__ import main
+from harness.cli.main import main
 from reports.render.formats import TIMES
 from tests.unit.spec import NEXT, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_pairs, write_run
@@ -30,7 +30,7 @@ ROW = f"{NEXT}/attention_scalar/seed-fp16/cpu"
 
 def render(folder: Path, spec: Spec) -> str:
     write_run(folder, spec)
-    assert main([str(folder)]) == 0
+    assert main(["report", str(folder)]) == 0
     return (folder / "index.html").as_uri()
 
 
@@ -233,7 +233,7 @@ def test_a_gpus_page_never_scrolls_sideways_and_shows_both_times(browser: Any, g
 def test_fast_p_and_every_solution_fit_the_page(browser: Any, tmp_path: Path, width: int) -> None:
     cases = {(NEXT, "kernel", "*"): Case(status="crashed", message=HOSTILE), (NEXT, "model", "*"): Case(slowdown=1.7)}
     write_pairs(tmp_path, Spec(kernels=("level1.19_relu", "level1.20_gelu"), cases=cases), missing=[HOSTILE])
-    assert main([str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     watched = Watched(browser, viewport={"width": width, "height": 844})
     tab = watched.open((tmp_path / "index.html").as_uri() + "#kernelbench")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -161,7 +161,7 @@ IMPATIENT = """\
 import sys
 from harness.isolate.docker import executor
 executor.AWAY_S = 2.0
-from harness.cli.commands import main
+from harness.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

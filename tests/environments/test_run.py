@@ -60,6 +60,7 @@ def command(project: Path, verb: str, *arguments: str) -> list[str]:
     """Without experiments, which cost minutes of a project of faulty kernels, unless they are asked for."""
     silent = verb in ("matrix", "eval") and not any(word.startswith("--explain") for word in arguments)
     explain = ["--explain=never"] if silent else []
+    explain += ["--no-report"] if verb in ("matrix", "eval") else []
     return [sys.executable, "-m", "harness", verb, f"--matrix={project / 'matrix.yaml'}", *explain, *arguments]
 
 
@@ -69,9 +70,8 @@ def start(project: Path, verb: str, *arguments: str) -> tuple[int, str, Run]:
 
 
 def report(run: Run, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "reports", str(run.folder), *arguments], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "harness", "report", str(run.folder), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 

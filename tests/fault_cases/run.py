@@ -90,14 +90,15 @@ def attribute(run_folder: Path) -> Sequence[Attributed]:
 
 def run_one(case: FaultCase, project: Path, options: Options, begin: Start) -> Run:
     """Run a case's matrix, and the experiments that its records call for. InfrastructureError where it stops."""
-    where = project / "run"
-    where.unlink(missing_ok=True)
+    latest = project / "reports" / "latest"
+    latest.unlink(missing_ok=True)
     explain = "auto" if options.causes else "never"
-    words = ["matrix", f"--device={case.device}", f"--explain={explain}", f"--run-path={where}"]
-    code = begin([*words, *options.executor], project)
-    if code not in RAN or not where.exists():
+    code = begin(
+        ["matrix", f"--device={case.device}", f"--explain={explain}", "--no-report", *options.executor], project
+    )
+    if code not in RAN or not latest.exists():
         raise InfrastructureError(f"{case.name}: its run ended with exit code {code}", "run it alone: --only NAME")
-    return Run(Path(where.read_text()))
+    return Run(latest.resolve())
 
 
 def run_cases(options: Options, *, begin: Start = start, attributed: Attribute = attribute) -> tuple[int, Path]:

@@ -21,8 +21,13 @@ from typing import Any
 
 import numpy as np
 
-import harness.run.workflow  # noqa: F401 - imported before a process is forked, so that a run starts at once
-from harness.cli.commands import main
+# Imported before a process is forked, so that a run starts at once.
+import harness.cli.bisect
+import harness.cli.sweep  # noqa: F401
+import reports.render.bisection
+import reports.render.sweep  # noqa: F401
+from harness.cli import matrix as matrix_verb
+from harness.cli.main import main
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.config.pins import load_pins, normalise
@@ -33,7 +38,7 @@ from harness.isolate import Answer, Task, venv
 from harness.run import launch, prepare, workflow
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, load_record
-from harness.search.bisect import command, environments
+from harness.search.bisect import environments
 from harness.search.bisect import run as running
 from harness.search.bisect.releases import Listed
 from harness.worker import protocol
@@ -148,6 +153,7 @@ class ScriptedExecutor(venv.VenvExecutor):
 
 
 def patch() -> None:
+    matrix_verb.report_run = lambda folder, options: []  # another test's matter, and a second each
     workflow.make_executor = lambda choice, limits, plan, root, cache: ScriptedExecutor(root, cache, plan.threads)
     launch.goes_ahead = lambda executor, device: True  # where more runs at once, more can go wrong
     indexes.probe_index = lambda index: ""
@@ -156,7 +162,7 @@ def patch() -> None:
     prepare.physical_cores = lambda: 1
     prepare.find_interpreter = lambda version: PYTHON
     venv.need_interpreter = lambda version: PYTHON
-    command.fetch_listing = listing
+    running.fetch_listing = listing
     running.probe_index = lambda index: ""
     environments.NEEDED_GIB = 0
 

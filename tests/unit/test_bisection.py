@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.commands import main as harness
+from harness.cli.main import main
 from harness.errors import RecordError
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Rate, Release, VersionRecord
 from harness.schema.records import Agreement, RecipeResult, TargetResult, Timing, ValidationRecord
@@ -14,7 +14,6 @@ from harness.schema.run_records import Fallback
 from harness.schema.storage import load_record, save_record
 from harness.search.bisect import observe
 from harness.search.bisect.answer import conclude, describe, print_table
-from reports.__main__ import main
 from reports.render.bisection import render_markdown, render_page, rows
 from tests.unit.test_records import launch
 
@@ -163,7 +162,7 @@ def test_the_report_is_written_beside_its_record(tmp_path: Path, capsys: pytest.
     record = one_step()
     save_record(tmp_path / "bisection.json", record)
     assert load_record(tmp_path / "bisection.json", BisectionRecord) == record
-    assert main(["bisection", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert record.answer in capsys.readouterr().out
     assert record.answer.replace("_", "\\_") in (tmp_path / "summary.md").read_text()
     assert record.answer in (tmp_path / "index.html").read_text()
@@ -172,18 +171,18 @@ def test_the_report_is_written_beside_its_record(tmp_path: Path, capsys: pytest.
 def test_a_bisection_that_is_missing_unfinished_or_edited_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bisection", str(tmp_path)]) == 64
+    assert main(["report", str(tmp_path)]) == 64
     assert "name a folder of reports/bisections/" in capsys.readouterr().err
     save_record(tmp_path / "question.json", question())
-    assert main(["bisection", str(tmp_path)]) == 64
+    assert main(["report", str(tmp_path)]) == 64
     assert "not finished" in capsys.readouterr().err
     save_record(tmp_path / "bisection.json", one_step())
     path = tmp_path / "bisection.json"
     path.write_text(path.read_text().replace("2.4.0", "2.2.0"))
     with pytest.raises(RecordError, match="edited or damaged"):
         load_record(path, BisectionRecord)
-    assert main(["bisection", str(tmp_path)]) == 64
-    assert main(["bisection"]) == 64
+    assert main(["report", str(tmp_path)]) == 64
+    assert main(["report"]) == 64
 
 
 def agreement(passed: int, against: str = "truth") -> Agreement:
@@ -258,5 +257,5 @@ def test_medians_are_those_of_the_launches_that_went_well() -> None:
     ],
 )
 def test_bad_options_exit_64(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert harness(["bisect", *options]) == 64
+    assert main(["bisect", *options]) == 64
     assert "error:" in capsys.readouterr().err

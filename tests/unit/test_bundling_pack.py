@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import commands as command
+from harness.cli import bundle as bundle_verb
+from harness.cli.main import main
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle import pack
 from harness.isolate.bundle.pack import Options, least_driver, run_bundle
@@ -104,16 +105,16 @@ def test_a_version_that_the_matrix_lacks_is_refused(root: Path, monkeypatch: pyt
     ],
 )
 def test_wrong_options_are_bad_input(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["bundle", *words]) == 64
+    assert main(["bundle", *words]) == 64
     assert "--help" in capsys.readouterr().err
 
 
 def test_options_reach_the_packer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Options] = []
-    monkeypatch.setattr(pack, "run_bundle", lambda given: asked.append(given) or 0)
+    monkeypatch.setattr(bundle_verb, "run_bundle", lambda given: asked.append(given) or 0)
     monkeypatch.chdir(tmp_path)
     words = ["--arch=80", "--part-mb=55", "--torch=2.1.0", "--torch=2.5.0", "--base-image=b:1", "--strict"]
-    assert command.main(["bundle", *words]) == 0
+    assert main(["bundle", *words]) == 0
     [given] = asked
     assert given.out == tmp_path / "bundle-80" and given.part_mb == 55 and given.torch == ("2.1.0", "2.5.0")
     assert (given.architecture, given.base_image, given.strict, given.level) == ("80", "b:1", True, 12)

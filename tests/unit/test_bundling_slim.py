@@ -141,14 +141,14 @@ def test_python_is_started_by_the_root_s_own_loader(tmp_path: Path) -> None:
         (["matrix", "--executor=venv"], ["-m", "harness", "matrix", "--executor=venv"]),
         (["matrix", "--executor", "venv"], ["-m", "harness", "matrix", "--executor", "venv"]),
         (["fault_cases"], ["-m", "tests.fault_cases", "--executor", "bundle", "--bundle", "HERE"]),
-        (["reports", "a b"], ["-m", "reports", "a b"]),
+        (["reports", "a b"], ["-m", "harness", "report", "a b"]),
         (["doctor"], ["-m", "harness", "doctor"]),
     ],
 )
 def test_run_names_the_bundle(tmp_path: Path, given: list[str], started: list[str]) -> None:
     folder, checkout = tmp_path / "a bundle", tmp_path / "checkout"
     folder.mkdir()
-    fill(checkout, "harness/cli/commands.py")
+    fill(checkout, "harness/cli/main.py")
     (folder / "run").write_text(RUN)
     (folder / "python").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
     (folder / "python").chmod(0o755)

@@ -1,15 +1,26 @@
+"""`kernel-matrix`: its verbs and their options, what it runs and reports, and the code that it ends with."""
+
 from __future__ import annotations
 
+import argparse
+import errno
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from harness.cli.commands import _unnamed, _without_plumbing, main
+from harness.cli import bisect, explain, gate, main, matrix, sweep
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
-from harness.errors import exit_code
+from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, HarnessError, InputError, exit_code
 from harness.run import prepare
+from harness.run.workflow import _run_options
+from harness.schema.run_records import KernelBench, RunOptions, RunRecord
+from tests.unit.spec import Spec
+from tests.unit.synthetic import write_run
+
+COMMAND = ("nox", "-s", "matrix")
 
 
 @pytest.fixture(autouse=True)
@@ -23,101 +34,290 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
 
 
-def test_list_prints_the_plan_and_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sorted(path.name for path in (root / "docker" / "pins").glob("*"))
-    assert main(["matrix", "--list", f"--matrix={root / 'matrix.yaml'}"]) == 0
+# -- verbs and options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["", *main.VERBS, *main.INTERNAL])
+def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([verb, "--help"] if verb else []) == DONE
     printed = capsys.readouterr().out
-    assert "cell     torch2.5.0-cu121-py311/attention_scalar/seed-fp16/cpu: 100 independent" in printed
-    assert "launch     0 block 0" in printed
-    assert sorted(path.name for path in (root / "docker" / "pins").glob("*")) == before
+    assert printed.startswith(f"usage: kernel-matrix {verb}".rstrip()) and len(printed.splitlines()) <= 60
+    assert not any(f"    {name} " in printed for name in main.INTERNAL), "listed for users"
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("words", "said"),
     [
-        ["matrix", "--launches=0"],
-        ["matrix", "--device=tpu"],
-        ["matrix", "--executor=podman"],
-        ["matrix", "--executor=bundle"],
-        ["matrix", "--executor=venv", "--bundle=somewhere"],
-        ["matrix", "--bundle=nowhere"],
-        ["matrix", "--fail-on=speed"],
-        ["matrix", "--fail-on="],
-        ["matrix", "--nonsense"],
-        ["nonsense"],
-        ["eval"],
-        [],
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["--nonsense"], "required: VERB"),
+        (["matrix", "--launches=0"], "at least 1"),
+        (["matrix", "--device=tpu"], "'tpu' is not auto, cpu or cuda"),
+        (["matrix", "--executor=podman"], "podman"),
+        (["matrix", "--executor=bundle"], "which one?"),
+        (["matrix", "--executor=venv", "--bundle=somewhere"], "--executor venv uses none"),
+        (["matrix", "--bundle=nowhere"], "nowhere"),
+        (["matrix", "--fail-on=speed"], "'speed' is none of correctness, latency, exactness"),
+        (["matrix", "--fail-on="], "names nothing"),
+        (["matrix", "--detect=0"], "above 0"),
+        (["matrix", "--nonsense"], "--nonsense"),
+        (["matrix", "--problems=csrc"], "--problems and --solutions belong together"),
+        (["matrix", "--launch=3"], "--launch=3"),  # never abbreviated
+        (["eval"], "--torch"),
+        (["kernelbench", "P"], "SOLUTIONS"),
+        (["kernelbench", "--quick"], "PROBLEMS"),
+        (["gate", "--times=warm"], "'warm' is neither cold nor hot"),
+        (["gate", "--make", "--nonsense"], "--nonsense"),
+        (["control", "run", "--launches=1"], "at least 2"),
+        (["init", "here"], "here"),
     ],
 )
-def test_bad_options_exit_64(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 64
-    assert "error:" in capsys.readouterr().err
-
-
-def test_bad_input_exits_64_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["matrix", f"--matrix={tmp_path / 'none.yaml'}"]) == 64
-    assert "none.yaml" in capsys.readouterr().err
-    (tmp_path / "matrix.yaml").write_text("environments: 3\n")
-    assert main(["matrix", f"--matrix={tmp_path / 'matrix.yaml'}"]) == 64
-    error = capsys.readouterr().err
-    assert "matrix.yaml: environments" in error and "remedy:" in error
-
-
-def test_a_kernel_whose_source_is_missing_exits_64(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_option_is_bad_input(
+    words: list[str], said: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (root / "matrix.yaml").read_text().replace("csrc/attention_scalar_cpu.cpp", "csrc/none.cpp")
-    (tmp_path / "matrix.yaml").write_text(text)
-    assert main(["matrix", "--list", f"--matrix={tmp_path / 'matrix.yaml'}"]) == 64
-    assert "no such file" in capsys.readouterr().err
+    monkeypatch.chdir(root)
+    assert main.main(words) == BAD_INPUT
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and said in error and "remedy: " in error
+    assert error.endswith("exit code 64: bad input\n")
 
 
-def test_problems_without_solutions_exit_64(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["matrix", "--list", f"--matrix={root / 'matrix.yaml'}", "--problems=csrc"]) == 64
-    assert "--problems and --solutions belong together" in capsys.readouterr().err
+def parsed(*words: str) -> argparse.Namespace:
+    return main.make_parser(words[0]).parse_args(words, argparse.Namespace(given=list(words[1:])))
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded"),
+    [
+        ("matrix", "nox -s matrix"),
+        ("matrix --quick --kernel a", "nox -s matrix -- --quick --kernel a"),
+        ("eval --torch 2.5.0", "nox -s eval(torch='2.5.0')"),
+        ("eval --quick --torch 2.5.0 --kernel=a", "nox -s eval(torch='2.5.0') -- --quick --kernel=a"),
+        ("eval --torch=2.5.0 --quick", "nox -s eval(torch='2.5.0') -- --quick"),
+        ("kernelbench P S --quick", "nox -s kernelbench -- P S --quick"),
+        ("bisect --good 2.1.0 --bad=2.5.0", "nox -s bisect -- --good 2.1.0 --bad=2.5.0"),
+        ("matrix --bundle /a/b", "nox -s matrix -- --bundle DIR"),
+        ("sweep --kernel k --workload w --bundle=/a/b", "nox -s sweep -- --kernel k --workload w --bundle=DIR"),
+        ("matrix --bundle=/a/b --kernel /a/bc", "nox -s matrix -- --bundle=DIR --kernel /a/bc"),
+    ],
+)
+def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(words: str, recorded: str) -> None:
+    assert " ".join(matrix.recorded_command(parsed(*words.split()))) == recorded
+
+
+@pytest.mark.parametrize(
+    ("words", "pairs"),
+    [
+        ("matrix --kernel a --workload w --device cpu,cuda --launches 3 --trials 2 --strict --executor venv", None),
+        ("matrix", None),
+        ("eval --torch 2.5.0 --base-image b:1 --quick", None),
+        ("kernelbench P S --sample 2 --dtype float16", KernelBench(problems="P", solutions="S", pairs={})),
+    ],
+)
+def test_what_a_run_records_of_its_options_plans_it_again(
+    words: str, pairs: KernelBench | None, tmp_path: Path
+) -> None:
+    options = parsed(*words.split())
+    how, what = matrix.run_options(options), matrix.selection(options)
+    run = write_run(tmp_path, Spec()).load()
+    changes = {"options": _run_options(how, what), "mode": what.mode, "quick": what.quick, "kernelbench": pairs}
+    record = RunRecord.model_validate(run.model_copy(update=changes).model_dump())
+    assert explain.recorded_selection(record) == what
+    again = explain.recorded_options(record, how.matrix_path, None)
+    assert (again.strict, again.executor, again.base_image) == (how.strict, how.executor, how.base_image)
+    assert (again.kernelbench is None) == (how.kernelbench is None)
+    if again.kernelbench and how.kernelbench:
+        assert again.kernelbench.problems == Path("P").absolute() or again.kernelbench.problems.name == "P"
+        assert (again.kernelbench.sample, again.kernelbench.dtype) == (2, "float16")
+
+
+def test_an_older_run_has_the_options_that_are_usual(tmp_path: Path) -> None:
+    values = write_run(tmp_path, Spec()).load().model_dump()
+    del values["options"]
+    assert RunRecord.model_validate(values).options == RunOptions()
+
+
+def test_a_bundle_is_the_one_given_else_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_BUNDLE", "/there")
+    assert explain.bundle_of(Path("/here"), Path("run")) == Path("/here")
+    assert explain.bundle_of(None, Path("run")) == Path("/there")
+    monkeypatch.delenv("KERNEL_MATRIX_BUNDLE")
+    with pytest.raises(InputError, match="it used a bundle"):
+        explain.bundle_of(None, Path("run"))
+
+
+# -- what is run and reported -----------------------------------------------------------------------------------
+
+RUN = SimpleNamespace(folder=Path("FOLDER"))
+
+
+def start(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], reported: list[int]
+) -> tuple[int, list[str]]:
+    """Exit code, and what was done, where a run and its report end with these codes."""
+    done: list[str] = []
+    bisection = SimpleNamespace(versions=[SimpleNamespace(verdict="undecided")])
+
+    def step(what: str, result: object):  # type: ignore[no-untyped-def]
+        return lambda *given, **options: done.append(what) or result
+
+    for module, name, what, result in (
+        (matrix, "run_matrix", "matrix", (RUN, made)),
+        (matrix, "report_run", "report", reported),
+        (explain, "report_run", "report", reported),
+        (explain, "run_explain", "explain", made),
+        (
+            bisect,
+            "run_bisection",
+            "bisect",
+            (RUN.folder, bisection),
+        ),
+        (bisect, "report_bisection", "report", 0),
+        (sweep, "run_sweep", "sweep", (RUN.folder, SimpleNamespace(verdict="none_faster"))),
+        (sweep, "report_sweep", "report", 0),
+        (sweep, "write_winner", "write", None),
+        (gate, "judge", "gate", reported),
+    ):
+        monkeypatch.setattr(module, name, step(what, result))
+    return main.main(words), done
+
+
+SWEEP = ["sweep", "--kernel=k", "--workload=w"]
+
+
+@pytest.mark.parametrize(
+    ("words", "codes", "done", "code"),
+    [
+        (["matrix", "--quick"], ([], []), ["matrix", "report"], 0),
+        (["matrix", "--no-report"], ([BUILD_FAILED], [10]), ["matrix"], BUILD_FAILED),
+        (["matrix"], ([], [10]), ["matrix", "report"], 10),
+        (["matrix"], ([BUILD_FAILED], []), ["matrix", "report"], BUILD_FAILED),
+        (["matrix"], ([INFRASTRUCTURE], [10]), ["matrix", "report"], INFRASTRUCTURE),
+        (["eval", "--torch", "2.5.0"], ([], []), ["matrix", "report"], 0),
+        (["kernelbench", "P", "S", "--quick"], ([], []), ["matrix", "report"], 0),
+        (["gate", "--reference=flash", "--make", "--quick"], ([], [11]), ["matrix", "gate"], 11),
+        (["gate", "DIR"], ([], [40]), ["gate"], 40),
+        (["bisect", "--good=2.1.0", "--bad=2.5.0"], ([], []), ["bisect", "report"], 0),
+        (["bisect", "--good=2.1.0", "--bad=2.5.0", "--strict"], ([], []), ["bisect", "report"], 40),
+        (SWEEP, ([], []), ["sweep", "report"], 0),
+        ([*SWEEP, "--write", "--strict"], ([], []), ["sweep", "write", "report"], 40),
+    ],
+)
+def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
+    words: list[str], codes: tuple[list[int], list[int]], done: list[str], code: int, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert start(monkeypatch, words, *codes) == (code, done)
+    printed = capsys.readouterr()
+    assert "records: FOLDER" in printed.out or words == ["gate", "DIR"]
+    assert printed.err == (f"exit code {code}: {main.MEANINGS[code]}\n" if code else "")
+
+
+def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert start(monkeypatch, ["explain"], [], []) == (BAD_INPUT, [])
+    write_run(tmp_path / "reports" / "latest", Spec())
+    assert start(monkeypatch, ["explain"], [], [10]) == (10, ["explain", "report"])
+
+
+@pytest.mark.parametrize("verb", [["bisect", "--good=2.1.0", "--bad=2.5.0"], SWEEP])
+def test_a_search_that_is_only_listed_is_not_reported(verb: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((bisect, "run_bisection"), (sweep, "run_sweep")):
+        monkeypatch.setattr(module, name, lambda *given, **options: None)
+    assert main.main([*verb, "--list"]) == DONE
+
+
+def test_list_prints_the_plan_and_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in (root / "docker" / "pins").glob("*"))
+    for words in (["matrix"], ["gate", "--make"]):
+        assert main.main([*words, "--list", f"--matrix={root / 'matrix.yaml'}"]) == DONE
+        printed = capsys.readouterr().out
+        assert "cell     torch2.5.0-cu121-py311/attention_scalar/seed-fp16/cpu: 100 independent" in printed
+        assert "launch     0 block 0" in printed
+    assert sorted(path.name for path in (root / "docker" / "pins").glob("*")) == before
 
 
 def test_a_folder_of_pairs_is_planned_like_kernels(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(indexes, "probe_index", lambda index: "")
     (tmp_path / "matrix.yaml").write_text((root / "matrix.yaml").read_text())
     shutil.copytree(root / "tests" / "candidates" / "kernelbench", tmp_path / "bench")
     shutil.copytree(root / "csrc", tmp_path / "csrc")
-    given = [f"--{name}={tmp_path / 'bench' / name}" for name in ("problems", "solutions")]
-    assert main(["matrix", "--list", f"--matrix={tmp_path / 'matrix.yaml'}", "--device=cpu", *given]) == 0
-    printed = capsys.readouterr().out
-    assert "/level1.3_embedding/level1.3_embedding.3_Embedding/cpu: 5 independent" in printed
-    assert "6 cells" in printed and "attention_scalar" not in printed
+    problems, solutions = (str(tmp_path / "bench" / name) for name in ("problems", "solutions"))
+    usual = ["--list", f"--matrix={tmp_path / 'matrix.yaml'}", "--device=cpu"]
+    plans = []
+    for words in (
+        ["kernelbench", problems, solutions],
+        ["matrix", f"--problems={problems}", f"--solutions={solutions}"],
+    ):
+        assert main.main([*words, *usual]) == DONE
+        plans.append(capsys.readouterr().out)
+    assert plans[0] == plans[1]
+    assert "/level1.3_embedding/level1.3_embedding.3_Embedding/cpu: 5 independent" in plans[0]
+    assert "6 cells" in plans[0] and "attention_scalar" not in plans[0]
+
+
+# -- errors -----------------------------------------------------------------------------------------------------
 
 
 def test_strict_refuses_the_fallback_and_without_it_the_fallback_is_said(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "probe_index", lambda index: "" if "pypi" in index else f"{index} answered 403")
-    matrix = f"--matrix={root / 'matrix.yaml'}"
-    assert main(["matrix", "--list", "--strict", matrix]) == 30
-    assert "--strict refuses the fallback" in capsys.readouterr().err
-    assert main(["matrix", "--list", matrix]) == 0
+    matrix_yaml = f"--matrix={root / 'matrix.yaml'}"
+    assert main.main(["matrix", "--list", "--strict", matrix_yaml]) == INFRASTRUCTURE
+    assert "cannot go on: " in (error := capsys.readouterr().err) and "--strict refuses the fallback" in error
+    assert main.main(["matrix", "--list", matrix_yaml]) == DONE
     assert "fallback: torch2.5.0-pypi-py311" in capsys.readouterr().out
 
 
-def test_the_first_code_of_the_order_wins() -> None:
-    assert exit_code([]) == 0
-    assert exit_code([11, 40, 10]) == 10
-    assert exit_code([11, 20, 30]) == 30
-    assert exit_code([64, 30]) == 64
-    assert exit_code([40, 11]) == 11
-
-
-def test_the_recorded_command_is_what_the_user_typed() -> None:
-    words = ["--quick", "--run-path=/tmp/x", "--torch", "2.5.0", "--kernel", "a", "--run-path", "/tmp/y"]
-    assert _without_plumbing(words) == ["--quick", "--kernel", "a"]
+def test_a_matrix_that_is_missing_wrong_or_names_no_source_is_bad_input(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "matrix.yaml"
+    no_source = (root / "matrix.yaml").read_text().replace("csrc/attention_scalar_cpu.cpp", "csrc/none.cpp")
+    for text, said in (
+        (None, "matrix.yaml"),
+        ("environments: 3\n", "matrix.yaml: environments"),
+        (no_source, "none.cpp"),
+    ):
+        if text is not None:
+            path.write_text(text)
+        assert main.main(["matrix", "--list", f"--matrix={path}"]) == BAD_INPUT
+        error = capsys.readouterr().err
+        assert said in error and "remedy:" in error
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [("--bundle /a/b", "--bundle DIR"), ("--bundle=/a/b", "--bundle=DIR"), ("/a/bc", "/a/bc")]
+    ("raised", "code", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/full"), INFRASTRUCTURE, "/full: No space left"),
+        (shutil.Error([("a", "/full", f"[Errno {errno.ENOSPC}] No space left")]), INFRASTRUCTURE, "/full: "),
+        (OSError(errno.EROFS, "Read-only", "/fixed"), INFRASTRUCTURE, "KERNEL_MATRIX_CACHE"),
+        (BrokenPipeError(), DONE, ""),
+        (HarnessError("no", "yes"), INFRASTRUCTURE, "cannot go on: no\n  remedy: yes"),
+    ],
 )
-def test_a_bundles_folder_is_not_recorded(given: str, kept: str) -> None:
-    assert " ".join(_unnamed(word, Path("/a/b")) for word in given.split()) == kept
-    assert " ".join(_unnamed(word, None) for word in given.split()) == given
+def test_what_the_user_can_act_on_is_said(
+    raised: Exception, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(options: object) -> int:
+        raise raised
+
+    monkeypatch.setattr(matrix, "run", fail)
+    monkeypatch.setattr("sys.stdout", main.sys.stdout)
+    assert main.main(["matrix"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(options: object) -> int:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(matrix, "run", fail)
+    with pytest.raises(OSError, match="broken"):
+        main.main(["matrix"])
+
+
+def test_the_first_code_of_the_order_wins() -> None:
+    for codes, code in (([], 0), ([11, 40, 10], 10), ([11, 20, 30], 30), ([64, 30], 64), ([40, 11], 11)):
+        assert exit_code(codes) == code

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.main import main
 from harness.errors import BAD_INPUT, InputError
-from reports.__main__ import main
 from reports.compare import control
 from reports.compare.calibration import calibrate, load_calibration
 from reports.compare.latency import group_launches
@@ -146,7 +146,7 @@ def test_the_command_prints_and_stores_and_another_page_cites(
     assert (cited.gpus, cited.drivers) == (["NVIDIA H200"], ["580.159.04"])
 
     write_run(tmp_path / "run", Spec(device="cuda"))
-    assert main([str(tmp_path / "run"), "--calibration", str(stored)]) == 0
+    assert main(["report", str(tmp_path / "run"), "--calibration", str(stored)]) == 0
     page = (tmp_path / "run" / "index.html").read_text()
     assert "Controls of another run" in page and cited.run_id in page and "0 of 12 (0.00%" in page
     assert "another GPU" not in page
@@ -155,7 +155,7 @@ def test_the_command_prints_and_stores_and_another_page_cites(
     (tmp_path / "cpu" / "calibration.json").parent.mkdir()
     (tmp_path / "cpu" / "calibration.json").write_bytes(stored.read_bytes())
     write_run(tmp_path / "cpu", Spec())
-    assert main([str(tmp_path / "cpu")]) == 0
+    assert main(["report", str(tmp_path / "cpu")]) == 0
     assert "run on another GPU: NVIDIA H200; this run: none" in (tmp_path / "cpu" / "index.html").read_text()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import doctor
-from harness.cli.commands import main
+from harness.cli.main import main
 from harness.config import indexes
 from harness.config.environments import PYPI, Environment
 from harness.config.indexes import Probes, choose_indexes

@@ -216,10 +216,9 @@ class Harness:
 
     def __call__(self, words: Sequence[str], project: Path) -> int:
         self.calls.append(list(words))
-        named = dict(word.split("=", 1) for word in words if "=" in word)
         assert (project / "matrix.yaml").is_file()
         run = written(project / "reports" / "runs" / "one")
-        Path(named["--run-path"]).write_text(str(run.folder))
+        (project / "reports" / "latest").symlink_to(run.folder)
         return self.code if len(self.calls) > self.after else 0
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.main import main
 from harness.schema.records import LaunchRecord, Outcome
 from harness.schema.storage import Run, load_record, save_record
 from harness.stats.effects import compare_launches
-from reports.__main__ import main
 from reports.compare.gate import PASS, SLOW, UNDECIDED, rule
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.images import Wanted, _remove
+from harness.cli.images import _remove
 from harness.config.environments import PYPI, Environment
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
@@ -22,6 +22,7 @@ from harness.isolate.docker.images import (
     explain,
     image_key,
 )
+from harness.isolate.docker.wanted import Wanted
 
 DIGEST = "a" * 64
 BASE = f"nvidia/cuda@sha256:{DIGEST}"

@@ -40,7 +40,8 @@ def test_another_error_in_a_finaliser_is_shown_as_ever(root: object) -> None:
 
 CLEANING = """
 import os, shutil, signal, sys
-import harness.cli.commands as program
+import harness.cli.doctor as doctor
+import harness.cli.main as program
 
 def remove(arguments):
     close = os.close
@@ -52,7 +53,7 @@ def remove(arguments):
     {removed}
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-program._doctor = remove
+doctor.run = remove
 sys.exit(program.main(["doctor"]))
 """
 INTERRUPT = "signal.raise_signal(signal.SIGINT)"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.main import main
 from harness.schema.storage import Run
-from reports.__main__ import main
 from reports.attribute.model import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_SENSITIVITY, RACE, TOLERANCE_TOO_TIGHT
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
@@ -36,7 +36,7 @@ def test_it_is_right_and_every_output_says_that_it_does_not_repeat(
     assert summary(report)["not_bit_repeatable"] == report.unrepeatable
     page = render_page(report)
     assert SAID in page and '<span class="tag">not bit-repeatable</span>' in page
-    assert main([str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert SAID in capsys.readouterr().out
 
 

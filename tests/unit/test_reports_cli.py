@@ -1,4 +1,4 @@
-"""python -m reports: files, lines, exit codes, and each guard tripped."""
+"""`kernel-matrix report`: files, lines, exit codes, and each guard tripped."""
 
 import json
 import re
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.main import main
 from harness.schema.records import Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import load_record, save_record
-from reports.__main__ import main
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -22,7 +22,7 @@ SEED_CELL = Cell(environment=NEXT, kernel="attention_scalar", workload="seed-fp1
 
 def test_all_files_and_the_page_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path, Spec())
-    assert main([str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and lines[-1] == str(tmp_path / "index.html")
     assert lines[0].startswith("From PyTorch 2.1.0+cu121 to 2.5.0+cu121")
@@ -33,7 +33,7 @@ def test_all_files_and_the_page_last(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_out_leaves_the_run_alone(tmp_path: Path) -> None:
     write_run(tmp_path / "run", Spec())
     before = sorted((tmp_path / "run").rglob("*"))
-    assert main([str(tmp_path / "run"), "--out", str(tmp_path / "new" / "out")]) == 0
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "new" / "out")]) == 0
     assert sorted((tmp_path / "run").rglob("*")) == before
     assert all((tmp_path / "new" / "out" / name).is_file() for name in FILES)
 
@@ -74,14 +74,14 @@ def test_out_leaves_the_run_alone(tmp_path: Path) -> None:
 )
 def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -> None:
     write_run(tmp_path, spec)
-    assert main([str(tmp_path), *options]) == code
+    assert main(["report", str(tmp_path), *options]) == code
 
 
 def test_a_gate_says_what_it_could_not_have_seen_and_how_many_launches_would(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path, Spec(spread=0.08))
-    assert main([str(tmp_path), "--fail-on", "latency"]) == 40
+    assert main(["report", str(tmp_path), "--fail-on", "latency"]) == 40
     said = capsys.readouterr().out.splitlines()[-1]
     assert "a slow-down of 10% could not have been seen in 6 of 6 times; of these the hardest is " in said
     found = re.search(r"about (\d+) launches of each environment would \(--launches\)", said)
@@ -112,7 +112,7 @@ def test_records_that_cannot_be_trusted_are_refused_with_their_path(
 ) -> None:
     run = write_run(tmp_path, Spec())
     damage(run.validation_path(SEED_CELL))
-    assert main([str(tmp_path)]) == 64
+    assert main(["report", str(tmp_path)]) == 64
     error = capsys.readouterr().err
     assert f"{NEXT}/attention_scalar-cpu/seed-fp" in error and "remedy" in error
     assert not (tmp_path / "index.html").exists()
@@ -123,19 +123,19 @@ def test_bad_options_are_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(options) == 64
+    assert main(["report", *options]) == 64
     assert "remedy" in capsys.readouterr().err
 
 
 def test_an_out_that_is_a_file_is_bad_input(tmp_path: Path) -> None:
     write_run(tmp_path / "run", Spec())
     (tmp_path / "file").write_text("")
-    assert main([str(tmp_path / "run"), "--out", str(tmp_path / "file")]) == 64
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "file")]) == 64
 
 
 def test_latest_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path / "reports" / "runs" / "one", Spec())
     (tmp_path / "reports" / "latest").symlink_to("runs/one")
     monkeypatch.chdir(tmp_path)
-    assert main([]) == 0
+    assert main(["report"]) == 0
     assert (tmp_path / "reports" / "runs" / "one" / "index.html").is_file()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.main import main
 from harness.schema.storage import load_record, save_record
 from harness.schema.sweep_records import BatchRecord, Compared, Confirmation, SweepQuestion, SweepRecord, Trial
 from harness.search.sweep.answer import answer, next_command, print_table, verdict_of
 from harness.search.sweep.measure import score
-from reports.__main__ import main
 from reports.render.sweep import leaderboard, render_csv, render_page
 
 X = "\N{MULTIPLICATION SIGN}"
@@ -153,10 +153,10 @@ def test_the_table_is_printed_with_the_answer(capsys: pytest.CaptureFixture[str]
 def test_files_are_written_and_a_folder_that_is_none_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["sweep", str(tmp_path)]) == 64 and "holds no sweep.json" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 64 and "holds no" in capsys.readouterr().err
     save_record(tmp_path / "question.json", sweep().question)
-    assert main(["sweep", str(tmp_path)]) == 64 and "not finished" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 64 and "not finished" in capsys.readouterr().err
     save_record(tmp_path / "sweep.json", sweep())
     assert load_record(tmp_path / "sweep.json", SweepRecord) == sweep()
-    assert main(["sweep", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert (tmp_path / "index.html").is_file() and (tmp_path / "leaderboard.csv").is_file()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.options import duration_s
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.config.plan import plan_run
 from harness.errors import InputError
-from harness.search.sweep.options import duration_s
 from harness.search.sweep.space import (
     Subject,
     all_settings,

@@ -57,18 +57,16 @@ RUN = """\
 #!/bin/sh
 # Runs the harness of the checkout in the current folder with this bundle:
 #
-#   DIR/run matrix [OPTION]...     as `nox -s matrix -- [OPTION]...`, without the report; so eval and sweep
-#   DIR/run fault_cases [OPTION]...    as `nox -s fault_cases -- [OPTION]...`
-#   DIR/run reports [OPTION]...    as `nox -s report -- [OPTION]...`
-#   DIR/run VERB [OPTION]...       as `python -m harness VERB [OPTION]...`
+#   DIR/run VERB [OPTION]...         as `kernel-matrix VERB [OPTION]...`; matrix, eval and sweep by this bundle
+#   DIR/run fault_cases [OPTION]...  as `nox -s fault_cases -- [OPTION]...`, by this bundle
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
-if [ ! -f harness/cli/commands.py ]; then
+if [ ! -f harness/cli/main.py ]; then
     echo "run: no checkout of the project in $(pwd)" >&2
     echo "  remedy: cd to one, and start $0 there" >&2
     exit 64
 fi
 case ${1-} in
-reports) shift && exec "$here/python" -m reports "$@" ;;
+reports) shift && set -- report "$@" ;;
 matrix | eval | sweep | fault_cases)
     case " $* " in
     *" --executor"*) ;;

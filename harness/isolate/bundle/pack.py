@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli.images import wanted_images
 from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
@@ -40,6 +39,7 @@ from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, owner
+from harness.isolate.docker.wanted import wanted_images
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
 from harness.worker import protocol, wire

@@ -1,14 +1,10 @@
-"""What follows from what was seen: the steps, one sentence, and the next command. Pure, but for `print_table`."""
+"""What follows from what was seen: the steps, one sentence, and the next command. Pure, but for what prints."""
 
 from __future__ import annotations
 
 import itertools
 import shlex
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from harness.run.folders import now_utc
 from harness.schema.bisection_records import (
@@ -22,6 +18,7 @@ from harness.schema.bisection_records import (
 )
 from harness.search.bisect import plan
 from harness.search.bisect.oracle import MEASURED, differing
+from harness.search.loop import print_rows, without_option
 
 SHORT = 90
 
@@ -147,9 +144,7 @@ def next_command(question: Question, records: Sequence[VersionRecord], steps: Se
     if steps:
         return f"nox -s report -- reports/runs/{by_version[steps[0].after].run}"
     other = "latency" if question.what == "correctness" else "correctness"
-    words = [*question.command]
-    kept = [w for i, w in enumerate(words) if not w.startswith("--what") and (i == 0 or words[i - 1] != "--what")]
-    return shlex.join([*kept, "--what", other])
+    return shlex.join([*without_option(question.command, "--what"), "--what", other])
 
 
 def conclude(question: Question, records: Sequence[VersionRecord], labels: plan.Labels) -> BisectionRecord:
@@ -183,14 +178,21 @@ def rows(record: BisectionRecord) -> list[tuple[str, str, str, str]]:
     return found
 
 
+def print_question(question: Question) -> None:
+    usable = [release for release in question.releases if not release.skipped]
+    print(
+        f"{question.what} of {question.target} from {question.good} to {question.bad}, on "
+        f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} releases; where one step "
+        f"explains it, at most {plan.most_environments(len(usable))} environments"
+    )
+    print("releases: " + " ".join(release.version for release in usable))
+    for release in question.releases:
+        if release.skipped:
+            print(f"skipped: {release.version}: {release.skipped}")
+
+
 def print_table(record: BisectionRecord) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("version", "found", "seen", "verdict"):
-        table.add_column(column)
-    for row in rows(record):
-        table.add_row(*map(Text, row))
-    Console(highlight=False, soft_wrap=True).print(table)
-    print(record.answer)
+    print_rows(("version", "found", "seen", "verdict"), rows(record))
     print(
         f"{record.environments} environments (at most {record.most_environments} where one step explains it), "
         f"{record.duration_s:.0f} s"

@@ -9,8 +9,9 @@ from harness.config.plan import Plan
 from harness.schema.bisection_records import Aspect, CellSeen, Rate
 from harness.schema.records import Agreement, LaunchRecord, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.storage import Run
-from harness.search.bisect.oracle import LEVEL, ratio_of
+from harness.search.bisect.oracle import LEVEL
 from harness.search.bisect.subject import Place, cell_names
+from harness.search.ratio import ratio_of
 from harness.stats.medians import COLD, time_us
 from harness.worker import protocol
 

@@ -1,10 +1,9 @@
 """Whether two versions differ, from what was seen of each; `None` where that asks for more. Pure.
 
 A pass rate is compared as a rate: Fisher's exact test, recipe by recipe. A time is compared as a whole interval: it
-differs where the interval of the ratio lies beyond the smallest effect that counts. The interval is the
-distribution-free one of Hodges and Lehmann (1963): pairwise log ratios, cut at the exact quantile of the
-Mann-Whitney statistic. Two versions that were never in one block are compared over the good one, which each was timed
-with: the interval of their ratio is then that of both intervals' worst corners, which is wide, and never too narrow.
+differs where the interval of the ratio (`harness.search.ratio`) lies beyond the smallest effect that counts. Two
+versions that were never in one block are compared over the good one, which each was timed with: the interval of their
+ratio is then that of both intervals' worst corners, which is wide, and never too narrow.
 
 What is not shown to differ is not thereby alike: where the rates, or the ratio itself, hint at a difference that so few
 cannot show, more are asked for before it counts as none.
@@ -16,11 +15,7 @@ together, over all cells and recipes of one comparison (Bonferroni).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
-from statistics import median
-
-import numpy as np
+from collections.abc import Callable, Collection, Mapping
 
 from harness.schema.bisection_records import Aspect, CellSeen, Rate
 from harness.stats.outputs import rates_differ
@@ -42,33 +37,8 @@ def launch_counts(cells: int) -> tuple[int, ...]:
     return tuple(fewest * factor for factor in TRIAL_FACTORS)
 
 
-@lru_cache(maxsize=64)
-def _cut(base: int, this: int, level: float) -> int:
-    """k for the interval from the k-th smallest to the k-th largest pairwise ratio; 0 where none is wide enough."""
-    # In how many orders of both samples the first is the larger in so many pairs (Mann and Whitney 1947).
-    ways = np.zeros((base + 1, this + 1, base * this + 1))
-    ways[0, :, 0] = ways[:, 0, 0] = 1
-    for i in range(1, base + 1):
-        for j in range(1, this + 1):
-            ways[i, j, j:] += ways[i - 1, j, : base * this + 1 - j]
-            ways[i, j] += ways[i, j - 1]
-    cumulative = np.cumsum(ways[base, this] / math.comb(base + this, this))
-    return int(np.searchsorted(cumulative, level / 2, side="right"))
-
-
-def ratio_of(
-    base_us: Sequence[float], this_us: Sequence[float], level: float
-) -> tuple[float, float | None, float | None]:
-    """(ratio of times, low, high) from launch medians of the same blocks; no interval where too few can support it."""
-    shifts = sorted(math.log(this / base) for this in this_us for base in base_us)
-    cut = _cut(len(base_us), len(this_us), level)
-    low, high = (math.exp(shifts[cut - 1]), math.exp(shifts[-cut])) if cut else (None, None)
-    return math.exp(median(shifts)), low, high
-
-
 def _p_value(one: Mapping[str, Rate], other: Mapping[str, Rate]) -> float:
     """The smallest over all recipes."""
-
     pairs = [(one[recipe], other[recipe]) for recipe in one.keys() & other.keys()]
     return min((rates_differ(a.passed, a.trials, b.passed, b.trials) for a, b in pairs), default=1.0)
 

@@ -1,28 +1,29 @@
-"""The workflow of a bisection: ask a version, record what was seen, until nothing is left to ask.
+"""A bisection: versions one by one, until the first that differs is found.
 
-Each look is an ordinary run of two environments, the good version and one other, restricted to what is asked about;
-`harness.run.workflow` makes it, or finds it made. A version's record is written once it is clear, or all looks
-are spent.
+Each look is a run of two environments, the good version and one other, restricted to what is asked about. A version's
+record is written once it is clear, or all looks are spent.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from harness.config import keys
 from harness.config.indexes import probe_index
-from harness.config.matrix import Matrix
+from harness.config.matrix import Matrix, load_matrix
 from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
-from harness.run.workflow import run_matrix
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
 from harness.schema.records import EnvironmentRecord
 from harness.schema.storage import Run, load_record, save_record
 from harness.search.bisect import plan as planning
-from harness.search.bisect.answer import conclude, describe
+from harness.search.bisect.answer import conclude, describe, print_question, print_table
 from harness.search.bisect.environments import (
     named_environments,
     refuse_without_room,
@@ -31,25 +32,17 @@ from harness.search.bisect.environments import (
     wheels_apart,
 )
 from harness.search.bisect.observe import observe
-from harness.search.bisect.oracle import LOOKS, differing, judge
-from harness.search.bisect.subject import Subject, derived_matrix, environment_of, selection_of
+from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
+from harness.search.bisect.releases import fetch_listing, releases_between, supported_tags
+from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
+from harness.search.loop import Search, run_search
 from harness.tools import cache_folder
 from harness.worker import protocol
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The command's options."""
-
-    subject: Subject
-    options: Options
-    keep: bool = False
-    every: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Look:
-    """One run, and what it says of the good version and of the other."""
+    """One run, and what it shows of the good version and of the other."""
 
     run: Run
     environment: EnvironmentRecord
@@ -66,109 +59,115 @@ class CannotTell(Exception):
         self.environment = environment
 
 
-@dataclass
-class Bisection:
+@dataclass(kw_only=True)
+class Bisection(Search[str, BisectionRecord]):
     """One bisection: its folder, its question, and what is recorded of it."""
 
-    asked: Asked
+    subject: Subject
+    options: Options
     matrix: Matrix
     prepared: Prepared
     folder: Path
     question: Question
+    keep: bool = False  # the environments of the versions between
     seen: dict[str, VersionRecord] = field(default_factory=dict)
 
     @cached_property
     def versions(self) -> list[str]:
         return [release.version for release in self.question.releases]
 
+    @property
+    def records(self) -> list[VersionRecord]:
+        return [self.seen[version] for version in self.versions if version in self.seen]
+
     def version_path(self, version: str) -> Path:
         return self.folder / "versions" / f"{version}.json"
 
-    def recall(self) -> None:
+    def recall(self) -> str:
         for version in self.versions:
             if self.version_path(version).exists():
                 self.seen[version] = load_record(self.version_path(version), VersionRecord)
+        return f"{', '.join(self.seen)} recorded before" if self.seen else ""
 
     def labels(self) -> list[int | None]:
         """What is known of each version: `harness.search.bisect.plan`."""
-
-        def label(version: str, skipped: str) -> int | None:
-            record = self.seen.get(version)
+        labels: list[int | None] = []
+        for release in self.question.releases:
+            record = self.seen.get(release.version)
             if record is None:
-                return planning.UNKNOWN if skipped else None
-            return planning.UNKNOWN if record.label is None else record.label
+                labels.append(planning.UNKNOWN if release.skipped else None)
+            else:
+                labels.append(planning.UNKNOWN if record.label is None else record.label)
+        return labels
 
-        return [label(release.version, release.skipped) for release in self.question.releases]
+    # -- the loop -----------------------------------------------------------------------------------------------
 
-    def record(self, version: str, verdict: Verdict, label: int | None, look: Look, looks: int, begun: tuple[str, float]
-               ) -> None:  # fmt: skip
-        good = version == self.question.good
-        environment = look.good if good else look.environment
-        record = VersionRecord(
-            version=version,
-            verdict=verdict,
-            label=label,
-            status=environment.status,
-            message=environment.message,
-            environment=environment.id,
-            environment_key=environment.key,
-            torch=environment.observed.torch if environment.observed else "",
-            torch_cuda=(environment.observed.torch_cuda or "none") if environment.observed else "",
-            looks=looks,
-            cells=look.good_cells if good else look.cells,
-            run=look.run.folder.name,
-            started_utc=begun[0],
-            duration_s=0 if good else round(time.monotonic() - begun[1], 1),
-        )
-        self._save(record)
+    def next_step(self) -> str | None:
+        """The bad version first: beside the good one, which every look measures too."""
+        question = self.question
+        if question.good not in self.seen or question.bad not in self.seen:
+            return question.bad
+        self.remove_environments()
+        index = planning.next_version(self.labels(), every=question.every)
+        return None if index is None else self.versions[index]
 
-    def skip(self, version: str, problem: CannotTell, begun: tuple[str, float]) -> None:
-        environment = problem.environment
-        self._save(
-            VersionRecord(
-                version=version,
-                verdict="skipped",
-                label=None,
-                status=protocol.BROKEN,
-                message=str(problem),
-                environment=environment.id if environment else "",
-                environment_key=environment.key if environment else "",
-                started_utc=begun[0],
-                duration_s=round(time.monotonic() - begun[1], 1),
-            )
-        )
+    def take(self, step: str) -> None:
+        ends = step == self.question.bad
+        here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
+        named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
+        if here and not all(named):
+            refuse_without_room(cache_folder())
+        if ends:
+            self.ask_ends()
+            return
+        apart = here and not self.keep and not all(named)
+        with wheels_apart(cache_folder()) if apart else nullcontext():
+            self.ask(step)
 
-    def _save(self, record: VersionRecord) -> None:
-        if not self.version_path(record.version).exists():  # of a good end that was recorded before a kill
-            save_record(self.version_path(record.version), record)
-        self.seen[record.version] = load_record(self.version_path(record.version), VersionRecord)
-        print(f"{record.version}: {record.verdict}: {describe(record)}", flush=True)
+    def _is_named(self, version: str) -> bool:
+        return environment_of(self.matrix, version, self.question.good) in self.matrix.environments
+
+    def conclude(self) -> BisectionRecord:
+        record = conclude(self.question, self.records, self.labels())
+        save_record(self.folder / "bisection.json", record)
+        self.remove_environments(ends=True)
+        return record
+
+    def remove_environments(self, *, ends: bool = False) -> None:
+        """Those that are needed no more, also of a session that was killed."""
+        if self.keep:
+            return
+        named = named_environments(self.matrix)
+        for record in self.records:
+            if record.environment in named or (record.version == self.question.good and not ends):
+                continue
+            if remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
+                print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
+        remove_own_wheels(cache_folder())
 
     # -- looking ------------------------------------------------------------------------------------------------
 
     def look(self, version: str, number: int) -> Look:
         """Run the good version beside another. CannotTell where the other cannot be had here."""
-        question, options = self.question, self.asked.options
+        question, selection = self.question, selection_of(self.subject)
         timed = question.what == "latency"
-        look = 0 if timed else number
         launches = question.looks[-1] if timed else 1
-        derived = derived_matrix(self.matrix, self.asked.subject, [question.good, version], look, launches)
-        given = replace(options, derived=derived, explain=False, blocks=question.looks[number] if timed else 0)
+        derived = derived_matrix(self.matrix, self.subject, [question.good, version], 0 if timed else number, launches)
         try:
-            plan = make_plan(given, selection_of(self.asked.subject), write_pins=True).plan
+            plan = make_plan(replace(self.options, derived=derived), selection, write_pins=True).plan
         except InputError as error:
             if version in (question.good, question.bad):
                 raise
             raise CannotTell(error.message) from None
-        run, _ = run_matrix(given, selection_of(self.asked.subject))
+        run = self.measure(derived, selection, blocks=question.looks[number] if timed else 0)
         other = next(e for e in plan.environments if e.spec.torch == version)
         records = {record.id: record for record in run.environments()}
         good, environment = records[plan.baseline], records[other.id]
-        for record, spec in ((good, plan.environment(plan.baseline)), (environment, other)):
+        for record, planned in ((good, plan.environment(plan.baseline)), (environment, other)):
             if record.status == protocol.OK:
                 continue
-            problem = probe_index(spec.index)
-            if problem or spec.spec.torch in (question.good, question.bad):
+            problem = probe_index(planned.index)
+            if problem or planned.spec.torch in (question.good, question.bad):
                 raise InfrastructureError(
                     f"{record.id}: {problem or record.message}", "mend it; the same command then goes on from here"
                 )
@@ -184,19 +183,18 @@ class Bisection:
             differ = differing(look.cells, look.good_cells, question.what, question.min_effect)
             if differ:
                 break
-        if question.what == "latency" and not any(cell.ratio for cell in look.cells):
+        if self._has_no_time(look):
             raise InfrastructureError(
                 f"no time of {question.target} at both ends: {look.cells[0].message}",
                 "ask for its correctness: --what correctness",
             )
-        self.record(question.good, "good", planning.GOOD, look, number + 1, begun)
-        self.record(question.bad, "bad" if differ else "good", 1 if differ else planning.GOOD, look, number + 1, begun)
+        self.record(question.good, "good", planning.GOOD, (begun[0], time.monotonic()), look, number + 1)
+        self.record(question.bad, "bad" if differ else "good", 1 if differ else planning.GOOD, begun, look, number + 1)
 
     def ask(self, version: str) -> None:
         begun = (now_utc(), time.monotonic())
-        labels = self.labels()
+        labels, label = self.labels(), None
         neighbours = planning.neighbours(labels, self.versions.index(version))
-        label = None
         try:
             for number in range(self.seen[self.question.bad].looks - 1, LOOKS):  # fewer did not tell the ends apart
                 look = self.look(version, number)
@@ -204,66 +202,123 @@ class Bisection:
                 if label is not None:
                     break
         except CannotTell as problem:
-            self.skip(version, problem, begun)
+            self.record(version, "skipped", None, begun, problem)
             return
-        bad = labels[-1]
         verdict: Verdict = "undecided"
         if label is not None:
-            verdict = "good" if label == planning.GOOD else "bad" if label == bad else "neither"
-        self.record(version, verdict, label, look, number + 1, begun)
+            verdict = "good" if label == planning.GOOD else "bad" if label == labels[-1] else "neither"
+        self.record(version, verdict, label, begun, look, number + 1)
+
+    def _has_no_time(self, look: Look) -> bool:
+        return self.question.what == "latency" and not any(cell.ratio for cell in look.cells)
 
     def _label(self, look: Look, neighbours: tuple[int, int], *, last: bool) -> int | None:
         question = self.question
-        if question.what == "latency" and not any(cell.ratio for cell in look.cells):
+        if self._has_no_time(look):
             raise CannotTell(f"no time: {look.cells[0].message}", look.environment)
-        records = [self.seen[question.bad], *self._in_order()]  # the ends were told apart: they speak for their labels
+        records = [self.seen[question.bad], *self.records]  # the ends were told apart: they speak for their labels
         first = {record.label: record.cells for record in reversed(records) if record.label is not None}
         first[planning.GOOD] = look.good_cells  # on the same inputs, in the same blocks
         return judge(look.cells, first, neighbours, question.what, question.min_effect, last=last)
 
-    def _in_order(self) -> list[VersionRecord]:
-        return [self.seen[version] for version in self.versions if version in self.seen]
+    def record(
+        self,
+        version: str,
+        verdict: Verdict,
+        label: int | None,
+        begun: tuple[str, float],
+        seen: Look | CannotTell,
+        looks: int = 0,
+    ) -> None:
+        path, good = self.version_path(version), version == self.question.good
+        made: dict[str, Any] = {}
+        environment = seen.good if good and isinstance(seen, Look) else seen.environment
+        if environment is not None:
+            made |= {"environment": environment.id, "environment_key": environment.key}
+        if isinstance(seen, CannotTell):
+            made |= {"status": protocol.BROKEN, "message": str(seen)}
+        else:
+            found = environment.observed if environment else None
+            made |= {"status": protocol.OK, "message": ""}  # `look` goes on with nothing else
+            made |= {"cells": seen.good_cells if good else seen.cells, "looks": looks, "run": seen.run.folder.name}
+            made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none"} if found else {}
+        if not path.exists():  # of a good end that was recorded before a kill
+            took = round(time.monotonic() - begun[1], 1)
+            record = VersionRecord(
+                version=version, verdict=verdict, label=label, started_utc=begun[0], duration_s=took, **made
+            )
+            save_record(path, record)
+        self.seen[version] = load_record(path, VersionRecord)
+        print(f"{version}: {self.seen[version].verdict}: {describe(self.seen[version])}", flush=True)
 
-    # -- from the first version to the answer -------------------------------------------------------------------
 
-    def run(self) -> BisectionRecord:
-        if self.question.bad not in self.seen or self.question.good not in self.seen:
-            self._room(self.question.good, self.question.bad)
-            self.ask_ends()
-        while True:
-            self.sweep()
-            index = planning.next_version(self.labels(), every=self.question.every)
-            if index is None:
-                break
-            version = self.versions[index]
-            self._room(version)
-            named = environment_of(self.matrix, version, self.question.good) in self.matrix.environments
-            if named or self.asked.keep or self.prepared.choice.executor != "venv":
-                self.ask(version)
-            else:
-                with wheels_apart(cache_folder()):
-                    self.ask(version)
-        record = conclude(self.question, self._in_order(), self.labels())
-        save_record(self.folder / "bisection.json", record)
-        self.sweep(ends=True)
-        return record
+def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Matrix, id: str, every: bool) -> Question:
+    plan = prepared.plan
+    base = plan.environment(plan.baseline)
+    names = cell_names(plan, plan.baseline, subject.target)
+    if not names:
+        raise InputError(
+            f"--target {subject.target}: no cell that is left has it", "see the matrix with: nox -s matrix -- --list"
+        )
+    releases = releases_between(
+        fetch_listing(base.index), subject.good, subject.bad, base.spec, base.index, supported_tags(base.spec.python)
+    )
+    for end in (releases[0], releases[-1]):
+        if end.skipped:
+            raise InputError(f"PyTorch {end.version}: {end.skipped} on {base.index}", "choose another `python` for it")
+    kernels, workloads, devices = (list(dict.fromkeys(column)) for column in zip(*names.values(), strict=True))
+    return Question(
+        id=id,
+        created_utc=now_utc(),
+        command=list(options.command),
+        good=releases[0].version,
+        bad=releases[-1].version,
+        what=subject.what,
+        target=subject.target,
+        kernels=kernels,
+        workloads=workloads,
+        devices=devices,
+        executor=plan.facts.executor,
+        index=base.index,
+        fallbacks=list(plan.fallbacks),
+        releases=releases,
+        level=LEVEL,
+        looks=list(launch_counts(len(names)) if subject.what == "latency" else TRIAL_FACTORS),
+        min_effect={"cpu": matrix.thresholds.min_effect_cpu, "cuda": matrix.thresholds.min_effect_cuda},
+        every=every,
+    )
 
-    def _room(self, *versions: str) -> None:
-        here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
-        new = [
-            v for v in versions if environment_of(self.matrix, v, self.question.good) not in self.matrix.environments
-        ]
-        if here and new:
-            refuse_without_room(cache_folder())
 
-    def sweep(self, *, ends: bool = False) -> None:
-        """Remove environments that are needed no more, also those of a session that was killed."""
-        if self.asked.keep:
-            return
-        named = named_environments(self.matrix)
-        for record in self._in_order():
-            if record.environment in named or (record.version == self.question.good and not ends):
-                continue
-            if remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
-                print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
-        remove_own_wheels(cache_folder())
+def run_bisection(
+    subject: Subject, options: Options, *, every: bool = False, keep: bool = False, list_only: bool = False
+) -> tuple[Path, BisectionRecord] | None:
+    """Bisect, or go on with what was begun. The folder of the records, and the answer; None with `list_only`."""
+    matrix, _ = load_matrix(options.matrix_path, options.base_image)
+    ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
+    prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)
+    plan = prepared.plan
+    key = keys.of(
+        "bisection",
+        run=plan.digest,
+        what=subject.what,
+        target=subject.target,
+        every=every,
+        thresholds=dict(plan.thresholds),
+        limits=dict(plan.limits),
+    )
+    id = f"{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{key[:12]}"
+    folder = options.root / "reports" / "bisections" / id
+
+    def ask() -> Question:
+        return _question(subject, options, prepared, matrix, id, every)
+
+    def begin(question: Question) -> Bisection:
+        return Bisection(subject=subject, options=options, matrix=matrix, prepared=prepared, folder=folder,
+                         question=question, keep=keep)  # fmt: skip
+
+    if list_only:
+        print_question(ask())
+        return None
+    record = run_search("bisection", folder, key, ask, Question, print_question, begin)
+    print_table(record)
+    return folder, record

@@ -1,4 +1,4 @@
-"""What follows from what was measured: the verdict, one sentence, and the next command. Pure, but for `print_table`."""
+"""What follows from what was measured: the verdict, one sentence, and the next command. Pure, but for what prints."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from harness.cli.progress import printable
 from harness.config.matrix import Setting
 from harness.schema.experiment_records import Stage
 from harness.schema.sweep_records import Confirmation, SweepQuestion, SweepRecord, Trial, Verdict
+from harness.search.loop import print_rows, without_option
 from harness.search.sweep.measure import by_score
 
 SHOWN = 10
@@ -74,29 +70,29 @@ def next_command(
         return "nox -s matrix"
     if exhausted:
         return f"nox -s report -- reports/runs/{run}"
-    kept = [
-        word
-        for index, word in enumerate(command)
-        if not word.startswith("--budget") and (index == 0 or command[index - 1] != "--budget")
-    ]
+    kept = without_option(command, "--budget")
     return shlex.join([*(word for word in kept if word != "--write"), f"--budget={2 * budget_s:g}s"])
+
+
+def print_question(question: SweepQuestion) -> None:
+    values = "; ".join(f"{name} {', '.join(map(str, each))}" for name, each in question.search.items())
+    print(f"{question.kernel} on {', '.join(question.workloads)} ({question.device}): {question.settings} settings")
+    print(f"values: {values}")
+    print(f"incumbent: {setting_text(question.incumbent)}")
+    print(f"environments: {', '.join(question.environments)}")
+    print("minimised: time over the incumbent's in the same blocks, geometric mean of environments and workloads")
 
 
 def print_table(record: SweepRecord) -> None:
     """The best of the search, then the answer."""
     trials = [trial for batch in record.batches for trial in batch.trials]
     finals = {trial.kernel: trial for trial in record.finals}
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "setting", "search", "again"):
-        table.add_column(column)
+    rows = []
     for place, trial in enumerate(by_score(trials)[:SHOWN], 1):
         again = finals[trial.kernel].score if trial.kernel in finals else None
-        table.add_row(
-            *map(Text, (str(place), setting_text(trial.setting), f"{trial.score:.3f}", f"{again:.3f}" if again else ""))
-        )
-    Console(highlight=False, soft_wrap=True).print(table)
+        rows.append((str(place), setting_text(trial.setting), f"{trial.score:.3f}", f"{again:.3f}" if again else ""))
+    print_rows(("", "setting", "search", "again"), rows)
     print("times over the incumbent's, geometric mean over every environment and workload")
     rejected = rejected_text(trials)
     print(f"{len(trials)} settings tried, {record.spent_s:.0f} s" + (f"; rejected: {rejected}" if rejected else ""))
-    print(printable(record.answer))
     print(f"next: {record.next_command}")

@@ -16,7 +16,7 @@ from harness.config.matrix import Setting
 from harness.experiments.admission import Refusal
 from harness.schema.records import LaunchRecord, Outcome, Status, Timing
 from harness.schema.sweep_records import Compared, Mode, Trial
-from harness.search.bisect.oracle import ratio_of
+from harness.search.ratio import ratio_of
 from harness.stats.medians import time_us
 from harness.worker import protocol
 

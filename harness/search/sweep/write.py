@@ -1,11 +1,27 @@
-"""A setting into matrix.yaml: the values of one kernel's tunables, and not a byte besides. Pure."""
+"""A setting into matrix.yaml: the values of one kernel's tunables, and not a byte besides."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
 
-from harness.config.matrix import Setting, parse_matrix
+from harness.config.matrix import Setting, load_matrix, parse_matrix
 from harness.errors import InputError
+from harness.schema.sweep_records import SweepRecord
+from harness.search.sweep.answer import setting_text
+from harness.worker import protocol
+
+
+def write_winner(path: Path, record: SweepRecord) -> None:
+    """A confirmed winner into matrix.yaml; nothing where none is."""
+    if record.verdict != "confirmed" or record.winner is None:
+        print(f"--write: {path} stays as it is, for nothing is confirmed")
+        return
+    _, text = load_matrix(path)
+    changed = with_setting(text, record.question.kernel, record.winner, str(path))
+    protocol.write_atomically(str(path), changed.encode())
+    print(f"--write: {path} has {setting_text(record.winner)} for {record.question.kernel}; commit it")
 
 
 def with_setting(text: str, kernel: str, setting: Setting, path: str = "matrix.yaml") -> str:

@@ -1,0 +1,72 @@
+"""`kernel-matrix bisect`: the first PyTorch release between two at which something differs; then its report."""
+
+from __future__ import annotations
+
+import argparse
+
+from harness.cli.matrix import recorded_command
+from harness.cli.options import (
+    Parser,
+    add_devices,
+    add_executor,
+    add_list,
+    add_matrix,
+    add_names,
+    add_strict,
+    positive,
+)
+from harness.cli.report import report_bisection
+from harness.errors import DONE, UNDECIDED
+from harness.gpu import gpus
+from harness.run.prepare import Options
+from harness.search.bisect.run import run_bisection
+from harness.search.bisect.subject import Subject
+from harness.worker import protocol
+
+
+def add_options(parser: Parser) -> None:
+    parser.add_argument("--good", required=True, metavar="V", help="the earlier release, such as 2.1.0")
+    parser.add_argument("--bad", required=True, metavar="V", help="the later one")
+    parser.add_argument(
+        "--what", choices=["correctness", "latency"], default="correctness", help="default: correctness"
+    )
+    parser.add_argument(
+        "--target", default=protocol.KERNEL, metavar="NAME", help="kernel (the default), or a reference such as math"
+    )
+    add_matrix(parser)
+    add_list(parser, "the releases between")
+    add_names(parser, "kernel", "workload")
+    add_devices(parser)
+    parser.add_argument("--trials", type=positive, metavar="N", help="at the first look; more follow if it is unclear")
+    parser.add_argument("--every", action="store_true", help="try every release, not only the middle ones")
+    parser.add_argument("--keep", action="store_true", help="keep the environments of the releases between")
+    add_executor(parser, bundle=False)
+    add_strict(parser, "; exit code 40 where a version is undecided")
+
+
+def run(options: argparse.Namespace) -> int:
+    subject = Subject(
+        good=options.good,
+        bad=options.bad,
+        what=options.what,
+        target=options.target,
+        kernels=tuple(options.kernel),
+        workloads=tuple(options.workload),
+        devices=options.device or (("cpu", "cuda") if gpus() else ("cpu",)),
+        trials=options.trials,
+    )
+    how = Options(
+        matrix_path=options.matrix,
+        command=recorded_command(options),
+        strict=options.strict,
+        executor=options.executor,
+        base_image=options.base_image,
+    )
+    found = run_bisection(subject, how, every=options.every, keep=options.keep, list_only=options.list)
+    if found is None:
+        return DONE
+    folder, record = found
+    print(f"records: {folder}", flush=True)
+    report_bisection(folder)
+    undecided = any(version.verdict == "undecided" for version in record.versions)
+    return UNDECIDED if options.strict and undecided else DONE

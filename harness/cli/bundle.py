@@ -1,0 +1,35 @@
+"""`kernel-matrix bundle`: the images, packed for a host that has neither a container engine nor a registry."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli.options import Parser, add_base_image, add_matrix, add_names, add_strict, architecture, positive
+from harness.isolate.bundle.pack import Options, run_bundle
+
+
+def add_options(parser: Parser) -> None:
+    add_matrix(parser)
+    parser.add_argument("--arch", type=architecture, required=True, help="compute capability of the GPUs there, as 90")
+    parser.add_argument("--part-mb", type=positive, default=60, metavar="N", help="most megabytes a part; default: 60")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
+    parser.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="of zstd; default: 12")
+    add_names(parser, "torch")
+    add_base_image(parser)
+    add_strict(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    return run_bundle(
+        Options(
+            matrix_path=options.matrix,
+            architecture=options.arch,
+            out=(options.out or Path(f"bundle-{options.arch}")).absolute(),
+            part_mb=options.part_mb,
+            level=options.level,
+            base_image=options.base_image,
+            torch=tuple(options.torch),
+            strict=options.strict,
+        )
+    )

@@ -1,0 +1,86 @@
+"""`kernel-matrix explain`: the experiments that a finished run calls for, then its report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from harness.cli.options import Parser, add_gates, add_matrix, add_names
+from harness.cli.report import report_run
+from harness.config.kernelbench import Folders
+from harness.config.plan import Selection
+from harness.errors import InputError, exit_code
+from harness.experiments.plan import Focus
+from harness.run.prepare import Options
+from harness.run.workflow import run_explain
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import Run
+
+
+def add_options(parser: Parser) -> None:
+    add_matrix(parser)
+    parser.add_argument("run_folder", nargs="?", type=Path, metavar="RUN", help="default: reports/latest")
+    add_names(parser, "kernel", "workload", "torch", default="what moved or is wrong")
+    parser.add_argument("--all", action="store_true", help="every suspect, not the smallest of each kernel alone")
+    parser.add_argument("--bundle", type=Path, metavar="DIR", help="where the run's bundle is unpacked")
+    add_gates(parser)
+    parser.set_defaults(strict=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    root = options.matrix.resolve().parent
+    run = Run((options.run_folder or root / "reports" / "latest").resolve())
+    if not run.run_path().exists():
+        raise InputError(f"{run.run_path()}: no such file", "start `nox -s matrix` first, or name the folder of a run")
+    record = run.load()
+    bundle = bundle_of(options.bundle, run.folder) if record.executor == "bundle" else None
+    focus = Focus(
+        kernels=tuple(options.kernel),
+        workloads=tuple(options.workload),
+        torches=tuple(options.torch),
+        everything=options.all,
+    )
+    codes = run_explain(recorded_options(record, options.matrix, bundle), recorded_selection(record), run, focus)
+    print(f"records: {run.folder}", flush=True)
+    return exit_code([*codes, *report_run(run.folder, options)])
+
+
+def recorded_selection(record: RunRecord) -> Selection:
+    """What the run's command selected."""
+    made = record.options
+    return Selection(
+        mode=record.mode,
+        torch=made.torch,
+        kernels=tuple(made.kernels),
+        workloads=tuple(made.workloads),
+        devices=tuple(made.devices),
+        launches=made.launches,
+        trials=made.trials,
+        quick=record.quick,
+    )
+
+
+def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> Options:
+    made, root, pairs = record.options, matrix_path.resolve().parent, record.kernelbench
+    return Options(
+        matrix_path=matrix_path,
+        command=tuple(record.command),
+        strict=made.strict,
+        executor=made.executor,
+        base_image=made.base_image,
+        bundle=bundle,
+        kernelbench=None
+        if pairs is None
+        else Folders(
+            problems=root / pairs.problems, solutions=root / pairs.solutions, sample=made.sample, dtype=made.dtype
+        ),
+    )
+
+
+def bundle_of(given: Path | None, run: Path) -> Path:
+    """Where the bundle that a run used lies now: its record does not say."""
+    named = given or os.environ.get("KERNEL_MATRIX_BUNDLE")
+    if not named:
+        raise InputError(f"{run}: it used a bundle", "say where that is unpacked: --bundle DIR")
+    return Path(named)

@@ -1,0 +1,57 @@
+"""`kernel-matrix gate`: is a kernel fast enough, and correct everywhere? By a run's records, or by a run made first."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli import matrix
+from harness.cli.options import Parser, add_names, add_run_folder, modes, share
+from harness.errors import InputError, exit_code
+
+
+def add_options(parser: Parser) -> None:
+    add_run_folder(parser)
+    add_names(parser, "kernel", "workload")
+    parser.add_argument("--reference", metavar="NAME", help="default: what PyTorch picks, `default`")
+    parser.add_argument(
+        "--at-most", type=share, metavar="SHARE", help="of the reference's time that the kernel may take; default: 0.95"
+    )
+    parser.add_argument("--times", type=modes, metavar="cold,hot", help="on a GPU; default: both")
+    parser.add_argument(
+        "--make",
+        nargs=argparse.REMAINDER,
+        help="make the run first: options of `matrix` follow",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.make is None:
+        return exit_code(judge(options.run_folder, options))
+    parser = Parser(prog="kernel-matrix gate --make")
+    matrix.add_options(parser)
+    making = parser.parse_args(options.make, argparse.Namespace(verb="matrix", given=options.make))
+    if making.list:
+        return matrix.run(making)
+    made, codes = matrix.measure(making)
+    return exit_code([*codes, *judge(made.folder, options)])
+
+
+def judge(folder: Path, options: argparse.Namespace) -> list[int]:
+    """Print the judgement of a run. The exit codes that hold of it."""
+    from reports.compare import gate
+    from reports.load.evidence import load_evidence
+
+    at_most = options.at_most or gate.AT_MOST
+    rows = gate.gate(
+        load_evidence(folder),
+        kernels=options.kernel,
+        workloads=options.workload,
+        reference=options.reference,
+        at_most=at_most,
+        modes=options.times or ("cold", "hot"),
+    )
+    if not rows:
+        raise InputError(f"{folder}: no cell is left to judge", "select less narrowly")
+    gate.print_table(rows, at_most)
+    return [gate.exit_code(rows)]

@@ -1,0 +1,156 @@
+"""`kernel-matrix matrix`: every environment of matrix.yaml: build, validate, time in blocks, explain, report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.cli.options import (
+    Parser,
+    add_devices,
+    add_executor,
+    add_gates,
+    add_list,
+    add_matrix,
+    add_names,
+    add_strict,
+    positive,
+)
+from harness.cli.report import report_run
+from harness.config.kernelbench import Folders
+from harness.config.plan import Plan, Selection
+from harness.errors import DONE, InputError, exit_code
+from harness.run.prepare import Options, make_plan
+from harness.run.workflow import run_matrix
+from harness.schema.storage import Run
+
+UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on
+
+
+def add_options(parser: Parser) -> None:
+    add_shared_options(parser)
+    parser.add_argument("--problems", type=Path, metavar="DIR", help="KernelBench problems, in place of the kernels")
+    parser.add_argument("--solutions", type=Path, metavar="DIR", help="their solutions: files of the same names")
+
+
+def add_shared_options(parser: Parser) -> None:
+    """Those of `matrix`, `eval` and `kernelbench`."""
+    add_matrix(parser)
+    add_list(parser, "the plan")
+    what = parser.add_argument_group("what is measured")
+    add_names(what, "kernel", "workload")
+    add_devices(what)
+    what.add_argument("--launches", type=positive, metavar="N", help="of each environment and kernel")
+    what.add_argument("--trials", type=positive, metavar="N", help="input sets of each workload")
+    what.add_argument("--quick", action="store_true", help="few trials and launches, and short ones")
+    what.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
+    what.add_argument("--explain", choices=["auto", "never"], default="auto", help="auto (the default): experiments "
+                      "follow where correctness moved or something is wrong")  # fmt: skip
+    what.add_argument("--profile", action="store_true", help="collect hardware counters of CUDA kernels too, by Nsight "
+                      "Compute, where it is installed")  # fmt: skip
+    what.add_argument("--sample", type=int, default=0, metavar="N", help="KernelBench's sample number; default: 0")
+    dtypes = ["float16", "bfloat16", "float32"]
+    what.add_argument("--dtype", choices=dtypes, default="float32", help="of KernelBench problems; default: float32")
+    where = parser.add_argument_group("where")
+    add_executor(where)
+    add_strict(where)
+    report = parser.add_argument_group("report and exit code")
+    report.add_argument("--no-report", action="store_true", help="record only: `kernel-matrix report` renders later")
+    add_gates(report)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.list:
+        print_plan(make_plan(run_options(options), selection(options), write_pins=False).plan)
+        return DONE
+    made, codes = measure(options)
+    return exit_code(codes if options.no_report else [*codes, *report_run(made.folder, options)])
+
+
+def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
+    """Make the run, or finish it. The exit codes that hold of it."""
+    made, codes = run_matrix(run_options(options), selection(options))
+    print(f"records: {made.folder}", flush=True)
+    return made, codes
+
+
+def selection(options: argparse.Namespace) -> Selection:
+    return Selection(
+        mode="eval" if options.verb == "eval" else "matrix",
+        torch=getattr(options, "torch", None),
+        kernels=tuple(options.kernel),
+        workloads=tuple(options.workload),
+        devices=options.device,
+        launches=options.launches,
+        trials=options.trials,
+        quick=options.quick,
+    )
+
+
+def run_options(options: argparse.Namespace) -> Options:
+    problems = _kernelbench(options)
+    return Options(
+        matrix_path=options.matrix,
+        command=recorded_command(options),
+        strict=options.strict,
+        fresh=options.fresh,
+        executor=options.executor,
+        base_image=options.base_image,
+        bundle=options.bundle,
+        explain=options.explain == "auto" and problems is None,  # a hundred solutions may be wrong
+        profile=options.profile,
+        kernelbench=problems,
+    )
+
+
+def _kernelbench(options: argparse.Namespace) -> Folders | None:
+    problems, solutions = getattr(options, "problems", None), getattr(options, "solutions", None)
+    if (problems is None) != (solutions is None):
+        raise InputError("--problems and --solutions belong together", "give both folders")
+    if problems is None or solutions is None:
+        return None
+    return Folders(problems=problems, solutions=solutions, sample=options.sample, dtype=options.dtype)
+
+
+def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
+    """The command as its nox session takes it, without this machine's folder of a bundle."""
+    session, words = options.verb, list(options.given)
+    if session == "eval":
+        session, words = f"eval(torch='{options.torch}')", without_torch(words)
+    bundle = str(getattr(options, "bundle", None) or UNNAMED)
+    words = [UNNAMED if word == bundle else f"--bundle={UNNAMED}" if word == f"--bundle={bundle}" else word
+             for word in words if word]  # fmt: skip
+    return ("nox", "-s", session, *(["--", *words] if words else []))
+
+
+def without_torch(words: list[str]) -> list[str]:
+    """The session has it as a parameter."""
+    return [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if "--torch" not in (before, word) and not word.startswith("--torch=")
+    ]
+
+
+def print_plan(plan: Plan) -> None:
+    more = ""
+    if plan.most_launches != plan.launches_each:
+        more = f", up to {plan.most_launches} instead of {plan.launches_each} of each kernel whose rows stay undecided"
+    print(f"executor: {plan.facts.executor_reason}")
+    print(
+        f"baseline {plan.baseline}; {len(plan.cells)} cells; {len(plan.launches)} launches{more}; "
+        f"{plan.threads} threads; plan {plan.digest[:12]}"
+    )
+    for fallback in plan.fallbacks:
+        print(f"fallback: {fallback.subject}: {fallback.got} instead of {fallback.wanted}")
+    for build in plan.builds:
+        compiled = "" if build.runnable else " (compile only)"
+        print(f"build    {build.environment}/{build.kernel}/{build.device}{compiled}")
+    for cell in plan.cells:
+        trials = ", ".join(f"{count} {recipe}" for recipe, count in plan.workload(cell.workload).trials.items())
+        alone = "" if cell.environment in plan.measured else " (stored validation)"
+        print(f"cell     {cell.id}: {trials}{alone}")
+    for launch in plan.launches:
+        print(
+            f"launch   {launch.position:3d} block {launch.index} {launch.environment}/{launch.kernel}/{launch.device}"
+        )

@@ -1,0 +1,61 @@
+"""`kernel-matrix sweep`: the fastest setting of a kernel's tunables that is correct everywhere; then its report."""
+
+from __future__ import annotations
+
+import argparse
+
+from harness.cli.matrix import recorded_command
+from harness.cli.options import Parser, add_executor, add_list, add_matrix, add_strict, duration_s
+from harness.cli.report import report_sweep
+from harness.errors import DONE, UNDECIDED
+from harness.run.prepare import Options
+from harness.search.sweep.run import run_sweep
+from harness.search.sweep.write import write_winner
+
+
+def add_options(parser: Parser) -> None:
+    parser.add_argument("--kernel", required=True, metavar="NAME", help="a kernel of matrix.yaml with a `search`")
+    parser.add_argument(
+        "--workload", action="append", required=True, metavar="NAME", help="a name or an id; may be repeated"
+    )
+    parser.add_argument(
+        "--budget",
+        type=duration_s,
+        default=600.0,
+        metavar="TIME",
+        help="of the search, such as 90s, 10m (the default) or 2h; confirming its result takes more",
+    )
+    add_matrix(parser)
+    add_list(parser, "what would be searched")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda where it can be")
+    add_executor(parser)
+    add_strict(parser, "; exit code 40 where nothing is confirmed")
+    parser.add_argument("--write", action="store_true", help="write a confirmed winner into matrix.yaml")
+
+
+def run(options: argparse.Namespace) -> int:
+    how = Options(
+        matrix_path=options.matrix,
+        command=recorded_command(options),
+        strict=options.strict,
+        executor=options.executor,
+        base_image=options.base_image,
+        bundle=options.bundle,
+    )
+    found = run_sweep(
+        how,
+        options.kernel,
+        options.workload,
+        options.device,
+        budget_s=options.budget,
+        write=options.write,
+        list_only=options.list,
+    )
+    if found is None:
+        return DONE
+    folder, record = found
+    if options.write:
+        write_winner(options.matrix, record)
+    print(f"records: {folder}", flush=True)
+    report_sweep(folder)
+    return UNDECIDED if options.strict and record.verdict != "confirmed" else DONE
