@@ -23,7 +23,9 @@ needs_compiler = [
 
 
 def chosen(architecture: int, *codes: Code) -> set[tuple[int, int]]:
-    entries = [DeviceCode(kind=c.kind, architecture=c.architecture, offset=i, size_bytes=1) for i, c in enumerate(codes)]
+    entries = [
+        DeviceCode(kind=c.kind, architecture=c.architecture, offset=i, size_bytes=1) for i, c in enumerate(codes)
+    ]
     return {(entry.kind, entry.architecture) for entry in needed(entries, architecture)}
 
 
