@@ -35,7 +35,7 @@ PLANTED = {
     "short": "the output's allocation is one element too small",
     "overflow": "a signed integer overflows",
     "race": "two threads write to one variable",
-    "uninitialised": "something that nobody set is read",
+    "uninitialised": "something that was never set is read",
     "barrier": "half of each warp waits at a barrier",
 }
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}

@@ -1,4 +1,4 @@
-"""The experiments that run the kernel under changed conditions: poison, predecessor, inputs, repeat.
+"""The experiments that run the kernel under changed conditions: poison, call order, inputs, repeat.
 
 The conditions of all experiments on a cell go into one list of jobs, since starting PyTorch costs more than most of
 them. A process runs jobs until it ends; what a crash took with it is known by what is missing, and the rest goes on in
@@ -133,7 +133,7 @@ class Session:
         self.context, self.cell, self.jobs = context, cell, jobs
         self.results: dict[int, ConditionResult] = {}
         self.spent_s = {job.number: 0.0 for job in jobs}
-        self.stopped: Outcome | None = None  # why no job could run, or what speaks against all
+        self.stopped: Outcome | None = None  # why no job could run, or what discredits all
         self.ends = self.hangs = self.processes = 0
         self.libraries: dict[str, str] = {}
         self.about = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"

@@ -106,6 +106,7 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
     worst = failed or next((r for r in results if r.status == protocol.WRONG), results[0])
     units = [r.max_units for r in results if r.max_units is not None]
     apart = [r.apart_units for r in results if r.apart_units is not None]
+    scales = [r.scales for r in results if r.scales is not None]
     message = worst.message
     if worst.status == protocol.WRONG and len(results) > 1:
         message = f"{sum(r.passed for r in results)} of {sum(r.runs for r in results)} runs pass"
@@ -122,5 +123,5 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         output_sha256=[digests for r in results for digests in r.output_sha256],
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],
-        scales=all(told) if (told := [r.scales for r in results if r.scales is not None]) else None,
+        scales=all(scales) if scales else None,
     )

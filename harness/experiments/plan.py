@@ -156,8 +156,8 @@ def _case(
     asked = [*([base] if base else []), *moved]
     chosen = [row for row in asked if row.status in CAN_RUN]
     if not any(row.environment in reasons for row in chosen):
-        said = "; ".join(f"{row.environment}: {row.status.replace('_', ' ')}" for row in asked if row not in chosen)
-        return None, f"no experiment can run where something moved ({said})"
+        statuses = "; ".join(f"{row.environment}: {row.status.replace('_', ' ')}" for row in asked if row not in chosen)
+        return None, f"no experiment can run where something moved ({statuses})"
     first = chosen[0]
     machine = [same_machine_code(codes[first.environment], codes[row.environment]) for row in chosen[1:]]
     case = Case(

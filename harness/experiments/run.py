@@ -78,7 +78,7 @@ def slowed(run: Run, focus: Focus) -> list[Profiled]:
 
 def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
     """Kernels in Python, or with a binding of their own, whose outputs moved, or which end in one environment alone:
-    which of PyTorch's operators they run in either tells why."""
+    which of PyTorch's operators they run in either shows why."""
     problems = run.load().problems
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}

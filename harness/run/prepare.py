@@ -1,4 +1,4 @@
-"""What a run is about, gathered before anything starts: the matrix, facts about this machine, and the plan."""
+"""What a run is made from, before anything starts: the matrix, facts about this machine, and the plan."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),
         indexes=indexes,
         index_reasons=reasons,
-        **_place(matrix, choice),
+        **_machine(matrix, choice),
         code=code_digests(),
         inherited=inherited(),
     )
@@ -145,7 +145,7 @@ def _choose(options: Options, matrix: Matrix) -> Choice:
 
 
 def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """`choose_indexes`, as the bundle's maker found them: nobody is asked. InputError where an environment lacks."""
+    """`choose_indexes` as the bundle was packed, without the network. InputError where it lacks an environment."""
     indexes, reasons = {}, {}
     for spec in matrix.pinned_environments:
         index, fell_back = choose_bundled_index(bundle, spec.id(), spec.id(spec.fallback_index))
@@ -170,26 +170,18 @@ def _interpreters(matrix: Matrix, choice: Choice) -> dict[str, str]:
     return found
 
 
-def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
-    """Those of the facts that depend on where the environments live."""
+def _machine(matrix: Matrix, choice: Choice) -> dict[str, Any]:
+    """Those of the facts that depend on where the environments run."""
+    facts = {"interpreters": _interpreters(matrix, choice)}
     if choice.bundle is not None:
-        inside = {"compiler": "the bundle's", "nvcc": "the bundle's"}
-        return {
-            "interpreters": _interpreters(matrix, choice),
-            "bundle": bundle_facts(choice.bundle),
-            "host": host_facts() | inside,
-            **_here(),
-        }
+        host = host_facts() | {"compiler": "the bundle's", "nvcc": "the bundle's"}
+        return facts | _here() | {"bundle": bundle_facts(choice.bundle), "host": host}
     if choice.engine is None or choice.facts is None:
-        return {
-            "interpreters": _interpreters(matrix, choice),
-            "host": host_facts(),
-            **_here(),
-        }
+        return facts | _here() | {"host": host_facts()}
     engine = choice.facts
     here = _here() if engine.local else {"threads": engine.processors, "gpus": 1}
     return {
-        "interpreters": _interpreters(matrix, choice),
+        **facts,
         "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.pinned_environments},
         "engine": {"version": engine.version, "system": engine.system},
         "host": engine_host(engine),
@@ -210,7 +202,7 @@ def _here() -> dict[str, Any]:
 
 
 def engine_host(engine: EngineFacts) -> dict[str, str]:
-    """`host_facts` of the machine that the cells run on. Its compilers do not matter: an image brings its own."""
+    """`host_facts` of the machine that containers run on. Its compilers do not matter: an image brings its own."""
     inside = {"compiler": "the image's", "nvcc": "the image's"}
     if engine.local:
         facts = host_facts() | inside

@@ -30,7 +30,7 @@ Layout = Literal["contiguous", "offset", "misaligned", "strided"]
 
 
 class Condition(Record):
-    """One way to call the kernel. Everything that is not said is as in validation."""
+    """One way to call the kernel. Everything else is as in validation."""
 
     label: str = Field(description="a few words for people, such as 'shared memory: NaN'")
     recipe: str = Field(default="independent", description="of the inputs; see harness/worker/inputs.py")

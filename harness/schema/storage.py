@@ -180,13 +180,13 @@ def refuse_without_space(record: Record, *places: Path) -> None:
     if getattr(record, "status", "") == protocol.KILLED:
         return
     text = record.model_dump_json()
-    said = next((words for words in NO_SPACE if words in text), None)
-    if said is None:
+    reason = next((words for words in NO_SPACE if words in text), None)
+    if reason is None:
         return
     for place in map(_existing, places):
         usage = shutil.disk_usage(place)
         if usage.free < max(LOW_SPACE_BYTES, LOW_SPACE_SHARE * usage.total):
-            raise DiskFull(place, said)
+            raise DiskFull(place, reason)
 
 
 class Run:

@@ -85,10 +85,10 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
     worst = _ratios(one.units_per_trial, two.units_per_trial, same)
     typical = _ratios(one.mean_abs_per_trial, two.mean_abs_per_trial, same)
     found = []
-    told = one.mean_abs, two.mean_abs
-    if told[0] is not None and told[1] is not None and all(same):
+    means = one.mean_abs, two.mean_abs
+    if means[0] is not None and means[1] is not None and all(same):
         # Records of before there was a mean for each trial have one for all of them; their trials' largest stand in.
-        overall = _log_ratio(told[0], told[1])
+        overall = _log_ratio(means[0], means[1])
         centre = median(typical) if typical else overall
         pairs = typical or [ratio for ratio in worst]
         if any(pairs) and centre:
@@ -98,7 +98,7 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
             elements = sum(one.histogram) / max(1, base[0].trials)
             fact = repeat and far and len(pairs) >= FACTS_FROM and elements >= FACT_ELEMENTS
             p = None if fact else _signed_rank(pairs) if median(pairs) * centre > 0 else 1.0
-            found.append(_errors(base[0].recipe, "mean", centre, told[0], told[1], len(pairs), p))
+            found.append(_errors(base[0].recipe, "mean", centre, means[0], means[1], len(pairs), p))
     if any(worst):
         largest = [median(value for value in each.units_per_trial if value is not None) for each in (one, two)]
         p = _signed_rank(worst)

@@ -114,7 +114,7 @@ def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
 
 
 def probe_namespaces(bundle: Bundle) -> Namespaces:
-    """What this machine grants, tried out. InfrastructureError where it lets nobody have a root of their own."""
+    """What this machine grants, tried out. InfrastructureError where no process may have a root of its own."""
     refusals = []
     for rootless in (False, True) if os.geteuid() == 0 else (True,):
         every = Namespaces(rootless=rootless, granted=OPTIONAL)

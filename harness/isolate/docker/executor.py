@@ -3,7 +3,7 @@
 A sandbox has no network, no capability and no root; it sees the image, which it cannot write, what the task was given,
 which it cannot write either, and one folder of its own, in memory, from which only what was asked for is taken back.
 Its first process (docker/keeper.sh) lives as long as its connection to the harness, so that a sandbox never outlives
-the process that wanted it.
+the process that started it.
 """
 
 from __future__ import annotations
