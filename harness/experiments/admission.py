@@ -1,8 +1,8 @@
 """Which kernels of a run may be timed at all: a wrong one that is fast would win every search.
 
 A kernel is admitted that compiles, is right, gives the same bits again, and does not depend on memory that was never
-written: in every environment of the run, on every workload. The rule is a pure function of records. What it needs beyond
-validation are two of the experiments, `repeat` and `poison`, on cells that validation found nothing wrong with.
+written: in every environment of the run, on every workload. The rule is a pure function of records. Beyond validation
+it needs two of the experiments, `repeat` and `poison`, on cells that validation found nothing wrong with.
 """
 
 from __future__ import annotations

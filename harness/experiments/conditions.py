@@ -105,7 +105,6 @@ def _record(
     results = [
         merge(same[0].condition, [session.results[job.number] for job in same]) for same in by_condition.values()
     ]
-    stopped = session.stopped
     return ConditionsRecord(
         **cell.model_dump(),
         experiment=experiment,
@@ -113,9 +112,7 @@ def _record(
         results=results,
         started_utc=started,
         duration_s=round(sum(session.spent_s[job.number] for job in jobs), 3),
-        status=stopped.status if stopped else "ok",
-        message=stopped.message if stopped else "",
-        log_excerpt=stopped.log_excerpt if stopped else "",
+        **(session.stopped or Outcome(status="ok")).model_dump(),
     )
 
 

@@ -19,8 +19,8 @@ from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Executor, Task
+from harness.isolate.base import BaseExecutor, stage_worker
 from harness.isolate.process import clean_environment
-from harness.isolate.prove import BaseExecutor, stage_worker
 from harness.isolate.venv import run_process
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cuda_compiler, host_compiler

@@ -19,8 +19,8 @@ from harness.config.pins import index_options
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
+from harness.isolate.base import BaseExecutor, mismatch, refuse_changed, wheel_digests
 from harness.isolate.process import run_child
-from harness.isolate.prove import BaseExecutor, mismatch, refuse_changed, wheel_digests
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol

@@ -12,8 +12,8 @@ from harness.config.matrix import parse_matrix
 from harness.config.plan import Facts, PlannedEnvironment, Selection, plan_run
 from harness.errors import InfrastructureError, InputError
 from harness.isolate import host
+from harness.isolate.base import stage_worker
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
-from harness.isolate.prove import stage_worker
 from tests.unit.contexts import FakeExecutor
 from tests.unit.test_matrix import SMALL
 from tests.unit.test_venv import observation

@@ -19,10 +19,10 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
+from harness.isolate.base import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
 from harness.isolate.process import run_child
-from harness.isolate.prove import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     PYTHON,

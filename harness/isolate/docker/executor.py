@@ -22,13 +22,13 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.gpu import handed_on
 from harness.isolate import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
+from harness.isolate.base import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
 from harness.isolate.docker.container import Container, ContainerDied, open_container
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import RECIPE, base_identity, build_image, image_key
 from harness.isolate.logs import CappedLog
 from harness.isolate.process import Ended, birth, tail
-from harness.isolate.prove import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     KEEPER_USER,
