@@ -86,8 +86,7 @@ class ConditionResult(Outcome):
         "None where there was no such run, or it was not looked at",
     )
     scales: bool | None = Field(
-        default=None,
-        description="of smaller inputs: whether the truth is that on the full ones times a power of two",
+        default=None, description="of smaller inputs: whether the truth is that on the full ones times a power of two"
     )
 
 

@@ -135,14 +135,7 @@ def test_the_key_knows_pins_index_replica_and_interpreter(
 def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecutor, tmp_path: Path) -> None:
     executor._pythons["e"] = tmp_path / "no" / "python"
     executor.stop()
-    asked = Task(
-        environment="e",
-        name="build",
-        request=made(),
-        scratch=tmp_path / "s",
-        log=tmp_path / "l",
-        timeout_s=1,
-    )
+    asked = Task(environment="e", name="build", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
     with pytest.raises(Interrupted):
         executor.run(asked)
 
