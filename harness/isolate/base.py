@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import hashlib
-import os
 import shutil
 import threading
 import time
@@ -131,7 +130,9 @@ class BaseExecutor(abc.ABC):
             image=image,
         )
 
-    def _observe(self, environment: PlannedEnvironment, log: Path, *, verify: bool, remedy: str) -> Observation:
+    def _observe(
+        self, environment: PlannedEnvironment, log: Path, scratch: Path, *, verify: bool, remedy: str
+    ) -> Observation:
         """What an environment says of itself. `verify`: every file is compared with what its wheel brought.
 
         InfrastructureError where no answer came back, or a file is not what its wheel brought.
@@ -144,7 +145,7 @@ class BaseExecutor(abc.ABC):
                 environment=environment.id,
                 name="observe",
                 request=wire.ObserveRequest(threads=threads, verify=verify, variables=sorted(variables)),
-                scratch=log.with_name(f"{log.stem}-{os.getpid()}"),
+                scratch=scratch,
                 log=log,
                 timeout_s=OBSERVE_TIMEOUT_S,
             )

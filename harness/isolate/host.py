@@ -126,9 +126,9 @@ class HostExecutor(BaseExecutor):
         return keys.of("host", id=environment.id, host_python=found.key, compiler=host_compiler(), nvcc=cuda_compiler())
 
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
-        log = self.cache / "environments" / f"{environment.id}-{key[:12]}" / "observe.log"
+        folder = self.cache / "environments" / f"{environment.id}-{key[:12]}"
         # No file is verified: what was edited here is the machine's own.
-        seen = self._observe(environment, log, verify=False, remedy=REMEDY)
+        seen = self._observe(environment, folder / "observe.log", folder / "scratch", verify=False, remedy=REMEDY)
         for name in ("numpy", "torch"):
             if not getattr(seen, name):
                 why = seen.settings.get(name, "is missing")

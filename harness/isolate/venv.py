@@ -64,7 +64,9 @@ class VenvExecutor(BaseExecutor):
                 self._install(environment, pins, folder)
             self._refuse_if_stopped()
             self._pythons[environment.id] = folder / "venv" / "bin" / "python"
-            observed = self._observe(environment, folder / "observe.log", verify=not reused, remedy=remedy)
+            observed = self._observe(
+                environment, folder / "observe.log", folder / "scratch", verify=not reused, remedy=remedy
+            )
             if reused:
                 refuse_changed(protocol.read_json(str(marker))["wheels"], observed, remedy)
             elif not mismatch(environment, pins, observed):

@@ -147,7 +147,7 @@ class BundleExecutor(BaseExecutor):
             )
         log = self._log("observe", environment.id)
         try:
-            observed = self._observe(environment, log, verify=False, remedy="")
+            observed = self._observe(environment, log, log.with_suffix(""), verify=False, remedy="")
         finally:
             log.unlink(missing_ok=True)
         problem = unconfined(observed.confinement, network="net" not in self.namespaces.granted)

@@ -126,7 +126,8 @@ class DockerExecutor(BaseExecutor):
         proven = proof.exists()
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
         log = proof.with_suffix(".observe.log")
-        observed = self._observe(environment, log, verify=self.verify or not proven, remedy=remedy)
+        scratch = self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}"
+        observed = self._observe(environment, log, scratch, verify=self.verify or not proven, remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
