@@ -30,37 +30,39 @@ def merged(findings: Iterable[CheckerFinding]) -> list[CheckerFinding]:
 
 def parse_address(text: str) -> list[CheckerFinding]:
     """AddressSanitizer's reports, with the access that each names."""
-    found = []
+    findings = []
     for title, body in _reports(text, re.compile(r"ERROR: AddressSanitizer: (.+)")):
         fault = re.sub(r"( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
         access = re.search(r"^((?:READ|WRITE) of size \d+)", body, re.MULTILINE)
         kind = "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
-        found.append(CheckerFinding(kind=kind, text=f"{fault}, {access[1]}" if access else fault, where=_where(body)))
-    return merged(found)
+        findings.append(
+            CheckerFinding(kind=kind, text=f"{fault}, {access[1]}" if access else fault, where=_where(body))
+        )
+    return merged(findings)
 
 
 def parse_thread(text: str) -> list[CheckerFinding]:
     """ThreadSanitizer's reports."""
-    found = []
+    findings = []
     for title, body in _reports(text, re.compile(r"(?:WARNING|ERROR): ThreadSanitizer: (.+)")):
         fault = re.sub(r" \(pid=\d+\)|( on)?( unknown)? address 0x.*", "", title).strip()
         kind = "race" if fault.startswith("data race") else "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
         sides = re.findall(
             r"^\s+((?:Previous )?(?:atomic )?(?:read|write) of size \d+)", body, re.MULTILINE | re.IGNORECASE
         )
-        found.append(CheckerFinding(kind=kind, text=", ".join([fault, *sides[:2]]), where=_where(body)))
-    return merged(found)
+        findings.append(CheckerFinding(kind=kind, text=", ".join([fault, *sides[:2]]), where=_where(body)))
+    return merged(findings)
 
 
 def parse_undefined(text: str) -> list[CheckerFinding]:
     """UndefinedBehaviorSanitizer's lines. Numbers and addresses in them are left out: they differ from run to run."""
-    found = []
+    findings = []
     for path, line, fault in re.findall(r"^(\S+?):(\d+):\d+: runtime error: (.+)$", text, re.MULTILINE):
         outside = "out of bounds" in fault or "insufficient space" in fault
         words = re.sub(r"0x[0-9a-f]+|-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "N", fault)
         kind = "out_of_bounds" if outside else "undefined_behaviour"
-        found.append(CheckerFinding(kind=kind, text=words, where=f"{_base(path)}:{line}"))
-    return merged(found)
+        findings.append(CheckerFinding(kind=kind, text=words, where=f"{_base(path)}:{line}"))
+    return merged(findings)
 
 
 COMPUTE_KINDS = {
@@ -74,7 +76,7 @@ COMPUTE_KINDS = {
 
 def parse_compute(text: str, *, bulk_copies: bool = False) -> list[CheckerFinding]:
     """compute-sanitizer's reports. Hazards where code copies in bulk prove no race: their kind is `other`."""
-    found = []
+    findings = []
     for title, body in _compute_reports(text):
         kind = next((kind for kind, pattern in COMPUTE_KINDS.items() if pattern.search(title)), None)
         if kind is None:
@@ -87,8 +89,8 @@ def parse_compute(text: str, *, bulk_copies: bool = False) -> list[CheckerFindin
         place = re.sub(r"\S*/", "", re.sub(r"\[\d+ hazards?\]", "", place)).strip()
         if kind == "race" and bulk_copies:
             kind, fault = "other", fault + BULK_NOTE
-        found.append(CheckerFinding(kind=kind, text=fault, where=place, count=int(hazards[1]) if hazards else 1))
-    return merged(found)
+        findings.append(CheckerFinding(kind=kind, text=fault, where=place, count=int(hazards[1]) if hazards else 1))
+    return merged(findings)
 
 
 def _reports(text: str, start: re.Pattern[str]) -> Iterator[tuple[str, str]]:

@@ -159,15 +159,15 @@ def _wait(
 def _kill_marked(mark: str) -> None:
     """Kill whatever still carries the mark, also what left its process group or its parent."""
     for _ in range(20):
-        found = False
+        alive = False
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.pid != os.getpid() and process.environ().get(MARK) == mark:
                     if process.status() == psutil.STATUS_ZOMBIE:
                         continue
-                    found = True
+                    alive = True
                     process.kill()
-        if not found:
+        if not alive:
             return
         time.sleep(0.05)
 

@@ -86,9 +86,9 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     if options.base_image:
         matrix = matrix.with_base(options.base_image)
     root = options.root
-    found = None
+    pairs = None
     if options.kernelbench is not None:
-        matrix, found = with_pairs(matrix, root, options.kernelbench)
+        matrix, pairs = with_pairs(matrix, root, options.kernelbench)
     choice = _choose(options, matrix)
     files = folder_files(matrix, root)
     if choice.bundle is not None:
@@ -104,7 +104,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         code=code_digests(),
         inherited=inherited(),
     )
-    draft = plan_run(matrix, selection, facts, files, found)
+    draft = plan_run(matrix, selection, facts, files, pairs)
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
     pins = {}
     for environment in draft.environments:
@@ -132,7 +132,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         files=read,
         binding_files=BINDING_FILES,
     )
-    plan = plan_run(matrix, selection, facts, files, found)
+    plan = plan_run(matrix, selection, facts, files, pairs)
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
 
 
@@ -162,12 +162,14 @@ def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[di
 
 def _interpreters(matrix: Matrix, choice: Choice) -> dict[str, str]:
     """Python versions, and `host`, to what was found on this machine; of the pinned ones only where they are used."""
-    found = {}
+    interpreters = {}
     if choice.executor == "venv":
-        found = {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments}
+        interpreters = {
+            e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments
+        }
     if matrix.has_host:
-        found[HOST] = host_identity(cache_folder())
-    return found
+        interpreters[HOST] = host_identity(cache_folder())
+    return interpreters
 
 
 def _machine(matrix: Matrix, choice: Choice) -> dict[str, Any]:
@@ -191,12 +193,12 @@ def _machine(matrix: Matrix, choice: Choice) -> dict[str, Any]:
 
 def _here() -> dict[str, Any]:
     """Those of this machine. Its GPU is the one that the run will use, however the variable names it."""
-    found = gpus()
-    gpu = next(iter(named(found, os.environ.get(VISIBLE))), None)
+    visible = gpus()
+    gpu = next(iter(named(visible, os.environ.get(VISIBLE))), None)
     return {
         "threads": physical_cores(),
         "cpu_flags": cpu_flags(),
-        "gpus": len(found),
+        "gpus": len(visible),
         "gpu": gpu.model_dump() if gpu is not None else {},
     }
 

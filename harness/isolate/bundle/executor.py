@@ -50,23 +50,23 @@ def plain_id(id: str) -> str:
     return name if replica.isdecimal() else id
 
 
-def unsuitable(bundle: Bundle, found: list[tuple[str, str, str]]) -> tuple[str, str]:
+def unsuitable(bundle: Bundle, models: list[tuple[str, str, str]]) -> tuple[str, str]:
     """(why this machine's GPUs, as `models` of `harness.gpu` gives them, cannot run the bundle, what to do); '' where
     they can.
 
     A machine without a GPU runs what needs none.
     """
     manifest = bundle.manifest
-    if not found:
+    if not models:
         return "", ""
-    if all(capability != manifest.architecture for _, capability, _ in found):
-        name, capability, _ = found[0]
+    if all(capability != manifest.architecture for _, capability, _ in models):
+        name, capability, _ = models[0]
         return (
             f"the bundle holds GPU code for sm_{manifest.architecture} alone, and this machine's {name} is "
             f"sm_{capability}",
             f"pack one for it: nox -s bundle -- --arch {capability}",
         )
-    driver = found[0][2]
+    driver = models[0][2]
     if version_numbers(driver) < version_numbers(manifest.least_driver):
         return (
             f"this machine's driver is {driver}; the bundle's CUDA needs {manifest.least_driver} or newer",

@@ -106,8 +106,8 @@ class Engine(Connection):
     def images(self) -> list[Image]:
         """Those that the harness made."""
         with answering(), self.client() as client:
-            found = client.api.images(filters={"label": LABEL})
-            return [_image(client.api.inspect_image(entry["Id"])) for entry in found]
+            entries = client.api.images(filters={"label": LABEL})
+            return [_image(client.api.inspect_image(entry["Id"])) for entry in entries]
 
     def remove_image(self, reference: str) -> None:
         with answering(), self.client() as client:

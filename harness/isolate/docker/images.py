@@ -156,8 +156,8 @@ def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> In
     if re.search(r"pull access denied|manifest unknown|failed to resolve source|lookup registry", text):
         return InfrastructureError(f"{tag}: the base image {base} is not there: {flat[-300:]}", NO_BASE_REMEDY)
     if re.search(r"[Hh]ash(es)? mismatch|mismatch.*hash", text):
-        found = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
-        what = found.group(1) if found else "a wheel"
+        wheel = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
+        what = wheel.group(1) if wheel else "a wheel"
         return InfrastructureError(
             f"{tag}: {what} is not the file that was pinned: {flat[-400:]}",
             "do not install it; if the pins are wrong, resolve them again: nox -s pins",
