@@ -14,8 +14,9 @@ from typing import TypeVar
 from harness.cli.progress import Display
 from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
-from harness.experiments.conditions import conditions_key, jobs_of, run_conditions
+from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.counters import COUNTERS, counters_key, run_counters
+from harness.experiments.jobs import jobs_of
 from harness.experiments.plan import AFTERWARDS, Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
