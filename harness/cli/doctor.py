@@ -17,9 +17,9 @@ from harness.config.interpreters import installed
 from harness.config.matrix import Matrix, load_matrix
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
 from harness.gpu import described, gpus
+from harness.isolate.base import stage_worker
 from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
 from harness.isolate.host import find_host_python
-from harness.isolate.prove import stage_worker
 from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
 
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays

@@ -1,8 +1,8 @@
 """Which kernels of a run may be timed at all: a wrong one that is fast would win every search.
 
-A kernel is admitted that compiles, is right, gives the same bits again, and does not depend on what nobody wrote: in
-every environment of the run, on every workload. The rule is a pure function of records. What it needs beyond
-validation are two of the experiments, `repeat` and `poison`, on cells that validation found nothing wrong with.
+A kernel is admitted that compiles, is right, gives the same bits again, and does not depend on memory that was never
+written: in every environment of the run, on every workload. The rule is a pure function of records. Beyond validation
+it needs two of the experiments, `repeat` and `poison`, on cells that validation found nothing wrong with.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def refusal(
 
 def untried(conditions: Sequence[ConditionsRecord]) -> list[str]:
     """Conditions that could not be made here, each with the reason: of these nothing is known."""
-    found = {
+    reasons = {
         f"{result.condition.label}: {result.message or result.status}": None
         for record in conditions
         for result in record.results
         if result.status in NOT_TRIED
     }
-    return list(found)
+    return list(reasons)
 
 
 def _outcome(record: Outcome, otherwise: str) -> Outcome:
@@ -156,8 +156,8 @@ def records_of(run: Run, cells: Sequence[Cell], kernel: str) -> tuple[
 
 def refusals(run: Run, cells: Sequence[Cell]) -> dict[str, Refusal]:
     """By kernel, those that may not be timed."""
-    found = {kernel: refusal(*records_of(run, cells, kernel)) for kernel in dict.fromkeys(c.kernel for c in cells)}
-    return {kernel: refused for kernel, refused in found.items() if refused is not None}
+    by_kernel = {kernel: refusal(*records_of(run, cells, kernel)) for kernel in dict.fromkeys(c.kernel for c in cells)}
+    return {kernel: refused for kernel, refused in by_kernel.items() if refused is not None}
 
 
 def admit(context: Context, display: Display) -> dict[str, Refusal]:

@@ -35,7 +35,7 @@ PLANTED = {
     "short": "the output's allocation is one element too small",
     "overflow": "a signed integer overflows",
     "race": "two threads write to one variable",
-    "uninitialised": "something that nobody set is read",
+    "uninitialised": "something that was never set is read",
     "barrier": "half of each warp waits at a barrier",
 }
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}
@@ -71,11 +71,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     """Every tool of the cell's device on one trial's inputs: of one that fails, if any does."""
     plan = context.plan
     workload = plan.workload(cell.workload)
-    identity: dict[str, Any] = {
-        **cell.model_dump(),
-        "key": checkers_key(context, cell),
-        "started_utc": now_utc(),
-    }
+    identity: dict[str, Any] = {**cell.model_dump(), "key": checkers_key(context, cell), "started_utc": now_utc()}
     if reason := unavailable(context, cell):
         return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     recipe, trial = inputs_of(context, cell)

@@ -14,13 +14,7 @@ SITES: dict[Device, tuple[Site, ...]] = {
     "cpu": ("output", "stack", "heap"),
     "cuda": ("output", "workspace", "shared"),
 }
-SITE_WORDS = {
-    "output": "output",
-    "workspace": "workspace",
-    "shared": "shared memory",
-    "heap": "heap",
-    "stack": "stack",
-}
+SITE_WORDS = {"shared": "shared memory"}  # of the others their names
 PATTERNS: tuple[Pattern, ...] = ("zero", "nan", "max", "random")
 PATTERN_WORDS = {"zero": "zero", "nan": "NaN", "max": "largest finite", "random": "random numbers"}
 LAYOUTS: tuple[Layout, ...] = ("offset", "misaligned", "strided")
@@ -62,31 +56,31 @@ def conditions_of(
     if experiment == "poison":
         return _poison(device)
     if experiment == "predecessor":
-        return _predecessor(references)
+        return [
+            Condition(label="after itself"),
+            *(Condition(label=f"right after {name}", before=name) for name in references),
+            Condition(label="right after an unrelated operator", before="unrelated"),
+            Condition(label="first in a fresh process", before="fresh"),
+        ]
     if experiment == "inputs":
         return _inputs(device, problem)
     if experiment == "places":
         return [Condition(label="on the current GPU"), Condition(label="on a second GPU", gpu="second")] * second_gpu
     if experiment == "history":
+        label = "{}: call after call, fresh process {}".format
         return [
-            Condition(
-                label=f"{RECIPE_WORDS[r]}: call after call, fresh process {n}", recipe=r, before="fresh", process=n
-            )
+            Condition(label=label(RECIPE_WORDS[r], n), recipe=r, before="fresh", process=n)
             for r in recipes
             for n in PROCESSES
         ]
     if experiment == "variables":
         return [
-            Condition(
-                label=f"with the variables of {other}" if other else "with its own variables",
-                recipe=r,
-                variables_of=other,
-            )
+            Condition(label=f"with the variables of {e}" if e else "with its own variables", recipe=r, variables_of=e)
             for r in recipes
-            for other in ("", *others)
+            for e in ("", *others)
         ]
     if experiment == "lengths":
-        return [Condition(label=f"{each} rows", seq_len=each) for each in lengths]
+        return [Condition(label=f"{length} rows", seq_len=length) for length in lengths]
     if experiment == "wider":
         return [
             Condition(label="as validated"),
@@ -101,25 +95,15 @@ def conditions_of(
 
 
 def _poison(device: Device) -> list[Condition]:
+    def label(site: Site, pattern: Pattern) -> str:
+        # The heap's allocator fills with one byte.
+        one_byte = site == "heap" and pattern == "max"
+        return f"{SITE_WORDS.get(site, site)}: {'bytes 0x7B, large and finite' if one_byte else PATTERN_WORDS[pattern]}"
+
     return [
-        Condition(label=f"{SITE_WORDS[site]}: {_pattern_words(site, pattern)}", site=site, pattern=pattern)
+        Condition(label=label(site, pattern), site=site, pattern=pattern)
         for site in SITES[device]
         for pattern in PATTERNS
-    ]
-
-
-def _pattern_words(site: Site, pattern: Pattern) -> str:
-    if site == "heap" and pattern == "max":
-        return "bytes 0x7B, large and finite"  # the allocator fills with one byte
-    return PATTERN_WORDS[pattern]
-
-
-def _predecessor(references: Sequence[str]) -> list[Condition]:
-    return [
-        Condition(label="after itself"),
-        *(Condition(label=f"right after {name}", before=name) for name in references),
-        Condition(label="right after an unrelated operator", before="unrelated"),
-        Condition(label="first in a fresh process", before="fresh"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The experiments that run the kernel under changed conditions: poison, predecessor, inputs, repeat.
+"""The experiments that run the kernel under changed conditions: poison, call order, inputs, repeat.
 
 The conditions of all experiments on a cell go into one list of jobs, since starting PyTorch costs more than most of
 them. A process runs jobs until it ends; what a crash took with it is known by what is missing, and the rest goes on in
@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiments import second_device
-from harness.experiments.condition_list import conditions_of
-from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
-from harness.experiments.lengths import lengths
+from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
 from harness.isolate import Answer, Task, read_result
 from harness.run.context import Context, failure
@@ -24,14 +22,13 @@ from harness.run.folders import now_utc
 from harness.run.requests import files_of, kernel_request, limits_of, workload_request
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.schema.records import Outcome, Status
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
 MOST_ENDS = 4  # processes that die one after the other before the rest is given up
 MOST_HANGS = 2  # each costs its whole time limit
 TIMEOUT_S = 300.0
 TUNABLES = "GLIBC_TUNABLES"
-Trials = Mapping[str, tuple[int, ...]]  # of each recipe
 
 
 def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
@@ -41,40 +38,6 @@ def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
         {other: context.plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
     ]
     return context.key("conditions", **cell.model_dump(), asked=asked)
-
-
-def jobs_of(
-    context: Context,
-    cell: Cell,
-    experiments: Sequence[ConditionsExperiment],
-    trials: Trials,
-    others: Sequence[str] = (),
-) -> list[Job]:
-    """`trials` by recipe: sequences of calls are of all of these, variables are tried on the first. `others`: see
-    `conditions_of`."""
-    workload = context.plan.workload(cell.workload)
-    references = context.plan.kernel(cell.kernel).references_on(cell.device)
-    listed = [
-        (experiment, condition)
-        for experiment in experiments
-        for condition in conditions_of(
-            experiment,
-            cell.device,
-            references,
-            problem=workload.problem is not None,
-            recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
-            others=others,
-            lengths=lengths_of(workload) if experiment == "lengths" else (),
-            second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
-        )
-    ]
-    output_bytes = int((workload.bytes or 4 << 20) / 4)
-    return plan_jobs(listed, trials, output_bytes)
-
-
-def lengths_of(workload: WorkloadInfo) -> list[int]:
-    batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
-    return lengths(batch, heads, seq_len, head_dim) if batch and heads and seq_len and head_dim else []
 
 
 def run_conditions(
@@ -105,7 +68,6 @@ def _record(
     results = [
         merge(same[0].condition, [session.results[job.number] for job in same]) for same in by_condition.values()
     ]
-    stopped = session.stopped
     return ConditionsRecord(
         **cell.model_dump(),
         experiment=experiment,
@@ -113,9 +75,7 @@ def _record(
         results=results,
         started_utc=started,
         duration_s=round(sum(session.spent_s[job.number] for job in jobs), 3),
-        status=stopped.status if stopped else "ok",
-        message=stopped.message if stopped else "",
-        log_excerpt=stopped.log_excerpt if stopped else "",
+        **(session.stopped or Outcome(status="ok")).model_dump(),
     )
 
 
@@ -133,7 +93,7 @@ class Session:
         self.context, self.cell, self.jobs = context, cell, jobs
         self.results: dict[int, ConditionResult] = {}
         self.spent_s = {job.number: 0.0 for job in jobs}
-        self.stopped: Outcome | None = None  # why no job could run, or what speaks against all
+        self.stopped: Outcome | None = None  # why no job could run, or what discredits all
         self.ends = self.hangs = self.processes = 0
         self.libraries: dict[str, str] = {}
         self.about = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"

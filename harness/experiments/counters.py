@@ -109,14 +109,14 @@ def _function(row: Mapping[str, str]) -> FunctionCounters:
 
 def _stalls(columns: Iterable[tuple[str, str]]) -> dict[str, float]:
     """By reason, the most frequent first. `selected` is no stall: it is the warp that issues."""
-    found = {}
+    stalls = {}
     for name, text in columns:
         metric = name.partition(".")[0]
         if metric.startswith(STALLED) and metric.endswith(PER_ISSUE):
             reason, value = metric[len(STALLED) : -len(PER_ISSUE)], _number(text)
             if reason != "selected" and value is not None:
-                found[reason] = value
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+                stalls[reason] = value
+    return dict(sorted(stalls.items(), key=lambda item: -item[1]))
 
 
 def _number(text: str | None) -> float | None:

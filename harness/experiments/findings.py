@@ -29,39 +29,40 @@ def merged(findings: Iterable[CheckerFinding]) -> list[CheckerFinding]:
 
 
 def parse_address(text: str) -> list[CheckerFinding]:
-    """AddressSanitizer's reports, with what they say of the access."""
-    found = []
+    """AddressSanitizer's reports, with the access that each names."""
+    findings = []
     for title, body in _reports(text, re.compile(r"ERROR: AddressSanitizer: (.+)")):
-        said = re.sub(r"( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
+        fault = re.sub(r"( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
         access = re.search(r"^((?:READ|WRITE) of size \d+)", body, re.MULTILINE)
-        kind = "out_of_bounds" if OUT_OF_BOUNDS.search(said) else "misuse"
-        words = f"{said}, {access[1]}" if access else said
-        found.append(CheckerFinding(kind=kind, text=words, where=_where(body)))
-    return merged(found)
+        kind = "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
+        findings.append(
+            CheckerFinding(kind=kind, text=f"{fault}, {access[1]}" if access else fault, where=_where(body))
+        )
+    return merged(findings)
 
 
 def parse_thread(text: str) -> list[CheckerFinding]:
     """ThreadSanitizer's reports."""
-    found = []
+    findings = []
     for title, body in _reports(text, re.compile(r"(?:WARNING|ERROR): ThreadSanitizer: (.+)")):
-        said = re.sub(r" \(pid=\d+\)|( on)?( unknown)? address 0x.*", "", title).strip()
-        kind = "race" if said.startswith("data race") else "out_of_bounds" if OUT_OF_BOUNDS.search(said) else "misuse"
+        fault = re.sub(r" \(pid=\d+\)|( on)?( unknown)? address 0x.*", "", title).strip()
+        kind = "race" if fault.startswith("data race") else "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
         sides = re.findall(
             r"^\s+((?:Previous )?(?:atomic )?(?:read|write) of size \d+)", body, re.MULTILINE | re.IGNORECASE
         )
-        found.append(CheckerFinding(kind=kind, text=", ".join([said, *sides[:2]]), where=_where(body)))
-    return merged(found)
+        findings.append(CheckerFinding(kind=kind, text=", ".join([fault, *sides[:2]]), where=_where(body)))
+    return merged(findings)
 
 
 def parse_undefined(text: str) -> list[CheckerFinding]:
     """UndefinedBehaviorSanitizer's lines. Numbers and addresses in them are left out: they differ from run to run."""
-    found = []
-    for path, line, said in re.findall(r"^(\S+?):(\d+):\d+: runtime error: (.+)$", text, re.MULTILINE):
-        outside = "out of bounds" in said or "insufficient space" in said
-        words = re.sub(r"0x[0-9a-f]+|-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "N", said)
+    findings = []
+    for path, line, fault in re.findall(r"^(\S+?):(\d+):\d+: runtime error: (.+)$", text, re.MULTILINE):
+        outside = "out of bounds" in fault or "insufficient space" in fault
+        words = re.sub(r"0x[0-9a-f]+|-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "N", fault)
         kind = "out_of_bounds" if outside else "undefined_behaviour"
-        found.append(CheckerFinding(kind=kind, text=words, where=f"{_base(path)}:{line}"))
-    return merged(found)
+        findings.append(CheckerFinding(kind=kind, text=words, where=f"{_base(path)}:{line}"))
+    return merged(findings)
 
 
 COMPUTE_KINDS = {
@@ -75,21 +76,21 @@ COMPUTE_KINDS = {
 
 def parse_compute(text: str, *, bulk_copies: bool = False) -> list[CheckerFinding]:
     """compute-sanitizer's reports. Hazards where code copies in bulk prove no race: their kind is `other`."""
-    found = []
+    findings = []
     for title, body in _compute_reports(text):
         kind = next((kind for kind, pattern in COMPUTE_KINDS.items() if pattern.search(title)), None)
         if kind is None:
             continue
         hazards = re.search(r"\[(\d+) hazards?\]", title + body)
-        said, _, place = title.partition(" at ")
+        fault, _, place = title.partition(" at ")
         at = re.search(r"^\s*at (.+)$", body, re.MULTILINE)
         place = place or (at[1] if at else "")
         place = re.sub(r"\+?0x[0-9a-f]+( in )?", lambda m: " in " if m[0].startswith("+") and m[1] else "", place)
         place = re.sub(r"\S*/", "", re.sub(r"\[\d+ hazards?\]", "", place)).strip()
         if kind == "race" and bulk_copies:
-            kind, said = "other", said + BULK_NOTE
-        found.append(CheckerFinding(kind=kind, text=said, where=place, count=int(hazards[1]) if hazards else 1))
-    return merged(found)
+            kind, fault = "other", fault + BULK_NOTE
+        findings.append(CheckerFinding(kind=kind, text=fault, where=place, count=int(hazards[1]) if hazards else 1))
+    return merged(findings)
 
 
 def _reports(text: str, start: re.Pattern[str]) -> Iterator[tuple[str, str]]:
@@ -109,19 +110,10 @@ def _reports(text: str, start: re.Pattern[str]) -> Iterator[tuple[str, str]]:
 
 def _compute_reports(text: str) -> Iterator[tuple[str, str]]:
     """(first line, indented ones below it)."""
-    title, body = "", []  # type: tuple[str, list[str]]
-    for line in text.splitlines():
-        if not line.startswith("========="):
-            continue
-        said = line[len("=========") :]
-        if re.match(r" \S", said):
-            if title:
-                yield title, "\n".join(body)
-            title, body = re.sub(r"^ (Error|Warning): ", " ", said).strip(), []
-        else:
-            body.append(said)
-    if title:
-        yield title, "\n".join(body)
+    lines = [line[len("=========") :] for line in text.splitlines() if line.startswith("=========")]
+    starts = [index for index, line in enumerate(lines) if re.match(r" \S", line)]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=False):
+        yield re.sub(r"^ (Error|Warning): ", " ", lines[start]).strip(), "\n".join(lines[start + 1 : end])
 
 
 def _where(body: str) -> str:

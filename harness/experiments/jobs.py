@@ -1,18 +1,23 @@
-"""Jobs: what becomes of a list of conditions, which share a process, and what their results are together. Pure."""
+"""Jobs: what becomes of a list of conditions, which share a process, and what their results are together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.experiments.condition_list import SAME_CALLS
+from harness.experiments import second_device
+from harness.experiments.condition_list import SAME_CALLS, conditions_of
+from harness.experiments.lengths import lengths
+from harness.run.context import Context
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
+from harness.schema.run_records import Cell, WorkloadInfo
 from harness.worker import protocol, wire
 
 REPEATS = 2
 PATIENCE_S = {"repeat": 4.0, "others": 1.0}  # after which a condition of a slow kernel is left with the calls it had
 FRESH_TRIALS = 2  # each a process
 MOST_BYTES = 256 << 20  # of outputs that are kept until they are weighed
+Trials = Mapping[str, tuple[int, ...]]  # of each recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,40 @@ class Job:
             repeats=self.repeats,
             patience_s=PATIENCE_S["repeat" if self.experiment == "repeat" else "others"],
         )
+
+
+def jobs_of(
+    context: Context,
+    cell: Cell,
+    experiments: Sequence[ConditionsExperiment],
+    trials: Trials,
+    others: Sequence[str] = (),
+) -> list[Job]:
+    """`trials` by recipe: sequences of calls are of all of these, variables are tried on the first. `others`: see
+    `conditions_of`."""
+    workload = context.plan.workload(cell.workload)
+    references = context.plan.kernel(cell.kernel).references_on(cell.device)
+    listed = [
+        (experiment, condition)
+        for experiment in experiments
+        for condition in conditions_of(
+            experiment,
+            cell.device,
+            references,
+            problem=workload.problem is not None,
+            recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
+            others=others,
+            lengths=lengths_of(workload) if experiment == "lengths" else (),
+            second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
+        )
+    ]
+    output_bytes = int((workload.bytes or 4 << 20) / 4)
+    return plan_jobs(listed, trials, output_bytes)
+
+
+def lengths_of(workload: WorkloadInfo) -> list[int]:
+    batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
+    return lengths(batch, heads, seq_len, head_dim) if batch and heads and seq_len and head_dim else []
 
 
 def plan_jobs(
@@ -106,6 +145,7 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
     worst = failed or next((r for r in results if r.status == protocol.WRONG), results[0])
     units = [r.max_units for r in results if r.max_units is not None]
     apart = [r.apart_units for r in results if r.apart_units is not None]
+    scales = [r.scales for r in results if r.scales is not None]
     message = worst.message
     if worst.status == protocol.WRONG and len(results) > 1:
         message = f"{sum(r.passed for r in results)} of {sum(r.runs for r in results)} runs pass"
@@ -122,5 +162,5 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         output_sha256=[digests for r in results for digests in r.output_sha256],
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],
-        scales=all(told) if (told := [r.scales for r in results if r.scales is not None]) else None,
+        scales=all(scales) if scales else None,
     )

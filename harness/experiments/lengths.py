@@ -51,10 +51,10 @@ def crossings(batch: int, heads: int, head_dim: int, last: int) -> list[tuple[Co
 
 def lengths(batch: int, heads: int, seq_len: int, head_dim: int) -> list[int]:
     """Its own first."""
-    found = [seq_len, seq_len - 1, seq_len + 1, 1, *TILES]
+    candidates = [seq_len, seq_len - 1, seq_len + 1, 1, *TILES]
     for tile in TILES:
-        found += [seq_len // tile * tile, seq_len // tile * tile + tile]
+        candidates += [seq_len // tile * tile, seq_len // tile * tile + tile]
     for count in counts(batch, heads, head_dim):
         for last in map(count.last, LIMITS):
-            found += [last, last + 1] if last < seq_len else []
-    return [each for each in dict.fromkeys(found) if each > 0 and batch * heads * each**2 <= MOST_SCORES]
+            candidates += [last, last + 1] if last < seq_len else []
+    return [length for length in dict.fromkeys(candidates) if length > 0 and batch * heads * length**2 <= MOST_SCORES]

@@ -115,14 +115,14 @@ def plan_experiments(
             notes.append(f"{kernel}/{workload}/{device}: {note}")
     flops = {w.id: math.inf if w.flops is None else w.flops for w in run.workloads}
     cases: list[Case] = []
-    for (kernel, device), found in groups.items():
-        found.sort(key=lambda case: flops.get(case.workload, math.inf))  # stable: of equals the run's first
+    for (kernel, device), suspects in groups.items():
+        suspects.sort(key=lambda case: flops.get(case.workload, math.inf))  # stable: of equals the run's first
         every = focus.everything or bool(focus.workloads)
-        cases += found if every else found[:1]
-        if not every and found[1:]:
-            left = ", ".join(case.workload for case in found[1:])
+        cases += suspects if every else suspects[:1]
+        if not every and suspects[1:]:
+            left = ", ".join(case.workload for case in suspects[1:])
             notes.append(
-                f"{kernel}/{device}: {found[0].workload}, the smallest suspect, stands for {left} "
+                f"{kernel}/{device}: {suspects[0].workload}, the smallest suspect, stands for {left} "
                 "(--workload NAME or --all explains these too)"
             )
     return Planned(cases=tuple(cases), notes=tuple(notes))
@@ -145,19 +145,19 @@ def _case(
     others = [row for row in rows if row is not base and is_one_of(row.environment, focus.torches)]
     reasons: dict[str, list[str]] = {}
     for row in [*([base] if base else []), *others]:
-        found = _faults(row)
+        faults = _faults(row)
         if base is not None and row is not base:
-            found += moves(base, row, codes[baseline], codes[row.environment])
-        if found:
-            reasons[row.environment] = found
+            faults += moves(base, row, codes[baseline], codes[row.environment])
+        if faults:
+            reasons[row.environment] = faults
     if not reasons:
         return None, ""
     moved = [row for row in others if row.environment in reasons] or others[:1]
     asked = [*([base] if base else []), *moved]
     chosen = [row for row in asked if row.status in CAN_RUN]
     if not any(row.environment in reasons for row in chosen):
-        said = "; ".join(f"{row.environment}: {row.status.replace('_', ' ')}" for row in asked if row not in chosen)
-        return None, f"no experiment can run where something moved ({said})"
+        statuses = "; ".join(f"{row.environment}: {row.status.replace('_', ' ')}" for row in asked if row not in chosen)
+        return None, f"no experiment can run where something moved ({statuses})"
     first = chosen[0]
     machine = [same_machine_code(codes[first.environment], codes[row.environment]) for row in chosen[1:]]
     case = Case(
@@ -165,7 +165,7 @@ def _case(
         workload=first.workload,
         device=first.device,
         environments=tuple(row.environment for row in chosen),
-        reasons=tuple(f"{environment}: {'; '.join(found)}" for environment, found in reasons.items()),
+        reasons=tuple(f"{environment}: {'; '.join(faults)}" for environment, faults in reasons.items()),
         trials={
             **{recipe: choose_trials(recipe, chosen) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)},
             **dict.fromkeys(protocol.SCALED_RECIPES, choose_trials(protocol.RECIPES[0], chosen)),
@@ -193,18 +193,18 @@ def _other_variables(
 def sequences(case: Case, inputs: ConditionsRecord | None) -> dict[str, tuple[int, ...]]:
     """By recipe, the trials of a sequence of calls: what failed in validation, then in the experiment on inputs, else
     where something moved. The first is the one that is asked about: it is called before all others."""
-    found = dict(case.failing)
+    chosen = dict(case.failing)
     for result in inputs.results if inputs is not None else []:
         plain = result.condition.as_laid_out
         trials = case.trials.get(result.condition.recipe, ())
         bad = tuple(trial for trial, within in zip(trials, result.within, strict=False) if not all(within))
         if plain and bad and result.condition.recipe not in protocol.SCALED_RECIPES:
-            found.setdefault(result.condition.recipe, bad)
-    if not found:
-        found = {protocol.RECIPES[0]: case.trials[protocol.RECIPES[0]]}
+            chosen.setdefault(result.condition.recipe, bad)
+    if not chosen:
+        chosen = {protocol.RECIPES[0]: case.trials[protocol.RECIPES[0]]}
     return {
         recipe: tuple(dict.fromkeys((*trials, *case.trials[recipe])))[:SEQUENCE_TRIALS]
-        for recipe, trials in list(found.items())[:SEQUENCE_RECIPES]
+        for recipe, trials in list(chosen.items())[:SEQUENCE_RECIPES]
     }
 
 
@@ -222,26 +222,26 @@ def _results(record: ValidationRecord) -> dict[str, tuple[RecipeResult, TargetRe
 
 def _faults(record: ValidationRecord) -> list[str]:
     """What is wrong with it on its own."""
-    found = []
+    faults = []
     if record.status in (protocol.WRONG, *ENDED_BADLY):
-        found.append(record.status.replace("_", " "))
+        faults.append(record.status.replace("_", " "))
     results = [target for _, target in _results(record).values()]
     if any(target.repeats_differ for target in results):
-        found.append("other bits when run again")
+        faults.append("other bits when run again")
     if any(target.unwritten_trials for target in results):
-        found.append("output left unwritten")
-    return found
+        faults.append("output left unwritten")
+    return faults
 
 
 def moves(
     base: ValidationRecord, row: ValidationRecord, base_build: BuildRecord | None, build: BuildRecord | None
 ) -> list[str]:
     """What is not as in the baseline."""
-    found: list[str] = []
+    changes: list[str] = []
     if protocol.NOT_RUN in (base.status, row.status):
-        return found
+        return changes
     if base.status != row.status:
-        found.append(f"verdict moved: {base.status.replace('_', ' ')} to {row.status.replace('_', ' ')}")
+        changes.append(f"verdict moved: {base.status.replace('_', ' ')} to {row.status.replace('_', ' ')}")
     ours, theirs = _results(base), _results(row)
     fallen = []
     bits = unsteady = False
@@ -253,13 +253,13 @@ def moves(
         same_inputs = bool(before.input_sha256) and before.input_sha256 == after.input_sha256
         bits = bits or (same_inputs and one.output_sha256 != other.output_sha256)
     if fallen:
-        found.append(f"fewer trials agree with {', '.join(dict.fromkeys(fallen))}")
+        changes.append(f"fewer trials agree with {', '.join(dict.fromkeys(fallen))}")
     errors, p = errors_moved(ours.values(), theirs.values())
     if base.status == row.status == protocol.OK and errors is not None and (p is None or p <= CHANCE):
-        found.append(f"{errors.what} error {errors.ratio:.3g} times as large on {errors.recipe} inputs")
+        changes.append(f"{errors.what} error {errors.ratio:.3g} times as large on {errors.recipe} inputs")
     if bits and not unsteady and base_build is not None and build is not None and same_machine_code(base_build, build):
-        found.append("output bits moved, and machine code did not")
-    return found
+        changes.append("output bits moved, and machine code did not")
+    return changes
 
 
 def _fell(before: Agreement, after: Agreement | None) -> list[str]:
@@ -282,10 +282,10 @@ def same_machine_code(one: BuildRecord | None, other: BuildRecord | None) -> boo
 
 def failing_trials(record: ValidationRecord, recipe: str) -> list[int]:
     """Trials of a recipe in which the kernel's error is more than rounding costs."""
-    found = _results(record).get(recipe)
+    result = _results(record).get(recipe)
     return [
         trial
-        for agreement in (found[1].against if found else [])
+        for agreement in (result[1].against if result else [])
         if agreement.against == protocol.TRUTH
         for trial, units in enumerate(agreement.units_per_trial)
         if units is None or not units <= record.limits.get("rounding", math.inf)
@@ -294,7 +294,7 @@ def failing_trials(record: ValidationRecord, recipe: str) -> list[int]:
 
 def choose_trials(recipe: str, rows: Sequence[ValidationRecord], count: int = TRIALS) -> tuple[int, ...]:
     """`count` trials: those that fail somewhere first, then those whose bits differ, then from the first on."""
-    results = [found[recipe] for row in rows if recipe in (found := _results(row))]
+    results = [by_recipe[recipe] for row in rows if recipe in (by_recipe := _results(row))]
     failing = [trial for row in rows for trial in failing_trials(row, recipe)]
     digests = zip_longest(*(target.output_sha256 for _, target in results))
     differing = [trial for trial, seen in enumerate(digests) if len({d for d in seen if d is not None}) > 1]

@@ -13,18 +13,10 @@ from typing import TypeVar
 
 from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
-from harness.experiments.conditions import conditions_key, jobs_of, run_conditions
+from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.counters import COUNTERS, counters_key, run_counters
-from harness.experiments.plan import (
-    AFTERWARDS,
-    Case,
-    Focus,
-    Planned,
-    is_one_of,
-    is_wanted,
-    plan_experiments,
-    sequences,
-)
+from harness.experiments.jobs import jobs_of
+from harness.experiments.plan import AFTERWARDS, Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_inputs, swap_key
@@ -78,7 +70,7 @@ def slowed(run: Run, focus: Focus) -> list[Profiled]:
 
 def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
     """Kernels in Python, or with a binding of their own, whose outputs moved, or which end in one environment alone:
-    which of PyTorch's operators they run in either tells why."""
+    which of PyTorch's operators they run in either shows why."""
     problems = run.load().problems
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}

@@ -56,7 +56,7 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
             if time is not None:
                 place = launch.kernel, timing.target, timing.workload, launch.device
                 times[launch.environment][place].append(time)
-    found: dict[tuple[str, str, str, Device], Profiled] = {}
+    largest: dict[tuple[str, str, str, Device], Profiled] = {}
     for environment in run.environments:
         if environment == run.baseline:
             continue
@@ -64,8 +64,8 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
             kernel, target, workload, device = place
             ratio = moved(times[run.baseline][place], this, run.thresholds[f"min_effect_{device}"])
             key = (environment, kernel if target == protocol.KERNEL else "", target, device)
-            if ratio is not None and (key not in found or size(ratio) > size(found[key].ratio)):
-                found[key] = Profiled(
+            if ratio is not None and (key not in largest or size(ratio) > size(largest[key].ratio)):
+                largest[key] = Profiled(
                     kernel=kernel,
                     target=target,
                     workload=workload,
@@ -73,7 +73,7 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
                     environments=(run.baseline, environment),
                     ratio=ratio,
                 )
-    return most(list(found.values()))
+    return most(list(largest.values()))
 
 
 def size(ratio: float) -> float:
@@ -88,9 +88,9 @@ def moved(base: Sequence[float], this: Sequence[float], min_effect: float) -> fl
     return statistics.median(this) / statistics.median(base) if apart > 1 + min_effect else None
 
 
-def most(found: Sequence[Profiled]) -> list[Profiled]:
+def most(targets: Sequence[Profiled]) -> list[Profiled]:
     """Of each device and pair of environments those that moved most."""
     groups: dict[tuple[Device, tuple[str, str]], list[Profiled]] = defaultdict(list)
-    for each in sorted(found, key=lambda each: -size(each.ratio)):
-        groups[each.device, each.environments].append(each)
-    return [each for group in groups.values() for each in group[:MOST_PROFILES]]
+    for target in sorted(targets, key=lambda target: -size(target.ratio)):
+        groups[target.device, target.environments].append(target)
+    return [target for group in groups.values() for target in group[:MOST_PROFILES]]

@@ -70,13 +70,7 @@ def unavailable(
 
 
 def run_swap(
-    context: Context,
-    kernel: str,
-    workload: str,
-    device: Device,
-    environments: Sequence[str],
-    *,
-    always: bool = False,
+    context: Context, kernel: str, workload: str, device: Device, environments: Sequence[str], *, always: bool = False
 ) -> SwapRecord:
     """Every combination of whose code and where. `always`: also where all compiled the same machine code."""
     info, builds = swap_inputs(context, kernel, workload, device, environments)

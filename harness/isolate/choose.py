@@ -94,10 +94,7 @@ def choose(
     elif engine.architecture not in ("x86_64", "amd64"):
         problem, remedy = f"the engine's machine is {engine.architecture}; the pins are for x86_64", ENGINE_REMEDY
     elif not engine.seccomp:
-        problem, remedy = (
-            f"{engine.name} has no seccomp profile, so that nothing would be confined",
-            ENGINE_REMEDY,
-        )
+        problem, remedy = (f"{engine.name} has no seccomp profile, so that nothing would be confined", ENGINE_REMEDY)
     elif wanted == "auto" and gpus and not engine.gpus:
         problem = (
             f"this machine has a GPU that {engine.name} cannot hand to a container: it has neither NVIDIA's container "

@@ -19,8 +19,8 @@ from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Executor, Task
+from harness.isolate.base import BaseExecutor, stage_worker
 from harness.isolate.process import clean_environment
-from harness.isolate.prove import BaseExecutor, stage_worker
 from harness.isolate.venv import run_process
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cuda_compiler, host_compiler
@@ -65,8 +65,8 @@ def candidates() -> list[str]:
     if named:
         return [named]
     folders = os.environ.get("PATH", "").split(os.pathsep)
-    found = [shutil.which(name, path=folder) for folder in folders if folder for name in ("python3", "python")]
-    return list(dict.fromkeys(path for path in (sys.executable, *found) if path))
+    on_path = [shutil.which(name, path=folder) for folder in folders if folder for name in ("python3", "python")]
+    return list(dict.fromkeys(path for path in (sys.executable, *on_path) if path))
 
 
 def inspect(path: str, worker: Path) -> HostPython | str:
@@ -98,20 +98,20 @@ def find_host_python(worker: Path) -> HostPython:
     """The interpreter that `torch: host` means. InfrastructureError where none has PyTorch and numpy."""
     problems: list[str] = []
     for path in candidates():
-        found = inspect(path, worker)
-        if isinstance(found, HostPython):
-            return found
-        problems.append(found)
+        python = inspect(path, worker)
+        if isinstance(python, HostPython):
+            return python
+        problems.append(python)
     raise InfrastructureError(f"torch: host: {'; '.join(problems) or 'there is no python3 on the PATH'}", REMEDY)
 
 
 def host_identity(cache: Path) -> str:
     """What `torch: host` is here, for the plan: it is another run where that changes."""
     try:
-        found = find_host_python(stage_worker(cache))
+        python = find_host_python(stage_worker(cache))
     except InfrastructureError as error:
         return error.message
-    return f"{found}, {found.key[:12]}"
+    return f"{python}, {python.key[:12]}"
 
 
 class HostExecutor(BaseExecutor):
@@ -122,13 +122,15 @@ class HostExecutor(BaseExecutor):
         return Path(find_host_python(self.worker).path).parent.parent
 
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
-        found = find_host_python(self.worker)
-        return keys.of("host", id=environment.id, host_python=found.key, compiler=host_compiler(), nvcc=cuda_compiler())
+        python = find_host_python(self.worker)
+        return keys.of(
+            "host", id=environment.id, host_python=python.key, compiler=host_compiler(), nvcc=cuda_compiler()
+        )
 
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
-        log = self.cache / "environments" / f"{environment.id}-{key[:12]}" / "observe.log"
+        folder = self.cache / "environments" / f"{environment.id}-{key[:12]}"
         # No file is verified: what was edited here is the machine's own.
-        seen = self._observe(environment, log, verify=False, remedy=REMEDY)
+        seen = self._observe(environment, folder / "observe.log", folder / "scratch", verify=False, remedy=REMEDY)
         for name in ("numpy", "torch"):
             if not getattr(seen, name):
                 why = seen.settings.get(name, "is missing")

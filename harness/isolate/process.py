@@ -26,19 +26,9 @@ LOG_EXCERPT_BYTES = 4000
 READ_BYTES = 1 << 20  # the most that a pipe holds
 LOOK_S = 0.05  # between looks at a silent child
 PASSED_ON = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "TMPDIR",
-    "CC",
-    "CXX",
-    "CUDA_HOME",
-    "CUDA_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE",
-)
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "CC", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH", "SSL_CERT_FILE",
+)  # fmt: skip
 DECISIVE = ("CC", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")  # of those: what can move a number, or choose what does
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -104,13 +94,7 @@ class Gate:
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A short environment: what the user's shell holds must not be what differs."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return {
-        **kept,
-        "PYTHONHASHSEED": "0",
-        "PYTHONNOUSERSITE": "1",
-        "PYTHONUNBUFFERED": "1",
-        **extra,
-    }
+    return {**kept, "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1", **extra}
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -153,7 +137,7 @@ def _wait(
 ) -> bool:
     """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time.
 
-    `began` tells when its time began, as far as is known now.
+    `began` gives when its time began, as far as is known now.
     """
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -175,15 +159,15 @@ def _wait(
 def _kill_marked(mark: str) -> None:
     """Kill whatever still carries the mark, also what left its process group or its parent."""
     for _ in range(20):
-        found = False
+        alive = False
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.pid != os.getpid() and process.environ().get(MARK) == mark:
                     if process.status() == psutil.STATUS_ZOMBIE:
                         continue
-                    found = True
+                    alive = True
                     process.kill()
-        if not found:
+        if not alive:
             return
         time.sleep(0.05)
 

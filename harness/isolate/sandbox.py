@@ -89,7 +89,7 @@ def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *,
 def signalled(code: int | None) -> int:
     """An exit status as `subprocess` gives it: an engine, or a shell, says 128 + N of a process that died by signal N.
 
-    None: it was killed, and nobody is left to say so.
+    None: it was killed together with what would report its status.
     """
     if code is None:
         return -signal.SIGKILL

@@ -1,6 +1,6 @@
 """Transfer: what goes into a sandbox and what comes out of it, as tar streams.
 
-What goes in is the harness's own. What comes out was written by code that nobody trusts: only plain files under
+What goes in is the harness's own. What comes out was written by untrusted code: only plain files under
 the names that were asked for are taken, up to a size and a count, and nothing that a name or a link says can make
 a file appear anywhere else.
 """
@@ -20,7 +20,7 @@ from harness.schema.storage import map_strings
 
 BLOCK = 1 << 20
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # this machine's fault, not the sender's
-OPEN_FOLDER = 0o777  # a folder that the sandbox's user, who is nobody here, may fill
+OPEN_FOLDER = 0o777  # a folder that the sandbox's user, unknown here, may fill
 
 
 class Refused(Exception):

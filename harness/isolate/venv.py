@@ -19,8 +19,8 @@ from harness.config.pins import index_options
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
+from harness.isolate.base import BaseExecutor, mismatch, refuse_changed, wheel_digests
 from harness.isolate.process import run_child
-from harness.isolate.prove import BaseExecutor, mismatch, refuse_changed, wheel_digests
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
@@ -64,7 +64,9 @@ class VenvExecutor(BaseExecutor):
                 self._install(environment, pins, folder)
             self._refuse_if_stopped()
             self._pythons[environment.id] = folder / "venv" / "bin" / "python"
-            observed = self._observe(environment, folder / "observe.log", verify=not reused, remedy=remedy)
+            observed = self._observe(
+                environment, folder / "observe.log", folder / "scratch", verify=not reused, remedy=remedy
+            )
             if reused:
                 refuse_changed(protocol.read_json(str(marker))["wheels"], observed, remedy)
             elif not mismatch(environment, pins, observed):

@@ -39,13 +39,13 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
         files.extend(BINDING_FILES)
     folders = {root / "csrc", *((root / name).parent for name in files)}  # csrc is on every include path
     headers = {str(path.relative_to(root)) for folder in folders for path in _headers(root, folder)}
-    found = dict.fromkeys(files + sorted(headers))
-    left = list(found)
+    reads = dict.fromkeys(files + sorted(headers))
+    left = list(reads)
     while left:
-        new = [name for name in _included(root, left.pop(), files) if name not in found]
-        found.update(dict.fromkeys(new))
+        new = [name for name in _included(root, left.pop(), files) if name not in reads]
+        reads.update(dict.fromkeys(new))
         left += new
-    return list(found)
+    return list(reads)
 
 
 def _headers(root: Path, folder: Path) -> Iterator[Path]:

@@ -38,15 +38,15 @@ class Row:
 
 
 def times_of(launches: Iterable[LaunchRecord]) -> dict[Place, Times]:
-    found: dict[Place, Times] = {}
+    times: dict[Place, Times] = {}
     for launch in launches:
         for timing in launch.timings:
             for mode in (COLD, HOT):
                 time = time_us(timing, mode)
                 if time is not None:
                     place = (launch.environment, launch.kernel, launch.device, timing.workload, timing.target, mode)
-                    found.setdefault(place, {})[launch.index] = time
-    return found
+                    times.setdefault(place, {})[launch.index] = time
+    return times
 
 
 def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[Row]:
@@ -82,13 +82,13 @@ def open_kernels(
     kept = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if pair[0]]
     estimates = effects.compare_launches([pair for _, pair in kept], rule.confidence)
     q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
-    found = set()
+    going = set()
     for (row, _), estimate, q_value in zip(kept, estimates, q_values, strict=True):
         min_effect = plan.thresholds[f"min_effect_{row.device}"]
         verdict = decide.decide(estimate, q_value, min_effect, rule.rate)
         if decide.goes_on(estimate, verdict, rule, min_effect, plan.most_launches):
-            found.add((row.kernel, row.device))
-    return found
+            going.add((row.kernel, row.device))
+    return going
 
 
 def further(plan: Plan, launches: Collection[LaunchRecord]) -> list[PlannedLaunch]:

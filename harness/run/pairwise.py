@@ -62,7 +62,7 @@ class Sums:
 def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
     """Every pair of the same elements of all outputs. Values are made float64 once, and not once a pair."""
     values = {name: as_float64(block) for name, block in outputs.items()}
-    found = {}
+    by_pair = {}
     for one, two in itertools.combinations(outputs, 2):
         sums = Sums(elements=outputs[one].size, differing=differing(outputs[one], outputs[two]))
         if sums.differing:
@@ -73,8 +73,8 @@ def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
         else:
             sums.finite = int(np.count_nonzero(np.isfinite(values[one])))
             sums.largest = 0.0 if sums.finite else None
-        found[one, two] = sums
-    return found
+        by_pair[one, two] = sums
+    return by_pair
 
 
 def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
@@ -85,25 +85,25 @@ def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
     def block(start: int) -> dict[Pair, Sums]:
         return compare_block({name: array[start : start + BLOCK_ELEMENTS] for name, array in flat.items()})
 
-    found = {pair: Sums(trials=1) for pair in itertools.combinations(outputs, 2)}
+    by_pair = {pair: Sums(trials=1) for pair in itertools.combinations(outputs, 2)}
     for part in pool.map(block, range(0, size, BLOCK_ELEMENTS)):
         for pair, sums in part.items():
-            found[pair].add(sums)
-    for (one, two), sums in found.items():
+            by_pair[pair].add(sums)
+    for (one, two), sums in by_pair.items():
         sums.identical = int(not sums.differing and outputs[one].dtype == outputs[two].dtype)
-    return found
+    return by_pair
 
 
 def compare_recipe(trials: Iterable[Arrays]) -> dict[Pair, Sums]:
     """Every pair of outputs over all trials in which both are there, in one shape."""
-    found: dict[Pair, Sums] = {}
+    by_pair: dict[Pair, Sums] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
         for outputs in trials:
             for shape in dict.fromkeys(array.shape for array in outputs.values()):
                 alike = {name: array for name, array in outputs.items() if array.shape == shape}
                 for pair, sums in compare_trial(alike, pool).items():
-                    found.setdefault(pair, Sums()).add(sums)
-    return found
+                    by_pair.setdefault(pair, Sums()).add(sums)
+    return by_pair
 
 
 def compare_outputs(

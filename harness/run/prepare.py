@@ -1,4 +1,4 @@
-"""What a run is about, gathered before anything starts: the matrix, facts about this machine, and the plan."""
+"""What a run is made from, before anything starts: the matrix, facts about this machine, and the plan."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     if options.base_image:
         matrix = matrix.with_base(options.base_image)
     root = options.root
-    found = None
+    pairs = None
     if options.kernelbench is not None:
-        matrix, found = with_pairs(matrix, root, options.kernelbench)
+        matrix, pairs = with_pairs(matrix, root, options.kernelbench)
     choice = _choose(options, matrix)
     files = folder_files(matrix, root)
     if choice.bundle is not None:
@@ -100,11 +100,11 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),
         indexes=indexes,
         index_reasons=reasons,
-        **_place(matrix, choice),
+        **_machine(matrix, choice),
         code=code_digests(),
         inherited=inherited(),
     )
-    draft = plan_run(matrix, selection, facts, files, found)
+    draft = plan_run(matrix, selection, facts, files, pairs)
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
     pins = {}
     for environment in draft.environments:
@@ -132,7 +132,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         files=read,
         binding_files=BINDING_FILES,
     )
-    plan = plan_run(matrix, selection, facts, files, found)
+    plan = plan_run(matrix, selection, facts, files, pairs)
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
 
 
@@ -145,7 +145,7 @@ def _choose(options: Options, matrix: Matrix) -> Choice:
 
 
 def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """`choose_indexes`, as the bundle's maker found them: nobody is asked. InputError where an environment lacks."""
+    """`choose_indexes` as the bundle was packed, without the network. InputError where it lacks an environment."""
     indexes, reasons = {}, {}
     for spec in matrix.pinned_environments:
         index, fell_back = choose_bundled_index(bundle, spec.id(), spec.id(spec.fallback_index))
@@ -162,34 +162,28 @@ def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[di
 
 def _interpreters(matrix: Matrix, choice: Choice) -> dict[str, str]:
     """Python versions, and `host`, to what was found on this machine; of the pinned ones only where they are used."""
-    found = {}
+    interpreters = {}
     if choice.executor == "venv":
-        found = {e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments}
+        interpreters = {
+            e.python: str(find_interpreter(e.python) or "to be fetched") for e in matrix.pinned_environments
+        }
     if matrix.has_host:
-        found[HOST] = host_identity(cache_folder())
-    return found
+        interpreters[HOST] = host_identity(cache_folder())
+    return interpreters
 
 
-def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
-    """Those of the facts that depend on where the environments live."""
+def _machine(matrix: Matrix, choice: Choice) -> dict[str, Any]:
+    """Those of the facts that depend on where the environments run."""
+    facts = {"interpreters": _interpreters(matrix, choice)}
     if choice.bundle is not None:
-        inside = {"compiler": "the bundle's", "nvcc": "the bundle's"}
-        return {
-            "interpreters": _interpreters(matrix, choice),
-            "bundle": bundle_facts(choice.bundle),
-            "host": host_facts() | inside,
-            **_here(),
-        }
+        host = host_facts() | {"compiler": "the bundle's", "nvcc": "the bundle's"}
+        return facts | _here() | {"bundle": bundle_facts(choice.bundle), "host": host}
     if choice.engine is None or choice.facts is None:
-        return {
-            "interpreters": _interpreters(matrix, choice),
-            "host": host_facts(),
-            **_here(),
-        }
+        return facts | _here() | {"host": host_facts()}
     engine = choice.facts
     here = _here() if engine.local else {"threads": engine.processors, "gpus": 1}
     return {
-        "interpreters": _interpreters(matrix, choice),
+        **facts,
         "bases": {e.base_image: base_identity(choice.engine, e.base_image) for e in matrix.pinned_environments},
         "engine": {"version": engine.version, "system": engine.system},
         "host": engine_host(engine),
@@ -199,18 +193,18 @@ def _place(matrix: Matrix, choice: Choice) -> dict[str, Any]:
 
 def _here() -> dict[str, Any]:
     """Those of this machine. Its GPU is the one that the run will use, however the variable names it."""
-    found = gpus()
-    gpu = next(iter(named(found, os.environ.get(VISIBLE))), None)
+    visible = gpus()
+    gpu = next(iter(named(visible, os.environ.get(VISIBLE))), None)
     return {
         "threads": physical_cores(),
         "cpu_flags": cpu_flags(),
-        "gpus": len(found),
+        "gpus": len(visible),
         "gpu": gpu.model_dump() if gpu is not None else {},
     }
 
 
 def engine_host(engine: EngineFacts) -> dict[str, str]:
-    """`host_facts` of the machine that the cells run on. Its compilers do not matter: an image brings its own."""
+    """`host_facts` of the machine that containers run on. Its compilers do not matter: an image brings its own."""
     inside = {"compiler": "the image's", "nvcc": "the image's"}
     if engine.local:
         facts = host_facts() | inside

@@ -36,8 +36,8 @@ def recall_blocks(
         if not all(launch in launches for launch in block):
             continue
         wanted = {launch: launches[launch].key for launch in block}
-        found = next((records for other in others if (records := block_of(other, wanted)) is not None), None)
-        for launch, record in (found or {}).items():
+        recalled = next((records for other in others if (records := block_of(other, wanted)) is not None), None)
+        for launch, record in (recalled or {}).items():
             save_record(launch_path(context.run, launch), record)
             display.step(
                 f"launch {index + 1}/{context.plan.launches_each} {launch.environment} {launch.kernel} ({device}): "
@@ -47,7 +47,7 @@ def recall_blocks(
 
 def block_of(run: Run, wanted: Mapping[PlannedLaunch, str]) -> dict[PlannedLaunch, LaunchRecord] | None:
     """A run's records of a block, if it has all of them under these keys, and none that must not be taken again."""
-    found = {}
+    records = {}
     for launch, key in wanted.items():
         try:
             record = load_record(launch_path(run, launch), LaunchRecord)
@@ -55,8 +55,8 @@ def block_of(run: Run, wanted: Mapping[PlannedLaunch, str]) -> dict[PlannedLaunc
             return None
         if record.key != key or record.status in NEVER:
             return None
-        found[launch] = record
-    return found
+        records[launch] = record
+    return records
 
 
 def renew(run: Run, plan: Plan, text: str) -> bool:

@@ -15,9 +15,7 @@ from harness.worker import protocol, wire
 
 
 def store_problems(context: Context) -> None:
-    plan, environments = context.plan, context.environments
-    order = [e for e in (plan.baseline, *plan.measured) if environments[e].key]
-    usable = [e for e in order if e in plan.measured and context.environment_ok(e)]
+    plan = context.plan
     for workload in plan.workloads:
         if workload.problem is None:
             continue
@@ -26,6 +24,8 @@ def store_problems(context: Context) -> None:
             for k in context.matrix.kernels
             if k.problem == workload.problem and workload.id in plan.kernel(k.name).workloads
         )
+        order = [e for e in (plan.baseline, *plan.measured) if context.environments[e].key]
+        usable = [e for e in order if e in plan.measured and context.environment_ok(e)]
         made = [e for e in order if (_folder(context, workload, e) / "complete.json").exists()]
         maker = next(iter(made + usable), None)
         context.stores[workload.id] = (

@@ -95,7 +95,7 @@ class StepRecord(Record):
 
     before: str
     after: str
-    unknown: list[str] = Field(description="versions between the two that could not be told")
+    unknown: list[str] = Field(description="versions between the two whose side is not known")
     also: list[str] = Field(default=[], description="what else than PyTorch's version differs between the two")
     differences: list[Difference]
 

@@ -30,7 +30,7 @@ Layout = Literal["contiguous", "offset", "misaligned", "strided"]
 
 
 class Condition(Record):
-    """One way to call the kernel. Everything that is not said is as in validation."""
+    """One way to call the kernel. Everything else is as in validation."""
 
     label: str = Field(description="a few words for people, such as 'shared memory: NaN'")
     recipe: str = Field(default="independent", description="of the inputs; see harness/worker/inputs.py")
@@ -86,8 +86,7 @@ class ConditionResult(Outcome):
         "None where there was no such run, or it was not looked at",
     )
     scales: bool | None = Field(
-        default=None,
-        description="of smaller inputs: whether the truth is that on the full ones times a power of two",
+        default=None, description="of smaller inputs: whether the truth is that on the full ones times a power of two"
     )
 
 

@@ -222,7 +222,7 @@ class TargetResult(Outcome):
 
 
 class KnownWrong(Record):
-    """A known wrong answer that the judge made from the truth of the first trial, and what the rule said of it."""
+    """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
 
     kind: str = Field(description="zeros, input, previous, mean, stale, short, scaled, added, row or softmax scale")
     name: str
@@ -280,7 +280,7 @@ class Crossing(Record):
 
 
 class CrossingRecord(Record):
-    key: str = Field(default="", description="digest of the validations whose outputs are crossed")
+    key: str = Field(default="", description="digest of the validations whose outputs are compared")
     kernel: str
     workload: str
     device: Device
@@ -357,7 +357,7 @@ class Load(Record):
 
 
 class GpuWatch(Record):
-    """The GPU during a launch, as NVIDIA's management library told a process that runs no code under test."""
+    """The GPU during a launch, as NVIDIA's management library reported it to a process that runs no code under test."""
 
     uuid: str
     readings: int

@@ -132,12 +132,12 @@ class RunRecord(Record):
     )
     limits: dict[str, float | None] = Field(default={}, description="under which it was last finished, or begun")
     finished_utc: str = Field(
-        default="", description="when it was finished first; empty: it was not, or nobody wrote it"
+        default="", description="when it was finished first; empty: it was not, or that was not recorded"
     )
     tolerances: dict[str, float]
     launches: int = Field(description="of each environment and kernel, at least")
     most_launches: int | None = Field(
-        default=None, description="while rows stayed undecided; None: there were `launches`, whatever they said"
+        default=None, description="while rows stayed undecided; None: there were `launches`, whatever they showed"
     )
     order_seed: int
     matrix_text: str = Field(description="matrix.yaml as it was")

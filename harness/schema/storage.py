@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -159,6 +159,7 @@ def _load_json(path: Path) -> Any:
         raise RecordError(str(path), "is truncated or not JSON") from None
 
 
+EXPERIMENTS = "experiments"
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
 LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what it had written
 
@@ -180,13 +181,13 @@ def refuse_without_space(record: Record, *places: Path) -> None:
     if getattr(record, "status", "") == protocol.KILLED:
         return
     text = record.model_dump_json()
-    said = next((words for words in NO_SPACE if words in text), None)
-    if said is None:
+    reason = next((words for words in NO_SPACE if words in text), None)
+    if reason is None:
         return
     for place in map(_existing, places):
         usage = shutil.disk_usage(place)
         if usage.free < max(LOW_SPACE_BYTES, LOW_SPACE_SHARE * usage.total):
-            raise DiskFull(place, said)
+            raise DiskFull(place, reason)
 
 
 class Run:
@@ -218,10 +219,10 @@ class Run:
 
     def experiment_path(self, environment: str, kernel: str, device: str, workload: str, experiment: str) -> Path:
         """`experiment`: a name, or profile-<target>."""
-        return self.folder / "experiments" / environment / f"{kernel}-{device}" / workload / f"{experiment}.json"
+        return self.folder / EXPERIMENTS / environment / f"{kernel}-{device}" / workload / f"{experiment}.json"
 
     def swap_path(self, kernel: str, device: str, workload: str) -> Path:
-        return self.folder / "experiments" / "swap" / f"{kernel}-{device}" / f"{workload}.json"
+        return self.folder / EXPERIMENTS / "swap" / f"{kernel}-{device}" / f"{workload}.json"
 
     def has_launches(self, environment: str) -> bool:
         """Whether launches of an environment went well."""
@@ -229,7 +230,7 @@ class Run:
         return any(load_record(path, LaunchRecord).status == protocol.OK for path in paths)
 
     def sweep(self) -> None:
-        """Remove what verbs, and attempts that were killed, left beside the records. The run's lock is held."""
+        """Remove what tasks, and attempts that were killed, left beside the records. The run's lock is held."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         for part in self.folder.glob("*/**/.*.part"):  # not of the folder itself: a report may be written there now
             part.unlink(missing_ok=True)
@@ -240,45 +241,42 @@ class Run:
     def load(self) -> RunRecord:
         return load_record(self.run_path(), RunRecord)
 
-    def _all(self, folder: str, model: type[AnyRecord]) -> Iterator[AnyRecord]:
-        for path in sorted((self.folder / folder).rglob("*.json")):
-            yield load_record(path, model)
+    def _all(self, folder: str, model: type[AnyRecord]) -> list[AnyRecord]:
+        """The records of a kind below a folder. Experiments of all kinds share one."""
+        paths = sorted((self.folder / folder).rglob("*.json"))
+        if folder == EXPERIMENTS:
+            paths = [path for path in paths if kind_of(path) == KIND_OF[model]]
+        return [load_record(path, model) for path in paths]
 
     def environments(self) -> list[EnvironmentRecord]:
-        return list(self._all("environments", EnvironmentRecord))
+        return self._all("environments", EnvironmentRecord)
 
     def builds(self) -> list[BuildRecord]:
-        return list(self._all("builds", BuildRecord))
+        return self._all("builds", BuildRecord)
 
     def validations(self) -> list[ValidationRecord]:
-        return list(self._all("validations", ValidationRecord))
+        return self._all("validations", ValidationRecord)
 
     def launches(self) -> list[LaunchRecord]:
-        return list(self._all("launches", LaunchRecord))
+        return self._all("launches", LaunchRecord)
 
     def crossings(self) -> list[CrossingRecord]:
-        return list(self._all("crossings", CrossingRecord))
-
-    def conditions(self) -> list[ConditionsRecord]:
-        return list(self._of_kind("experiments", ConditionsRecord))
-
-    def checkers(self) -> list[CheckersRecord]:
-        return list(self._of_kind("experiments", CheckersRecord))
-
-    def profiles(self) -> list[ProfileRecord]:
-        return list(self._of_kind("experiments", ProfileRecord))
-
-    def counters(self) -> list[CountersRecord]:
-        return list(self._of_kind("experiments", CountersRecord))
-
-    def swaps(self) -> list[SwapRecord]:
-        return list(self._of_kind("experiments", SwapRecord))
-
-    def _of_kind(self, folder: str, model: type[AnyRecord]) -> Iterator[AnyRecord]:
-        """Of a folder that holds several kinds."""
-        for path in sorted((self.folder / folder).rglob("*.json")):
-            if kind_of(path) == KIND_OF[model]:
-                yield load_record(path, model)
+        return self._all("crossings", CrossingRecord)
 
     def ceilings(self) -> list[CeilingRecord]:
-        return list(self._all("ceilings", CeilingRecord))
+        return self._all("ceilings", CeilingRecord)
+
+    def conditions(self) -> list[ConditionsRecord]:
+        return self._all(EXPERIMENTS, ConditionsRecord)
+
+    def checkers(self) -> list[CheckersRecord]:
+        return self._all(EXPERIMENTS, CheckersRecord)
+
+    def profiles(self) -> list[ProfileRecord]:
+        return self._all(EXPERIMENTS, ProfileRecord)
+
+    def counters(self) -> list[CountersRecord]:
+        return self._all(EXPERIMENTS, CountersRecord)
+
+    def swaps(self) -> list[SwapRecord]:
+        return self._all(EXPERIMENTS, SwapRecord)

@@ -118,12 +118,12 @@ def estimates(rows: Sequence[Floats], confidence: float) -> list[Estimate]:
     shapes: dict[int, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         shapes[len(row)].append(index)
-    found = {index: Estimate(blocks=1, ratio=math.exp(float(rows[index][0]))) for index in shapes.pop(1, [])}
+    by_row = {index: Estimate(blocks=1, ratio=math.exp(float(rows[index][0]))) for index in shapes.pop(1, [])}
     order = [index for indices in shapes.values() for index in indices]
     tables = {blocks: np.stack([rows[index] for index in indices]) for blocks, indices in shapes.items()}
     trimmed = [_trimmed(table) for table in tables.values()]
     if not trimmed:
-        return [found[index] for index in range(len(rows))]
+        return [by_row[index] for index in range(len(rows))]
     means = np.concatenate([mean for mean, _, _ in trimmed])
     freedom = np.concatenate([np.full(len(mean), float(own)) for mean, _, own in trimmed])
     variances, freedom = _steadied(np.concatenate([variance for _, variance, _ in trimmed]), freedom)
@@ -139,7 +139,7 @@ def estimates(rows: Sequence[Floats], confidence: float) -> list[Estimate]:
             centres[here], error = _biweight(table, np.sqrt(variances[here]))
             halves[here] = float(stats.t.ppf(0.5 + confidence / 2, BIWEIGHT_FREEDOM * (blocks - 1))) * error
     for place, index in enumerate(order):
-        found[index] = Estimate(
+        by_row[index] = Estimate(
             blocks=len(rows[index]),
             ratio=math.exp(centres[place]),
             low=math.exp(centres[place] - halves[place]),
@@ -149,7 +149,7 @@ def estimates(rows: Sequence[Floats], confidence: float) -> list[Estimate]:
             freedom=float(freedom[place]),
             spread=math.sqrt(variances[place] / 2),
         )
-    return [found[index] for index in range(len(rows))]
+    return [by_row[index] for index in range(len(rows))]
 
 
 def compare_launches(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], confidence: float) -> list[Estimate]:

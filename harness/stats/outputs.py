@@ -62,18 +62,18 @@ def errors_moved(
 
     p is None where nothing was tested, as where the outputs are the same, or where no test is needed."""
     others = {recipe.recipe: (recipe, result) for recipe, result in this}
-    found: list[Errors] = []
+    errors: list[Errors] = []
     for recipe, result in base:
         if recipe.recipe in others:
-            found += _of_recipe((recipe, result), others[recipe.recipe])
-    tests = sum(each.p_value is not None for each in found)
-    counting = [each for each in found if each.counts]
-    facts = [each for each in counting if each.p_value is None]
+            errors += _of_recipe((recipe, result), others[recipe.recipe])
+    tests = sum(error.p_value is not None for error in errors)
+    counting = [error for error in errors if error.counts]
+    facts = [error for error in counting if error.p_value is None]
     if facts:
-        return max(facts, key=lambda each: abs(math.log(each.ratio))), None
+        return max(facts, key=lambda error: abs(math.log(error.ratio))), None
     if not counting:
         return None, 1.0 if tests else None
-    lead = min(counting, key=lambda each: (each.p_value or 0.0, -abs(math.log(each.ratio))))
+    lead = min(counting, key=lambda error: (error.p_value or 0.0, -abs(math.log(error.ratio))))
     return lead, min(1.0, tests * (lead.p_value or 0.0))
 
 
@@ -84,11 +84,11 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
     same = [left == right for left, right in zip(base[0].input_sha256, this[0].input_sha256, strict=False)]
     worst = _ratios(one.units_per_trial, two.units_per_trial, same)
     typical = _ratios(one.mean_abs_per_trial, two.mean_abs_per_trial, same)
-    found = []
-    told = one.mean_abs, two.mean_abs
-    if told[0] is not None and told[1] is not None and all(same):
+    errors = []
+    means = one.mean_abs, two.mean_abs
+    if means[0] is not None and means[1] is not None and all(same):
         # Records of before there was a mean for each trial have one for all of them; their trials' largest stand in.
-        overall = _log_ratio(told[0], told[1])
+        overall = _log_ratio(means[0], means[1])
         centre = median(typical) if typical else overall
         pairs = typical or [ratio for ratio in worst]
         if any(pairs) and centre:
@@ -98,12 +98,12 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
             elements = sum(one.histogram) / max(1, base[0].trials)
             fact = repeat and far and len(pairs) >= FACTS_FROM and elements >= FACT_ELEMENTS
             p = None if fact else _signed_rank(pairs) if median(pairs) * centre > 0 else 1.0
-            found.append(_errors(base[0].recipe, "mean", centre, told[0], told[1], len(pairs), p))
+            errors.append(_errors(base[0].recipe, "mean", centre, means[0], means[1], len(pairs), p))
     if any(worst):
         largest = [median(value for value in each.units_per_trial if value is not None) for each in (one, two)]
         p = _signed_rank(worst)
-        found.append(_errors(base[0].recipe, "largest", median(worst), largest[0], largest[1], len(worst), p))
-    return found
+        errors.append(_errors(base[0].recipe, "largest", median(worst), largest[0], largest[1], len(worst), p))
+    return errors
 
 
 def _errors(recipe: str, what: str, log_ratio: float, base: float, this: float, pairs: int, p: float | None) -> Errors:

@@ -1,11 +1,15 @@
-"""Contexts whose parts are stand-ins."""
+"""Contexts and executors that are stand-ins."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from harness.isolate import Answer, Task
+from harness.isolate.process import Ended
 from harness.run.context import Context
+from harness.schema.run_records import GpuFacts
 
 
 class FakeContext(SimpleNamespace):
@@ -13,5 +17,30 @@ class FakeContext(SimpleNamespace):
 
     task, scratch, hold = Context.task, Context.scratch, Context.hold
 
-    def key(self, kind: str, **place: Any) -> str:
-        return kind
+    def key(self, kind: str, asked: Any = "", **place: Any) -> str:
+        return f"{kind} {asked}".strip()
+
+
+def ended(returncode: int = 0, *, timed_out: bool = False, duration_s: float = 1.0, log: str = "the log") -> Ended:
+    return Ended(returncode=returncode, timed_out=timed_out, duration_s=duration_s, log=log)
+
+
+class FakeExecutor:
+    """Gives the same result for every task, or what a function makes of it, and keeps the tasks. None: it died."""
+
+    name = "fake"
+
+    def __init__(self, result: dict[str, Any] | Callable[[Task], dict[str, Any] | None] | None) -> None:
+        self.result, self.tasks = result, list[Task]()
+
+    def run(self, task: Task) -> Answer:
+        self.tasks.append(task)
+        result = self.result(task) if callable(self.result) else self.result
+        return Answer(result=result, ended=ended(1 if result is None else 0, duration_s=2.0))
+
+
+def gpu_facts(uuid: str = "GPU-1", name: str = "Fake", **changes: Any) -> GpuFacts:
+    facts: dict[str, Any] = {
+        "driver": "1", "memory_bytes": 1, "ecc": None, "mig": None, "power_limit_w": None, "max_sm_mhz": None,
+    }  # fmt: skip
+    return GpuFacts(uuid=uuid, name=name, **facts | changes)

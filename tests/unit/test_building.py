@@ -1,4 +1,4 @@
-"""Builds: what their keys know, and the shipped binding, compiled once for an environment and linked into each."""
+"""Builds, and the shipped binding, which is compiled once for an environment and linked into each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from harness.config.matrix import Flags, Kernel
 from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
 from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
 from harness.run.build import BINDING_FILES, build, kernel_files
 from harness.run.context import Context
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Device
@@ -24,6 +23,7 @@ from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.render.reproduce import COMPILED
 from tests.conftest import ROOT
+from tests.unit.contexts import ended
 
 BINDING, KERNEL = "binding", "kernel"
 FAILED = {"status": "build_failed", "message": "attention_binding.cpp:7:3: error: no", "flags": ["cxx: -O3"]}
@@ -65,7 +65,7 @@ class Builder:
             "build_ninja": f"build {source.stem}.o: compile {source}\n", "compiler": "c++ 12",
             **((self.binding_result or {}) if is_binding else {}),
         }  # fmt: skip
-        return Answer(result=result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+        return Answer(result=result, ended=ended())
 
 
 def kernel(name: str = "k", **changes: Any) -> Kernel:
@@ -80,27 +80,25 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def context_of(project: Path, *kernels: Kernel, **changes: Any) -> Context:
-    """A context of one environment. `changes`: its `key`, `flags`, `variables`, the `host`, digests of `sources`."""
+def context_of(project: Path, *kernels: Kernel, key: str = "one") -> Context:
+    """A context of one environment, whose key is `key`."""
     files = {name: "0" for name in (*BINDING_FILES, "csrc/k.cpp", "csrc/k.cu", "csrc/k.h")}
-    spec = SimpleNamespace(
-        flags=changes.get("flags", Flags(cxx=[], nvcc=[])), variables=changes.get("variables", {}), is_host=False
-    )
+    spec = SimpleNamespace(flags=Flags(cxx=[], nvcc=[]), variables={}, is_host=False)
     plan: Any = SimpleNamespace(
         environment=lambda id: SimpleNamespace(id=id, spec=spec),
         facts=Facts(
             executor="venv",
             executor_reason="",
-            sources_sha256=files | changes.get("sources", {}),
+            sources_sha256=files,
             files={each.name: {device: list(files) for device in ("cpu", "cuda")} for each in kernels},
             binding_files=BINDING_FILES,
-            host=changes.get("host", {"compiler": "c++ 12"}),
+            host={"compiler": "c++ 12"},
         ),
         limits={"build_s": 60.0},
     )
     matrix: Any = SimpleNamespace(kernels=kernels)
     executor: Any = Builder(project)
-    environment: Any = SimpleNamespace(id="e", key=changes.get("key", "one"), status="ok")
+    environment: Any = SimpleNamespace(id="e", key=key, status="ok")
     return Context(
         root=project, cache=project / "cache", matrix=matrix, plan=plan, run=Run(project / "run"), executor=executor,
         sources={each.name: {"cpu": ["csrc/k.cpp"], "cuda": ["csrc/k.cu"]} for each in kernels},
@@ -121,77 +119,11 @@ def objects_kept(project: Path) -> list[Path]:
     return sorted(project.glob(f"cache/builds/e-attention_binding-*/out/{BINDING_OBJECT}"))
 
 
-def keys(project: Path, *, of: Kernel | None = None, device: Device = "cpu", **changes: Any) -> tuple[str, str]:
-    """A build's, and its binding's."""
-    of = of or kernel()
-    context = context_of(project, of, **changes)
-    build_key, binding_key = (
-        context.key(k, environment="e", kernel=of.name, device=device) for k in ("build", "binding")
-    )
-    return build_key, binding_key
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"key": "two"},
-        {"device": "cuda"},
-        {"of": kernel(flags={"cxx": ["-O1"]})},
-        {"flags": Flags(cxx=["-fsanitize=address"], nvcc=[])},
-        {"variables": {"CPATH": "/elsewhere"}},
-        {"host": {"compiler": "c++ 13"}},
-        {"sources": {"csrc/attention_binding.cpp": "1"}},
-        {"sources": {"csrc/attention.h": "1"}},
-    ],
-    ids=str,
-)
-def test_what_makes_another_binding_makes_another_build(project: Path, changes: dict[str, Any]) -> None:
-    assert all(one != other for one, other in zip(keys(project), keys(project, **changes), strict=True))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"of": kernel("other")},
-        {"of": kernel(tunables={"BLOCK_M": 64})},
-        {"sources": {"csrc/k.cpp": "1"}},
-        {"sources": {"csrc/k.h": "1"}},
-    ],
-    ids=str,
-)
-def test_what_only_a_kernel_depends_on_is_not_in_the_bindings_key(project: Path, changes: dict[str, Any]) -> None:
-    one, other = keys(project), keys(project, **changes)
-    assert one[0] != other[0] and one[1] == other[1]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"of": kernel(flags={"nvcc": ["-lineinfo"]})},
-        {"of": kernel(architectures=["sm_90"])},
-        {"of": kernel(libraries=["cublas"])},
-        {"flags": Flags(cxx=[], nvcc=["-lineinfo"])},
-    ],
-    ids=str,
-)
-def test_what_is_said_to_nvcc_matters_to_a_kernel_for_cuda_alone(project: Path, changes: dict[str, Any]) -> None:
-    assert keys(project) == keys(project, **changes)
-    one, other = keys(project, device="cuda"), keys(project, device="cuda", **changes)
-    assert one[0] != other[0] and one[1] == other[1]
-
-
-def test_nvcc_matters_to_cuda_alone(project: Path) -> None:
-    host = {"compiler": "c++ 12", "nvcc": "12.4"}
-    assert keys(project) == keys(project, host=host)
-    without, given = keys(project, device="cuda"), keys(project, device="cuda", host=host)
-    assert all(one != other for one, other in zip(without, given, strict=True))
-
-
-def test_a_build_for_the_processor_that_is_here_is_made_again_on_another(project: Path) -> None:
-    one, other = ({"host": {"compiler": "c++ 12", "cpu": cpu}} for cpu in ("Zen 3", "Sapphire Rapids"))
-    assert all(a != b for a, b in zip(keys(project, **one), keys(project, **other), strict=True)), "-march=native"
-    plain = kernel(flags={"cxx": ["-O3"]})
-    assert keys(project, of=plain, **one) == keys(project, of=plain, **other)
+@pytest.mark.parametrize("kind", ["build", "binding"])
+def test_an_environment_s_key_is_in_those_of_what_is_built_in_it(project: Path, kind: str) -> None:
+    """All other inputs: tests/unit/test_keys.py."""
+    contexts = [context_of(project, kernel(), key=key) for key in ("one", "two")]
+    assert len({context.key(kind, environment="e", kernel="k", device="cpu") for context in contexts}) == 2
 
 
 def test_what_a_source_includes_is_one_of_its_files_whatever_its_name(project: Path) -> None:

@@ -24,15 +24,13 @@ from harness.experiments.checkers import (
     run_checkers,
 )
 from harness.experiments.executable import DRIVER, Built, Called, flags_of
-from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
 from harness.schema.records import BuildRecord, Device
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import Run, save_record
 from harness.worker import check
 from harness.worker.check import CUDA_FAULTS
 from tests.messages import asked
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, FakeExecutor
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK
 
@@ -200,16 +198,7 @@ def test_where_bits_say_nothing_nothing_is_said() -> None:
     assert allowed.status == "not_run" and "flags" in allowed.message and not allowed.findings
 
 
-class Scripted:
-    def __init__(self, result: dict[str, Any] | None) -> None:
-        self.result, self.tasks = result, list[Task]()
-
-    def run(self, task: Task) -> Answer:
-        self.tasks.append(task)
-        return Answer(result=self.result, ended=Ended(returncode=0, timed_out=False, duration_s=2.0, log="its log"))
-
-
-def context_of(tmp_path: Path, executor: Scripted, built: BuildRecord, kernel: Kernel) -> Any:
+def context_of(tmp_path: Path, executor: FakeExecutor, built: BuildRecord, kernel: Kernel) -> Any:
     for name in (DRIVER, "csrc/k.cpp", "csrc/attention.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -224,7 +213,6 @@ def context_of(tmp_path: Path, executor: Scripted, built: BuildRecord, kernel: K
         plan=SimpleNamespace(
             seed=0, threads_in=lambda environment: 2, workload=lambda id: workload(1, 2, 64),
         ),
-        key=lambda kind, **place: f"{kind} {place['asked']}",
     )  # fmt: skip
 
 
@@ -233,7 +221,7 @@ KERNEL = Kernel(name="k", sources={"cpu": ["csrc/k.cpp"]})
 
 
 def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Path) -> None:
-    executor = Scripted(twin("a", "a", "a").model_dump())
+    executor = FakeExecutor(twin("a", "a", "a").model_dump())
     record = run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
     (task,) = executor.tasks
     assert record.status == "ok" and record.duration_s == 2.0 and len(record.results) == 4
@@ -251,7 +239,7 @@ def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Pat
     ],
 )
 def test_what_has_no_entry_point_is_not_run(tmp_path: Path, built: BuildRecord, kernel: Kernel, words: str) -> None:
-    executor = Scripted(None)
+    executor = FakeExecutor(None)
     record = run_checkers(context_of(tmp_path, executor, built, kernel), CELL)
     assert record.status == "not_run" and words in record.message and not executor.tasks
 
@@ -265,18 +253,18 @@ def test_what_has_no_entry_point_is_not_run(tmp_path: Path, built: BuildRecord, 
     ],
 )
 def test_a_result_that_cannot_be_read_is_a_row(tmp_path: Path, result: Any, status: str) -> None:
-    record = run_checkers(context_of(tmp_path, Scripted(result), build(), KERNEL), CELL)
+    record = run_checkers(context_of(tmp_path, FakeExecutor(result), build(), KERNEL), CELL)
     assert record.status == status and record.message and not record.results
 
 
 def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
     lacks = Printed(status="not_run", message="nm is missing", openmp=False, bulk_copies=False, builds={}, runs=[])
-    record = run_checkers(context_of(tmp_path, Scripted(lacks.model_dump()), build(), KERNEL), CELL)
+    record = run_checkers(context_of(tmp_path, FakeExecutor(lacks.model_dump()), build(), KERNEL), CELL)
     assert record.status == "not_run" and record.message == "nm is missing"
 
 
 def test_the_tools_see_inputs_on_which_it_fails(tmp_path: Path) -> None:
-    context = context_of(tmp_path, Scripted(twin("a", "a", "a").model_dump()), build(), KERNEL)
+    context = context_of(tmp_path, FakeExecutor(twin("a", "a", "a").model_dump()), build(), KERNEL)
     assert inputs_of(context, CELL) == ("independent", 0), "nothing is known of it"
     for units, trial in (([1.0, 2.0, 9.0, 1.0], 2), ([1.0, None, 9.0, 1.0], 1), ([1.0] * 4, 0)):
         save_record(context.run.validation_path(CELL), validation(units=units))

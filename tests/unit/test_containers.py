@@ -141,14 +141,7 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
         cells = executor(tmp_path, FakeEngine(history))
         monkeypatch.setattr(cells, "_attempt", fails)
         tried.clear()
-        task = Task(
-            environment="e",
-            name="v",
-            request=made(),
-            scratch=tmp_path / "s",
-            log=tmp_path / "l",
-            timeout_s=1,
-        )
+        task = Task(environment="e", name="v", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
         with pytest.raises(Unrecorded, match="at unix:///there went away: cut off") as caught:
             cells.run(task)
         assert "the same command" in caught.value.remedy and not task.scratch.exists()

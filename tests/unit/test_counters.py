@@ -21,7 +21,7 @@ from reports.compare.counters import Counted, counted
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, FakeExecutor
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import write_run
 
@@ -210,8 +210,6 @@ def test_shared_memory_that_was_not_used_has_no_conflicts() -> None:
 def test_a_cell_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not shrunk as for checkers: the counters are of the shape that was timed."""
     from harness.experiments import counters as module
-    from harness.isolate import Answer
-    from harness.isolate.process import Ended
 
     asked = []
 
@@ -219,18 +217,14 @@ def test_a_cell_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         asked.append(shape)
         return wire.EmptyRequest(), ()
 
-    def answer(task: Any) -> Answer:
-        printed = called(printed_page()).model_dump()
-        return Answer(result=printed, ended=Ended(returncode=0, timed_out=False, duration_s=1.5, log=""))
-
     monkeypatch.setattr(module, "call_request", request)
     monkeypatch.setattr(module, "unavailable", lambda context, cell: "")
     monkeypatch.setattr(module, "counters_key", lambda context, cell: "key")
     context: Any = FakeContext(
         run=Run(tmp_path),
         plan=SimpleNamespace(workload=lambda id: SimpleNamespace(batch=4, heads=16, flops=1e12)),
-        executor=SimpleNamespace(run=answer),
+        executor=FakeExecutor(called(printed_page()).model_dump()),
     )
     got = module.run_counters(context, Cell(environment="e", kernel="k", workload="w", device="cuda"))
     assert asked == [(4, 16)] and got.status == "ok" and got.functions[0].registers == 96
-    assert got.tool == "Version 2025.3.1" and got.command == "nvcc driver.o && ncu ./call" and got.duration_s == 1.5
+    assert got.tool == "Version 2025.3.1" and got.command == "nvcc driver.o && ncu ./call" and got.duration_s == 2.0

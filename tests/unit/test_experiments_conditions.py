@@ -15,13 +15,12 @@ from harness.experiments.condition_list import conditions_of
 from harness.experiments.conditions import Session
 from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
 from harness.schema.records import Device
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run
 from harness.worker import protocol, wire
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, ended
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]
@@ -151,17 +150,11 @@ class Scripted:
     """An executor whose kernel dies, hangs or is refused at given jobs; a container brings nothing back of a hang."""
 
     def __init__(
-        self,
-        out: Path,
-        *,
-        dies: Collection[int] = (),
-        hangs: Collection[int] = (),
-        loses: Collection[int] = (),
-        container: bool = False,
-        answer: dict[str, Any] | None = None,
-    ) -> None:
-        self.out, self.dies, self.hangs, self.container, self.answer = out, dies, hangs, container, answer
-        self.loses = loses
+        self, out: Path, *, dies: Collection[int] = (), hangs: Collection[int] = (), loses: Collection[int] = (),
+        container: bool = False, answer: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.out, self.dies, self.hangs, self.loses = out, dies, hangs, loses
+        self.container, self.answer = container, answer
         self.asked: list[list[int]] = []
         self.variables: list[Mapping[str, str]] = []
 
@@ -188,10 +181,6 @@ class Scripted:
             if number in self.loses:
                 break
         return Answer(result={"status": "ok", "message": ""}, ended=ended(0))
-
-
-def ended(code: int, *, timed_out: bool = False) -> Ended:
-    return Ended(returncode=code, timed_out=timed_out, duration_s=1.0, log="the log")
 
 
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> tuple[Session, Scripted]:

@@ -235,9 +235,7 @@ def test_trials_that_failed_come_first_then_those_whose_bits_moved() -> None:
             "recipes": [
                 recipe.model_copy(
                     update={
-                        "targets": [
-                            recipe.targets[0].model_copy(update={"output_sha256": ["a0", "a1", "b2", "a3"]}),
-                        ]
+                        "targets": [recipe.targets[0].model_copy(update={"output_sha256": ["a0", "a1", "b2", "a3"]})]
                     }
                 )
                 for recipe in rows[0].recipes

@@ -120,12 +120,7 @@ def test_undefined_behaviour_sanitizer() -> None:
     assert short(parse_undefined(UNDEFINED)) == [
         ("undefined_behaviour", "signed integer overflow: N + N cannot be represented in type 'int'", "mine.cpp:12", 2),
         ("out_of_bounds", "index N out of bounds for type 'float [N]'", "mine.cpp:14", 1),
-        (
-            "out_of_bounds",
-            "store to address N with insufficient space for an object of type 'float'",
-            "mine.cpp:15",
-            1,
-        ),
+        ("out_of_bounds", "store to address N with insufficient space for an object of type 'float'", "mine.cpp:15", 1),
     ]
 
 
@@ -142,12 +137,7 @@ def test_compute_sanitizer() -> None:
     ]
     assert [f.kind for f in parse_compute(OLD_RACECHECK)] == ["race"]
     assert short(parse_compute(INITCHECK)) == [
-        (
-            "uninitialised",
-            "Uninitialized __global__ memory read of size 2 bytes",
-            "mine.cu:20:attention(int)",
-            1,
-        )
+        ("uninitialised", "Uninitialized __global__ memory read of size 2 bytes", "mine.cu:20:attention(int)", 1)
     ]
     assert short(parse_compute(SYNCCHECK)) == [
         ("misuse", "Barrier error detected. Divergent thread(s) in block", "waits(int *) in call.cpp:66", 1)

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from harness import gpu
-from harness.schema.run_records import GpuFacts
 from tests.conftest import ROOT
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, gpu_facts
 
 
 class Error(Exception):
@@ -171,18 +170,8 @@ def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
 
 
 def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, tmp_path: Path) -> None:
-    facts = GpuFacts(
-        uuid="GPU-0a",
-        name="Fake 1",
-        driver="1",
-        memory_bytes=1,
-        ecc=None,
-        mig=None,
-        power_limit_w=None,
-        max_sm_mhz=None,
-    )
     (tmp_path / "cache" / "locks").mkdir(parents=True)
-    context: Any = FakeContext(cache=tmp_path / "cache", gpu=facts)
+    context: Any = FakeContext(cache=tmp_path / "cache", gpu=gpu_facts("GPU-0a"))
     with context.hold("cuda"):
         assert (locks / "GPU-0a.lock").exists() and not (tmp_path / "cache" / "locks" / "measure.lock").exists()
     elsewhere: Any = FakeContext(cache=tmp_path / "cache", gpu=None)

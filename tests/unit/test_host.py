@@ -11,10 +11,10 @@ import pytest
 from harness.config.matrix import parse_matrix
 from harness.config.plan import Facts, PlannedEnvironment, Selection, plan_run
 from harness.errors import InfrastructureError, InputError
-from harness.isolate import Answer, host
+from harness.isolate import host
+from harness.isolate.base import stage_worker
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
-from harness.isolate.process import Ended
-from harness.isolate.prove import stage_worker
+from tests.unit.contexts import FakeExecutor
 from tests.unit.test_matrix import SMALL
 from tests.unit.test_venv import observation
 
@@ -151,8 +151,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any
     for name in ("host_compiler", "cuda_compiler"):
         monkeypatch.setattr(host, name, lambda: None)
     executor = HostExecutor(tmp_path, threads=2)
-    ended = Ended(returncode=0, timed_out=False, duration_s=1, log="")
-    executor.run = lambda task: Answer(result=seen, ended=ended)  # type: ignore[method-assign]
+    executor.run = FakeExecutor(seen).run  # type: ignore[method-assign]
     return executor.prepare(planned(), None)
 
 

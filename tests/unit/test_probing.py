@@ -8,22 +8,19 @@ import pytest
 
 from harness.errors import Unrecorded
 from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
 from harness.run.ceilings import measure_ceilings
 from harness.run.device import TRIES, check_device
 from harness.schema.records import CeilingRecord
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run, load_record, save_record
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, ended, gpu_facts
 
-GPU = GpuFacts(
-    uuid="GPU-1", name="Fake", driver="1", memory_bytes=1, ecc=None, mig=None, power_limit_w=None, max_sm_mhz=None
-)
-HUNG = Answer(result=None, ended=Ended(returncode=-9, timed_out=True, duration_s=120, log="nothing"))
+GPU = gpu_facts()
+HUNG = Answer(result=None, ended=ended(-9, timed_out=True, duration_s=120))
 
 
 def said(**result: Any) -> Answer:
-    return Answer(result=result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+    return Answer(result=result, ended=ended())
 
 
 class Scripted:

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from harness.experiments.profile import run_profile
-from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import Run
 from harness.worker import operators
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, FakeExecutor
 
 HOST, GPU = "cpu", "cuda"
 
@@ -75,16 +73,7 @@ def workload() -> WorkloadInfo:
     )  # fmt: skip
 
 
-class Scripted:
-    def __init__(self, result: dict[str, Any] | None) -> None:
-        self.result, self.tasks = result, list[Task]()
-
-    def run(self, task: Task) -> Answer:
-        self.tasks.append(task)
-        return Answer(result=self.result, ended=Ended(returncode=1, timed_out=False, duration_s=2.0, log="its log"))
-
-
-def context_of(tmp_path: Path, executor: Scripted, built: str = "ok", environment: str = "ok") -> Any:
+def context_of(tmp_path: Path, executor: FakeExecutor, built: str = "ok", environment: str = "ok") -> Any:
     return FakeContext(
         root=tmp_path,
         executor=executor,
@@ -98,11 +87,10 @@ def context_of(tmp_path: Path, executor: Scripted, built: str = "ok", environmen
             seed=0, threads_in=lambda environment: 2, limits={"launch_s": 60.0},
             workload=lambda id: workload(),
         ),
-        key=lambda kind, **place: f"{kind} {place['asked']}",
     )  # fmt: skip
 
 
-def profiled(tmp_path: Path, executor: Scripted, target: str, **changes: Any) -> Any:
+def profiled(tmp_path: Path, executor: FakeExecutor, target: str, **changes: Any) -> Any:
     context = context_of(tmp_path, executor, **changes)
     return run_profile(context, Cell(environment="e", kernel="k", workload="w", device="cpu"), target)
 
@@ -114,7 +102,7 @@ def result(self_us: float = 100.0, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_profile_is_a_record(tmp_path: Path) -> None:
-    executor = Scripted(result())
+    executor = FakeExecutor(result())
     record = profiled(tmp_path, executor, "math")
     assert (record.status, record.target, record.profiled_calls, record.duration_s) == ("ok", "math", 20, 2.0)
     assert executor.tasks[0].request.kernel is None and executor.tasks[0].reads == ()
@@ -123,10 +111,10 @@ def test_a_profile_is_a_record(tmp_path: Path) -> None:
 
 
 def test_a_reference_needs_no_kernel(tmp_path: Path) -> None:
-    assert profiled(tmp_path, Scripted(result()), "math", built="build_failed").status == "ok"
-    record = profiled(tmp_path, Scripted(None), "kernel", built="build_failed")
+    assert profiled(tmp_path, FakeExecutor(result()), "math", built="build_failed").status == "ok"
+    record = profiled(tmp_path, FakeExecutor(None), "kernel", built="build_failed")
     assert record.status == "not_run" and record.message == "its build is build failed: no compiler"
-    broken = profiled(tmp_path, Scripted(None), "math", environment="broken")
+    broken = profiled(tmp_path, FakeExecutor(None), "math", environment="broken")
     assert broken.status == "not_run" and "no wheel" in broken.message
 
 
@@ -139,5 +127,5 @@ def test_a_reference_needs_no_kernel(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_believed_is_a_row(tmp_path: Path, given: Any, status: str, words: str) -> None:
-    record = profiled(tmp_path, Scripted(given), "kernel")
+    record = profiled(tmp_path, FakeExecutor(given), "kernel")
     assert record.status == status and words in record.message and not record.operators

@@ -10,15 +10,9 @@ import pytest
 from harness import gpu
 from harness.experiments import second_device
 from harness.schema.run_records import GpuFacts
+from tests.unit.contexts import gpu_facts
 
-
-def facts(uuid: str, name: str = "H200", mig: bool = False) -> GpuFacts:
-    return GpuFacts(
-        uuid=uuid, name=name, driver="580", memory_bytes=1, ecc=None, mig=mig, power_limit_w=None, max_sm_mhz=None
-    )
-
-
-FIRST, SECOND = facts("GPU-0a"), facts("GPU-1a")
+FIRST, SECOND = gpu_facts("GPU-0a"), gpu_facts("GPU-1a")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +36,7 @@ def test_it_is_one_that_the_user_leaves_to_us(
     assert second_device.variables(first) == both
 
 
-@pytest.mark.parametrize("another", [facts("GPU-1a", name="H100"), facts("GPU-1a", mig=True)])
+@pytest.mark.parametrize("another", [gpu_facts("GPU-1a", name="H100"), gpu_facts("GPU-1a", mig=True)])
 def test_another_model_and_a_divided_one_are_none(monkeypatch: pytest.MonkeyPatch, another: GpuFacts) -> None:
     monkeypatch.setattr(second_device, "gpus", lambda: [FIRST, another])
     assert second_device.of(FIRST) is None

@@ -9,11 +9,10 @@ import pytest
 from harness.config.matrix import Kernel
 from harness.experiments.swap import _link, judged, own_objects, unavailable
 from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
 from harness.schema.storage import Run
 from harness.worker import protocol, wire
-from tests.unit.contexts import FakeContext
+from tests.unit.contexts import FakeContext, ended
 
 
 def kernel(**form: Any) -> Kernel:
@@ -106,7 +105,7 @@ class Linker:
         elif self.leaves == "link":
             library.symlink_to(self.root / "elsewhere")
             (self.root / "elsewhere").write_bytes(b"x")
-        return Answer(result=self.result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+        return Answer(result=self.result, ended=ended())
 
 
 def linked(tmp_path: Path, linker: Linker) -> Path | Outcome:

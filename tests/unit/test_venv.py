@@ -16,6 +16,7 @@ from harness.isolate.venv import VenvExecutor
 from harness.schema.records import Observation, Wheel
 from harness.worker import protocol
 from tests.messages import made
+from tests.unit.contexts import FakeExecutor, ended
 
 HASH = "--hash=sha256:" + "0" * 64
 PINS = f"torch==2.5.0 {HASH}\nnumpy==1.26.4 {HASH}\n"
@@ -62,15 +63,9 @@ def prepare(
 ) -> Any:
     """`prepare`, with an installation that does nothing and an inside that answers `seen`."""
 
-    class Ended:
-        how, log = "exited with 0", ""
-
-    class Answer:
-        result = seen.model_dump() if isinstance(seen, Observation) else dict(seen)
-        ended = Ended()
-
     executor._install = lambda *arguments: arguments[-1].mkdir(parents=True, exist_ok=True)  # type: ignore[method-assign]
-    executor.run = lambda *arguments, **options: Answer()  # type: ignore[assignment, method-assign]
+    result = seen.model_dump() if isinstance(seen, Observation) else dict(seen)
+    executor.run = FakeExecutor(result).run  # type: ignore[method-assign]
     return executor.prepare(environment or planned(), pins)
 
 
@@ -140,14 +135,7 @@ def test_the_key_knows_pins_index_replica_and_interpreter(
 def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecutor, tmp_path: Path) -> None:
     executor._pythons["e"] = tmp_path / "no" / "python"
     executor.stop()
-    asked = Task(
-        environment="e",
-        name="build",
-        request=made(),
-        scratch=tmp_path / "s",
-        log=tmp_path / "l",
-        timeout_s=1,
-    )
+    asked = Task(environment="e", name="build", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
     with pytest.raises(Interrupted):
         executor.run(asked)
 
@@ -170,13 +158,13 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
 
     def run_child(command: list[str], **options: Any) -> Ended:
         given.append((protocol.read_json(command[-2]), options["environment"]))
-        return Ended(returncode=1, timed_out=False, duration_s=0, log="")
+        return ended(1)
 
     monkeypatch.setattr(venv, "run_child", run_child)
     executor._pythons[environment.id] = executor._pythons["other"] = Path("/usr/bin/python3")
     for each in (environment, replace(environment, id="other")):
         with pytest.raises(InfrastructureError, match="exited with 1"):
-            executor._observe(each, tmp_path / "log", verify=False, remedy="")
+            executor._observe(each, tmp_path / "log", tmp_path / "scratch", verify=False, remedy="")
     (asked, seen), (asked_other, seen_other) = given
     assert asked == {"version": 1, "threads": 1, "verify": False, "variables": ["MKL_CBWR", "OMP_NUM_THREADS"]}
     assert (seen["OMP_NUM_THREADS"], seen["MKL_CBWR"]) == ("1", "AVX2")

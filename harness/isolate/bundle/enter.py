@@ -132,7 +132,7 @@ def build_root(sandbox: dict[str, Any]) -> None:
 
 
 def enter_root(new: str) -> None:
-    """Make `new` the root, and let go of the machine's."""
+    """Make `new` the root, and unmount the machine's."""
     os.chdir(new)
     check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")  # the old root lies over the new one now
     check(libc.umount2(b".", MNT_DETACH), "unmounting the machine's root")
@@ -210,7 +210,7 @@ def main(path: str) -> int:
         return status_of(os.waitpid(first, 0)[1])
     os.close(theirs)
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-    if select.select([ours], [], [], 0)[0]:  # whoever started this died before it was asked for
+    if select.select([ours], [], [], 0)[0]:  # the process that started this has died already
         os._exit(CANNOT)
     os.close(ours)
     if "net" in sandbox["namespaces"]:

@@ -19,10 +19,10 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
+from harness.isolate.base import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
 from harness.isolate.process import run_child
-from harness.isolate.prove import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     PYTHON,
@@ -50,23 +50,23 @@ def plain_id(id: str) -> str:
     return name if replica.isdecimal() else id
 
 
-def unsuitable(bundle: Bundle, found: list[tuple[str, str, str]]) -> tuple[str, str]:
+def unsuitable(bundle: Bundle, models: list[tuple[str, str, str]]) -> tuple[str, str]:
     """(why this machine's GPUs, as `models` of `harness.gpu` gives them, cannot run the bundle, what to do); '' where
     they can.
 
     A machine without a GPU runs what needs none.
     """
     manifest = bundle.manifest
-    if not found:
+    if not models:
         return "", ""
-    if all(capability != manifest.architecture for _, capability, _ in found):
-        name, capability, _ = found[0]
+    if all(capability != manifest.architecture for _, capability, _ in models):
+        name, capability, _ = models[0]
         return (
             f"the bundle holds GPU code for sm_{manifest.architecture} alone, and this machine's {name} is "
             f"sm_{capability}",
             f"pack one for it: nox -s bundle -- --arch {capability}",
         )
-    driver = found[0][2]
+    driver = models[0][2]
     if version_numbers(driver) < version_numbers(manifest.least_driver):
         return (
             f"this machine's driver is {driver}; the bundle's CUDA needs {manifest.least_driver} or newer",
@@ -147,7 +147,7 @@ class BundleExecutor(BaseExecutor):
             )
         log = self._log("observe", environment.id)
         try:
-            observed = self._observe(environment, log, verify=False, remedy="")
+            observed = self._observe(environment, log, log.with_suffix(""), verify=False, remedy="")
         finally:
             log.unlink(missing_ok=True)
         problem = unconfined(observed.confinement, network="net" not in self.namespaces.granted)

@@ -50,7 +50,7 @@ def sections(data: Bytes) -> tuple[Section, ...]:
     if table + count * SECTION_BYTES > size or names_index >= count:
         return ()
     (names,) = struct.unpack_from("<Q", data, table + names_index * SECTION_BYTES + 0x18)
-    found = []
+    named = []
     for index in range(count):
         at = table + index * SECTION_BYTES
         name, kind = struct.unpack_from("<II", data, at)
@@ -61,8 +61,8 @@ def sections(data: Bytes) -> tuple[Section, ...]:
         if end < 0 or offset + size_bytes > size:
             return ()
         text = bytes(data[names + name : end]).decode("latin-1")
-        found.append(Section(name=text, offset=offset, size_bytes=size_bytes))
-    return tuple(found)
+        named.append(Section(name=text, offset=offset, size_bytes=size_bytes))
+    return tuple(named)
 
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -86,7 +86,7 @@ class DeviceCode:
 
 def _entries(data: Bytes, start: int, stop: int) -> list[DeviceCode] | None:
     """The entries of one container; None where what lies there is no sequence of entries."""
-    found, at = [], start
+    entries, at = [], start
     while at < stop:
         if at + LEAST_ENTRY_BYTES > stop:
             return None
@@ -95,9 +95,9 @@ def _entries(data: Bytes, start: int, stop: int) -> list[DeviceCode] | None:
         if header_bytes < LEAST_ENTRY_BYTES or payload + size_bytes > stop:
             return None
         (architecture,) = struct.unpack_from("<I", data, at + ARCHITECTURE_AT)
-        found.append(DeviceCode(kind=kind, architecture=architecture, offset=payload, size_bytes=size_bytes))
+        entries.append(DeviceCode(kind=kind, architecture=architecture, offset=payload, size_bytes=size_bytes))
         at = payload + size_bytes
-    return found
+    return entries
 
 
 def containers(data: Bytes, start: int, end: int) -> Iterator[list[DeviceCode]]:

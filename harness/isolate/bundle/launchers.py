@@ -32,12 +32,12 @@ def libraries(program: Path) -> dict[str, Path]:
 def pack_tools(target: Path) -> None:
     """Write tools.tar: `loader`, bin/ and lib/."""
     programs = {name: find_program(name) for name in PROGRAMS}
-    found: dict[str, Path] = {}
+    needed: dict[str, Path] = {}
     for program in programs.values():
-        found |= libraries(program)
+        needed |= libraries(program)
     contents: list[tuple[str, Path | bytes]] = [("loader", Path(LOADER).resolve())]
     contents += [(f"bin/{name}", path.resolve()) for name, path in programs.items()]
-    contents += [(f"lib/{name}", path.resolve()) for name, path in sorted(found.items())]
+    contents += [(f"lib/{name}", path.resolve()) for name, path in sorted(needed.items())]
     with target.open("wb") as file:
         pack(file, contents, executable=[name for name, _ in contents])
 

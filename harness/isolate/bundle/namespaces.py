@@ -114,7 +114,7 @@ def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
 
 
 def probe_namespaces(bundle: Bundle) -> Namespaces:
-    """What this machine grants, tried out. InfrastructureError where it lets nobody have a root of their own."""
+    """What this machine grants, tried out. InfrastructureError where no process may have a root of its own."""
     refusals = []
     for rootless in (False, True) if os.geteuid() == 0 else (True,):
         every = Namespaces(rootless=rootless, granted=OPTIONAL)
@@ -158,10 +158,10 @@ def driver_mounts() -> list[Mount]:
 
 def device_mounts(devices: Path = Path("/dev")) -> list[Mount]:
     """The GPUs' nodes. InfrastructureError where the driver has not made all that CUDA needs."""
-    found = [path for pattern in DEVICES for path in sorted(devices.glob(pattern)) if not path.is_dir()]
-    missing = [name for name in ("nvidiactl", "nvidia-uvm") if devices / name not in found]
+    nodes = [path for pattern in DEVICES for path in sorted(devices.glob(pattern)) if not path.is_dir()]
+    missing = [name for name in ("nvidiactl", "nvidia-uvm") if devices / name not in nodes]
     if missing:
         raise InfrastructureError(
             f"this machine has a GPU, and no {devices}/{missing[0]}", "make it, as root: nvidia-modprobe -u -c=0"
         )
-    return [("device", str(path), f"/dev/{path.relative_to(devices)}") for path in found]
+    return [("device", str(path), f"/dev/{path.relative_to(devices)}") for path in nodes]

@@ -213,10 +213,7 @@ class Packer:
         packages = self.work / "packages"
         versions = install_packages(self.root, environment.spec.python, packages)
         leave_out(packages, dict.fromkeys(LEFT_OUT, ""))
-        scripts = {
-            "python": render_python(root, os.readlink(self.work / "environment" / "bin" / "python")),
-            "run": RUN,
-        }
+        scripts = {"python": render_python(root, os.readlink(self.work / "environment" / "bin" / "python")), "run": RUN}
         for name, text in scripts.items():
             (self.work / name).write_text(text)
             (self.work / name).chmod(0o755)

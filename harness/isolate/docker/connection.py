@@ -35,7 +35,7 @@ GONE = (
 
 
 class EngineGone(Unrecorded):
-    """The engine does not answer, or not any more; `problem` is what the connection said."""
+    """The engine does not answer, or not any more; `problem` is the connection's error."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"the container engine does not answer: {problem[:300]}", NO_ENGINE_REMEDY)
@@ -73,7 +73,7 @@ def endpoint() -> dict[str, Any]:
             return arguments
         context = ContextAPI.get_context(name) if name else ContextAPI.get_current_context()
     except (docker.errors.DockerException, OSError, ValueError, KeyError) as error:
-        raise InfrastructureError(f"how to reach the engine cannot be told: {error}", NO_ENGINE_REMEDY) from None
+        raise InfrastructureError(f"the engine's address is not known: {error}", NO_ENGINE_REMEDY) from None
     if context is None:
         raise InfrastructureError(f"there is no Docker context {name!r}", "docker context ls")
     if str(context.Host).startswith("ssh://"):
@@ -85,19 +85,19 @@ def context_name() -> str:
     return os.environ.get("DOCKER_CONTEXT") or str(ContextAPI.get_current_context().Name)
 
 
-def said(error: docker.errors.APIError) -> str:
+def reason_of(error: docker.errors.APIError) -> str:
     return " ".join(str(error.explanation or error).split())
 
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """EngineGone for what the SDK raises when nobody is there, EngineRefused for an answer that no caller expects."""
+    """EngineGone for what the SDK raises when no engine answers, EngineRefused for an answer that no caller expects."""
     try:
         yield
     except docker.errors.APIError as error:
         if error.status_code in (502, 503, 504) or "shutting down" in str(error).lower():
             raise EngineGone(str(error)) from None
-        raise EngineRefused(said(error)) from None
+        raise EngineRefused(reason_of(error)) from None
     except docker.errors.DockerException as error:
         raise EngineGone(str(error)) from None
     except GONE as error:

@@ -17,7 +17,7 @@ import docker.errors
 from docker.types import DeviceRequest, Ulimit
 
 from harness.errors import InfrastructureError
-from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, said
+from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, reason_of
 from harness.isolate.docker.engine import OWNER, Engine
 from harness.isolate.sandbox import SandboxLimits
 
@@ -95,7 +95,7 @@ def open_container(
 def _remove(client: docker.DockerClient, container: str) -> bool:
     """Until it is gone: the engine may be removing it already, since its first process has ended, and then refuses.
 
-    False where the engine went away before it said so.
+    False where the engine went away before it answered.
     """
     try:
         with contextlib.suppress(docker.errors.APIError):  # it is gone already
@@ -131,7 +131,7 @@ class Container:
         self.frames = _frames(self.socket.makefile("rb", 1 << 20))
 
     def close(self) -> None:
-        """An engine that still has something to say to us would not let go of the container."""
+        """An engine that still has output to send would not remove the container."""
         if self.socket is None:
             return  # it went away before it answered
         with contextlib.suppress(OSError):
@@ -179,7 +179,7 @@ class Container:
                 self.container, list(command), user=f"{user}:{user}", environment=dict(environment), workdir="/out"
             )["Id"]
         except docker.errors.APIError as error:
-            raise ContainerDied(said(error)) from None
+            raise ContainerDied(reason_of(error)) from None
         ended: queue.Queue[BaseException | None] = queue.Queue()
 
         def listen() -> None:
@@ -202,7 +202,7 @@ class Container:
             with contextlib.suppress(queue.Empty):
                 problem = ended.get(timeout=ANSWER_TIMEOUT_S)
         if isinstance(problem, docker.errors.APIError):
-            problem = ContainerDied(said(problem))
+            problem = ContainerDied(reason_of(problem))
         if timed_out:
             return None, True
         if problem is not None:
@@ -216,7 +216,7 @@ class Container:
             try:
                 seen = self.client.api.exec_inspect(execution)
             except docker.errors.APIError as error:
-                raise ContainerDied(said(error)) from None
+                raise ContainerDied(reason_of(error)) from None
             if not seen["Running"] and seen["ExitCode"] is not None:
                 return int(seen["ExitCode"])
             time.sleep(0.02)

@@ -13,7 +13,7 @@ from typing import IO, Any
 import docker.errors
 
 from harness.errors import InfrastructureError
-from harness.isolate.docker.connection import GONE, Connection, answering, said
+from harness.isolate.docker.connection import GONE, Connection, answering, reason_of
 
 LABEL = "org.kernel-matrix"
 OWNER = f"{LABEL}.owner"
@@ -81,7 +81,7 @@ class Engine(Connection):
             endpoint=self.address,
             version=str(info.get("ServerVersion", "")),
             machine=str(info.get("ID", "")),
-            # The same kernel, memory and name, and no network in between: nothing else tells.
+            # The same kernel, memory and name, and no network in between: there is no better sign.
             local=not self.address.startswith(("tcp://", "ssh://", "http://", "https://"))
             and info.get("KernelVersion") == platform.release()
             and info.get("Name") == platform.node(),
@@ -106,8 +106,8 @@ class Engine(Connection):
     def images(self) -> list[Image]:
         """Those that the harness made."""
         with answering(), self.client() as client:
-            found = client.api.images(filters={"label": LABEL})
-            return [_image(client.api.inspect_image(entry["Id"])) for entry in found]
+            entries = client.api.images(filters={"label": LABEL})
+            return [_image(client.api.inspect_image(entry["Id"])) for entry in entries]
 
     def remove_image(self, reference: str) -> None:
         with answering(), self.client() as client:
@@ -119,7 +119,7 @@ class Engine(Connection):
             try:
                 client.api.inspect_distribution(reference)
             except docker.errors.APIError as error:
-                return "its registry cannot be reached" if UNREACHABLE.search(said(error)) else said(error)
+                return "its registry cannot be reached" if UNREACHABLE.search(reason_of(error)) else reason_of(error)
         return ""
 
     def pull(self, reference: str) -> None:
@@ -129,7 +129,7 @@ class Engine(Connection):
                     if "error" in line:
                         raise ImageMissing(reference, str(line["error"]))
             except docker.errors.APIError as error:
-                raise ImageMissing(reference, said(error)) from None
+                raise ImageMissing(reference, reason_of(error)) from None
 
     def build(
         self, context: IO[bytes], *, tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
@@ -158,7 +158,7 @@ class Engine(Connection):
                         log(str(line["error"]) + "\n")
                         raise BuildFailed(str(line["error"]))
             except docker.errors.APIError as error:
-                raise BuildFailed(said(error)) from None
+                raise BuildFailed(reason_of(error)) from None
 
     def import_image(self, tar: str, *, tag: str, changes: Sequence[str]) -> None:
         """Make an image of a root file system. InfrastructureError where the engine refuses it."""
@@ -180,7 +180,7 @@ class Engine(Connection):
                     client.api.remove_container(container, force=True, v=True)
 
     def leftovers(self) -> Iterator[tuple[str, str]]:
-        """(container, owner) of every sandbox, whoever started it."""
+        """(container, owner) of every sandbox, of any process."""
         with answering(), self.client() as client:
             for entry in client.api.containers(all=True, filters={"label": OWNER}):
                 yield entry["Id"], entry["Labels"][OWNER]
@@ -199,7 +199,7 @@ class Engine(Connection):
             client.api.remove_container(container, force=True, v=True)
 
     def remove_lost(self) -> None:
-        """An engine that was killed does not always remove, once it is back, what it had been told to remove."""
+        """An engine that was killed does not always remove, once it is back, what it was to remove."""
         for container in tuple(self.lost):
             self.remove_container(container)
             self.lost.discard(container)

@@ -3,7 +3,7 @@
 A sandbox has no network, no capability and no root; it sees the image, which it cannot write, what the task was given,
 which it cannot write either, and one folder of its own, in memory, from which only what was asked for is taken back.
 Its first process (docker/keeper.sh) lives as long as its connection to the harness, so that a sandbox never outlives
-the process that wanted it.
+the process that started it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.gpu import handed_on
 from harness.isolate import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
+from harness.isolate.base import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
 from harness.isolate.docker.container import Container, ContainerDied, open_container
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import RECIPE, base_identity, build_image, image_key
 from harness.isolate.logs import CappedLog
 from harness.isolate.process import Ended, birth, tail
-from harness.isolate.prove import BaseExecutor, refuse_changed, wheel_digests
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     KEEPER_USER,
@@ -126,7 +126,8 @@ class DockerExecutor(BaseExecutor):
         proven = proof.exists()
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
         log = proof.with_suffix(".observe.log")
-        observed = self._observe(environment, log, verify=self.verify or not proven, remedy=remedy)
+        scratch = self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}"
+        observed = self._observe(environment, log, scratch, verify=self.verify or not proven, remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")

@@ -148,28 +148,36 @@ def _build(
         raise explain(tag, arguments["BASE"], str(error), lines, written.name) from None
 
 
+# What a builder printed: a pattern, the error that it means, how many of the last characters stand in it, what to do.
+FAILURES = (
+    (
+        "pull access denied|manifest unknown|failed to resolve source|lookup registry",
+        "the base image {base} is not there: {words}", 300, NO_BASE_REMEDY,
+    ),
+    (
+        "[Hh]ash(es)? mismatch|mismatch.*hash", "{wheel} is not the file that was pinned: {words}", 400,
+        "do not install it; if the pins are wrong, resolve them again: nox -s pins",
+    ),
+    ("o space left on device", "the container engine's disk is full: {words}", 200, FULL_REMEDY),
+    (
+        "dns error|error sending request|Could not connect|[Ff]ailed to fetch",
+        "the package index cannot be reached from the build: {words}", 400,
+        "check the engine host's network and proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
+    ),
+    ("", "building it failed: {words}", 700, "the whole log: {log}"),
+)  # fmt: skip
+
+
 def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> InfrastructureError:
     """The error for what a builder printed: no base, a wrong hash, no network, a full disk, or else its last words."""
     text = "\n".join([*lines[-40:], problem])
-    words = [line for line in [*lines[-12:], problem] if not BUILDERS_OWN.match(line)]
-    flat = " ".join(" ".join(dict.fromkeys(words or [problem])).split())[-700:]
-    if re.search(r"pull access denied|manifest unknown|failed to resolve source|lookup registry", text):
-        return InfrastructureError(f"{tag}: the base image {base} is not there: {flat[-300:]}", NO_BASE_REMEDY)
-    if re.search(r"[Hh]ash(es)? mismatch|mismatch.*hash", text):
-        found = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
-        what = found.group(1) if found else "a wheel"
-        return InfrastructureError(
-            f"{tag}: {what} is not the file that was pinned: {flat[-400:]}",
-            "do not install it; if the pins are wrong, resolve them again: nox -s pins",
-        )
-    if "o space left on device" in text:
-        return InfrastructureError(f"{tag}: the container engine's disk is full: {flat[-200:]}", FULL_REMEDY)
-    if re.search(r"dns error|error sending request|Could not connect|[Ff]ailed to fetch", text):
-        return InfrastructureError(
-            f"{tag}: the package index cannot be reached from the build: {flat[-400:]}",
-            "check the engine host's network and proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
-        )
-    return InfrastructureError(f"{tag}: building it failed: {flat}", f"the whole log: {log}")
+    last = [line for line in [*lines[-12:], problem] if not BUILDERS_OWN.match(line)]
+    words = " ".join(" ".join(dict.fromkeys(last or [problem])).split())[-700:]
+    wheel = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
+    _, message, characters, remedy = next(failure for failure in FAILURES if re.search(failure[0], text))
+    named = wheel[1] if wheel else "a wheel"
+    error = message.format(base=base, wheel=named, words=words[-characters:])
+    return InfrastructureError(f"{tag}: {error}", remedy.format(log=log))
 
 
 def builder() -> str:

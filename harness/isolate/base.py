@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import hashlib
-import os
 import shutil
 import threading
 import time
@@ -131,7 +130,9 @@ class BaseExecutor(abc.ABC):
             image=image,
         )
 
-    def _observe(self, environment: PlannedEnvironment, log: Path, *, verify: bool, remedy: str) -> Observation:
+    def _observe(
+        self, environment: PlannedEnvironment, log: Path, scratch: Path, *, verify: bool, remedy: str
+    ) -> Observation:
         """What an environment says of itself. `verify`: every file is compared with what its wheel brought.
 
         InfrastructureError where no answer came back, or a file is not what its wheel brought.
@@ -144,7 +145,7 @@ class BaseExecutor(abc.ABC):
                 environment=environment.id,
                 name="observe",
                 request=wire.ObserveRequest(threads=threads, verify=verify, variables=sorted(variables)),
-                scratch=log.with_name(f"{log.stem}-{os.getpid()}"),
+                scratch=scratch,
                 log=log,
                 timeout_s=OBSERVE_TIMEOUT_S,
             )
@@ -171,9 +172,9 @@ class BaseExecutor(abc.ABC):
 def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
     """'' where a process inside has the variables that were asked for, else which it has not."""
     for name, value in variables.items():
-        found = seen.settings.get(f"env.{name}")
-        if found != value:
-            return f"asked for {name}={value}, found {'nothing' if found is None else found} inside"
+        actual = seen.settings.get(f"env.{name}")
+        if actual != value:
+            return f"asked for {name}={value}, found {'nothing' if actual is None else actual} inside"
     return ""
 
 
@@ -187,10 +188,10 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, rem
     if environment.index == spec.wheel_index and seen.torch_cuda != spec.cuda:
         return f"asked for CUDA {spec.cuda}, found a build for {seen.torch_cuda} inside"
     wanted = {name: version.partition("+")[0] for name, version in load_pins(pins).items()}
-    found = {normalise(name): wheel.version.partition("+")[0] for name, wheel in seen.wheels.items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name) and not (name in removed and name not in found):
-            return f"{name}: pinned {wanted.get(name, 'nothing')}, found {found.get(name, 'nothing')} inside"
+    installed = {normalise(name): wheel.version.partition("+")[0] for name, wheel in seen.wheels.items()}
+    for name in sorted(wanted.keys() | installed.keys()):
+        if wanted.get(name) != installed.get(name) and not (name in removed and name not in installed):
+            return f"{name}: pinned {wanted.get(name, 'nothing')}, found {installed.get(name, 'nothing')} inside"
     return ""
 
 
