@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.config.keys import CODE
@@ -43,8 +44,8 @@ def imported(verbs: Iterable[str], inside: Path) -> set[str]:
     return found
 
 
-def imports_of(source: str) -> Iterator[str]:
+@functools.cache
+def imports_of(source: str) -> tuple[str, ...]:
     """Sibling modules that a module's text imports, wherever in it that stands."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.level == 1:
-            yield from [node.module] if node.module else [alias.name for alias in node.names]
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level == 1]
+    return tuple(name for node in nodes for name in ([node.module] if node.module else [a.name for a in node.names]))

@@ -81,7 +81,7 @@ def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> 
     assert edited(sources, "run/throttling.py") == edited(sources, "gpu.py") == {"in_block"}
     assert edited(sources, "run/launch.py") == {"in_block"}
     assert edited(sources, "isolate/process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
-    for name in ("config/plan.py", "schema/storage.py", "run/workflow.py", "config/matrix.py", "cli/progress.py"):
+    for name in ("config/plan.py", "schema/storage.py", "run/workflow.py", "config/matrix.py", "progress.py"):
         assert not edited(sources, name)
 
 
