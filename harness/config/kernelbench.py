@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from harness.config.matrix import Dtype, Kernel, Matrix
+from harness.config.kernels import Dtype, Kernel
+from harness.config.matrix import Matrix
 from harness.errors import InputError
 from harness.schema.run_records import KernelBench
 

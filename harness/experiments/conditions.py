@@ -148,7 +148,7 @@ class Session:
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
         self.limits = limits_of(context.plan, workload)
         self.precision = context.plan.kernel(cell.kernel).precision
-        self.timeout_s = min(TIMEOUT_S, context.plan.limits["validation_s"])
+        self.timeout_s = min(TIMEOUT_S, context.plan.limits.validation_s)
 
     def run(self) -> None:
         self._build_probes()
@@ -267,7 +267,7 @@ class Session:
             request=request,
             scratch=self.scratch,
             log=self.logs / f"{verb}-{self.place}-{self.processes}.log",
-            timeout_s=self.timeout_s if verb == "conditions" else plan.limits["validation_s"],
+            timeout_s=self.timeout_s if verb == "conditions" else plan.limits.validation_s,
             reads=reads,
             writes=writes,
             compiles=verb == "conditions" and self.kernel.model_new is not None,
@@ -305,7 +305,7 @@ class Session:
             threads=self.context.plan.threads_in(self.cell.environment),
             candidate_out=str(self.out),
             truth_dir=str(self.truth),
-            decides=str(self.context.plan.tolerances["decides"]),
+            decides=self.context.plan.tolerances.decides,
             limits=self.limits,
             precision=self.precision,
             device=self.cell.device,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.isolate import Task
 from harness.run.context import Context, checked, failure
 from harness.run.folders import now_utc
@@ -187,7 +187,7 @@ class Swap:
                 ),
                 scratch=self.folder / f"{place}.scratch",
                 log=log / f"swap-{name}-of-{code_from}.log",
-                timeout_s=context.plan.limits["validation_s"],
+                timeout_s=context.plan.limits.validation_s,
                 reads=(library,),
                 writes=(out,),
             )
@@ -207,7 +207,7 @@ class Swap:
         context, plan = self.context, self.context.plan
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
-        decides = str(plan.tolerances["decides"])
+        decides = plan.tolerances.decides
         answer = context.executor.run(
             Task(
                 environment=self.judge,
@@ -227,7 +227,7 @@ class Swap:
                 ),
                 scratch=self.folder / "judge.scratch",
                 log=log,
-                timeout_s=plan.limits["validation_s"],
+                timeout_s=plan.limits.validation_s,
                 reads=(out, truth),
                 writes=(truth,),
             )

@@ -53,7 +53,7 @@ def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadI
                 candidate_out=str(out),
                 truth_dir={id: str(folder) for id, folder in truths.items()},
                 limits={workload.id: limits_of(plan, workload) for workload in workloads},
-                decides=str(plan.tolerances["decides"]),
+                decides=plan.tolerances.decides,
                 precision=context.plan.kernel(planned.kernel).precision,
                 device=planned.device,
                 seed=plan.seed,
@@ -61,7 +61,7 @@ def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadI
             ),
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"appraise-{place}.log",
-            timeout_s=plan.limits["validation_s"],
+            timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, *requests), out, *truths.values()),
             writes=tuple(truths.values()),
         )

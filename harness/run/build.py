@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import shipped
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError
 from harness.isolate import Task
@@ -192,7 +192,7 @@ def _compile(
             request=request,
             scratch=folder.with_name(folder.name + ".scratch"),
             log=context.run.folder / "logs" / planned.environment / log,
-            timeout_s=context.plan.limits["build_s"],
+            timeout_s=context.plan.limits.build_s,
             reads=reads,
             writes=(out,),
             compiles=True,

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from harness.config import shipped
+from harness.config.kernels import Kernel
 from harness.config.key_inputs import Place, World, key
-from harness.config.matrix import Kernel, Matrix
+from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
 from harness.isolate import Answer, Executor
 from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status

@@ -74,7 +74,7 @@ def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> Laun
 
 def timing_request(plan: Plan, device: Device) -> wire.SamplingRequest:
     """How long to measure on a device."""
-    timing: dict[str, Any] = dict(plan.timing)
+    timing: dict[str, Any] = plan.timing.model_dump()
     relative_error_cuda = timing.pop("relative_error_cuda")
     return wire.SamplingRequest(**timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {}))
 
@@ -198,7 +198,7 @@ class Launch:
             ),
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
-            timeout_s=plan.limits["launch_s"],
+            timeout_s=plan.limits.launch_s,
             reads=files_of(kernel, *requests),
             writes=(out,),
             compiles=context.kernel(planned.kernel).model_new is not None,

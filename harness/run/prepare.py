@@ -16,7 +16,8 @@ from harness.config.interpreters import find_interpreter
 from harness.config.kernelbench import Folders, with_pairs
 from harness.config.matrix import Matrix, load_matrix, matrix_text
 from harness.config.pins import ensure_pins
-from harness.config.plan import Facts, Plan, Selection, kernel_sources, plan_run
+from harness.config.plan import Facts, Plan, Selection
+from harness.config.planner import kernel_sources, plan_run
 from harness.errors import InfrastructureError
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index

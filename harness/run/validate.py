@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.isolate import Task
 from harness.run.context import Context, Store, checked, failure
 from harness.run.folders import now_utc
@@ -51,7 +51,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
                 ),
                 scratch=context.run.folder / "scratch" / f"store-{workload.id}",
                 log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
-                timeout_s=context.plan.limits["validation_s"],
+                timeout_s=context.plan.limits.validation_s,
                 reads=(context.root / kernel.problem,),
                 writes=(out,),
             )
@@ -81,7 +81,7 @@ def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
     return {
         **cell.model_dump(),
         "key": key,
-        "decides": str(context.plan.tolerances["decides"]),
+        "decides": context.plan.tolerances.decides,
         "deterministic": context.plan.kernel(cell.kernel).deterministic,
         "limits": limits_of(context.plan, workload),
         "started_utc": now_utc(),
@@ -143,7 +143,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
                 ),
                 scratch=scratch,
                 log=logs / f"candidate-{place}.log",
-                timeout_s=plan.limits["validation_s"],
+                timeout_s=plan.limits.validation_s,
                 reads=files_of(kernel, request),
                 writes=(out,),
                 compiles=context.kernel(cell.kernel).model_new is not None,
@@ -189,7 +189,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             ),
             scratch=scratch,
             log=logs / f"judge-{place}.log",
-            timeout_s=plan.limits["validation_s"],
+            timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, request), out, truth),
             writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
         )

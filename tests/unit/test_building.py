@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.config.matrix import Flags, Kernel
+from harness.config.kernels import Flags, Kernel
+from harness.config.matrix import Limits
 from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
 from harness.isolate import Answer, Task
@@ -96,7 +97,7 @@ def context_of(project: Path, *kernels: Kernel, **changes: Any) -> Context:
             binding_files=BINDING_FILES,
             host=changes.get("host", {"compiler": "c++ 12"}),
         ),
-        limits={"build_s": 60.0},
+        limits=Limits(build_s=60),
     )
     matrix: Any = SimpleNamespace(kernels=kernels)
     executor: Any = Builder(project)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from harness.config.matrix import parse_matrix
-from harness.config.plan import Facts, PlannedEnvironment, Selection, plan_run
+from harness.config.plan import Facts, PlannedEnvironment, Selection
+from harness.config.planner import plan_run
 from harness.errors import InfrastructureError, InputError
 from harness.isolate import Answer, host
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python

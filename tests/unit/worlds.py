@@ -10,7 +10,8 @@ from typing import Any
 from harness.config.key_inputs import Place, World, key
 from harness.config.keys import DETERMINES
 from harness.config.matrix import Matrix
-from harness.config.plan import Facts, Plan, Selection, plan_run
+from harness.config.plan import Facts, Plan, Selection
+from harness.config.planner import plan_run
 from harness.schema.records import Device
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.config.environments import Environment
-from harness.config.matrix import Kernel, Matrix, Workload
+from harness.config.kernels import Kernel
+from harness.config.matrix import Matrix
 from harness.config.plan import Plan, Selection
+from harness.config.workloads import Workload
 from harness.errors import InputError
 from harness.schema.bisection_records import Aspect
 from harness.schema.records import Device
