@@ -112,6 +112,8 @@ def with_pairs(matrix: Matrix, root: Path, folders: Folders) -> tuple[Matrix, Ke
     found = KernelBench(
         problems=_top(root, folders.problems).relative_to(root).as_posix(),
         solutions=_top(root, folders.solutions).relative_to(root).as_posix(),
+        sample=folders.sample,
+        dtype=folders.dtype,
         pairs=of,
         missing=[_below(path) for path, solution in pairs.items() if solution is None],
         unused=[_below(path) for path in solutions if path not in pairs.values()],

@@ -17,20 +17,6 @@ from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
-    """What the user asked for on the command line; None means: what the matrix says."""
-
-    mode: Literal["matrix", "eval"] = "matrix"
-    torch: str | None = None
-    kernels: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    devices: tuple[Device, ...] = ()
-    launches: int | None = None
-    trials: int | None = None
-    quick: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What was observed here before planning."""
 

@@ -12,11 +12,11 @@ from pathlib import PurePosixPath
 from harness.config.kernels import Kernel
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
-from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch, Selection
+from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
 from harness.errors import InputError
 from harness.schema.records import Device
-from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, WorkloadInfo
+from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, WorkloadInfo
 from harness.worker import protocol
 
 QUICK_LAUNCHES = 5

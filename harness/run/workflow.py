@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from harness.config.kernelbench import Folders
-from harness.config.plan import Plan, Selection
+from harness.config.plan import Plan
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.experiments.plan import Focus
 from harness.experiments.run import count, explain, uncounted, unexplained
@@ -30,7 +29,7 @@ from harness.run.recall import recall_blocks
 from harness.run.renew import renew, settle
 from harness.run.validations import admit, cross_all, validate_all
 from harness.schema.records import ValidationRecord
-from harness.schema.run_records import Cell, GpuFacts, RunOptions, RunRecord
+from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.tools import cache_folder
 from harness.worker import protocol
@@ -53,7 +52,8 @@ def run_record(
         created_utc=now_utc(),
         plan_digest=plan.digest,
         command=list(options.command),
-        options=_run_options(options, selection),
+        selection=selection,
+        base_image=options.base_image,
         mode=plan.mode,
         quick=plan.quick,
         executor=plan.facts.executor,
@@ -77,23 +77,6 @@ def run_record(
         matrix_text=prepared.text,
         sources_sha256=dict(plan.facts.sources_sha256),
         kernelbench=plan.kernelbench,
-    )
-
-
-def _run_options(options: Options, selection: Selection) -> RunOptions:
-    pairs = options.kernelbench or Folders(problems=Path(), solutions=Path())
-    return RunOptions(
-        torch=selection.torch,
-        kernels=list(selection.kernels),
-        workloads=list(selection.workloads),
-        devices=list(selection.devices),
-        launches=selection.launches,
-        trials=selection.trials,
-        strict=options.strict,
-        executor=options.executor,
-        base_image=options.base_image,
-        sample=pairs.sample,
-        dtype=pairs.dtype,
     )
 
 

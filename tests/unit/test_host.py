@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from harness.config.matrix import parse_matrix
-from harness.config.plan import Facts, PlannedEnvironment, Selection
+from harness.config.plan import Facts, PlannedEnvironment
 from harness.config.planner import plan_run
 from harness.errors import InfrastructureError, InputError
 from harness.isolate import Answer, host
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
 from harness.isolate.process import Ended
 from harness.isolate.prove import stage_worker
+from harness.schema.run_records import Selection
 from tests.unit.test_matrix import SMALL
 from tests.unit.test_venv import observation
 

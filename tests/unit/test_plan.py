@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from harness.config.environments import PYPI
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
-from harness.config.plan import Facts, Selection
+from harness.config.plan import Facts
 from harness.config.planner import interleave, kernel_sources, plan_run
 from harness.errors import InputError
 from harness.run.requests import limits_of
+from harness.schema.run_records import Selection
 from tests.unit.test_matrix import SMALL
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)

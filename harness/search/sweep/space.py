@@ -9,10 +9,10 @@ from typing import Literal
 
 from harness.config.kernels import Kernel, Setting
 from harness.config.matrix import Matrix
-from harness.config.plan import Selection
 from harness.config.workloads import Workload
 from harness.errors import InputError
 from harness.schema.records import Device
+from harness.schema.run_records import Selection
 from harness.worker import protocol
 
 Phase = Literal["search", "final", "confirm"]
