@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import cast
 
 from harness.cli.options import Parser, add_gates, add_matrix, add_names
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
-from harness.config.plan import Selection
 from harness.errors import InputError, exit_code
 from harness.experiments.plan import Focus
+from harness.isolate.choose import Wanted
 from harness.run.prepare import Options
 from harness.run.workflow import run_explain
 from harness.schema.run_records import RunRecord
@@ -41,40 +42,24 @@ def run(options: argparse.Namespace) -> int:
         torches=tuple(options.torch),
         everything=options.all,
     )
-    codes = run_explain(recorded_options(record, options.matrix, bundle), recorded_selection(record), run, focus)
+    codes = run_explain(recorded_options(record, options.matrix, bundle), record.selection, run, focus)
     print(f"records: {run.folder}", flush=True)
     return exit_code([*codes, *report_run(run.folder, options)])
 
 
-def recorded_selection(record: RunRecord) -> Selection:
-    """What the run's command selected."""
-    made = record.options
-    return Selection(
-        mode=record.mode,
-        torch=made.torch,
-        kernels=tuple(made.kernels),
-        workloads=tuple(made.workloads),
-        devices=tuple(made.devices),
-        launches=made.launches,
-        trials=made.trials,
-        quick=record.quick,
-    )
-
-
 def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> Options:
-    made, root, pairs = record.options, matrix_path.resolve().parent, record.kernelbench
+    """How the run was made."""
+    folders, root, pairs = None, matrix_path.resolve().parent, record.kernelbench
+    if pairs is not None:
+        problems, solutions = root / pairs.problems, root / pairs.solutions
+        folders = Folders(problems=problems, solutions=solutions, sample=pairs.sample, dtype=pairs.dtype)
     return Options(
         matrix_path=matrix_path,
         command=tuple(record.command),
-        strict=made.strict,
-        executor=made.executor,
-        base_image=made.base_image,
+        executor=cast(Wanted, record.executor),
+        base_image=record.base_image,
         bundle=bundle,
-        kernelbench=None
-        if pairs is None
-        else Folders(
-            problems=root / pairs.problems, solutions=root / pairs.solutions, sample=made.sample, dtype=made.dtype
-        ),
+        kernelbench=folders,
     )
 
 

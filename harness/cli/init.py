@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from harness.cli.options import Parser
 from harness.config.matrix import parse_matrix
 from harness.errors import DONE, InputError
@@ -36,17 +38,25 @@ import nox
 nox.options.sessions = ["matrix"]
 
 
-@nox.session
-def matrix(session: nox.Session) -> None:
+def kernel_matrix(session: nox.Session, *words: str) -> None:
     session.install("torch-kernel-matrix")
-    session.run("kernel-matrix", "matrix", *session.posargs)
+    session.run("kernel-matrix", *words, *session.posargs)
+
+
+def add_session(verb: str) -> None:
+    @nox.session(name=verb)
+    def run(session: nox.Session) -> None:
+        kernel_matrix(session, verb)
+
+
+for verb in ("matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "pins", "doctor"):
+    add_session(verb)
 
 
 @nox.session(name="eval")
 @nox.parametrize("torch", ["2.1.0", "2.5.0"])
 def evaluate(session: nox.Session, torch: str) -> None:
-    session.install("torch-kernel-matrix")
-    session.run("kernel-matrix", "eval", f"--torch={torch}", *session.posargs)
+    kernel_matrix(session, "eval", f"--torch={torch}")
 '''
 
 
@@ -61,12 +71,17 @@ class Found:
     model_new: str = ""
 
     @property
+    def files(self) -> list[str]:
+        return [name for name in (*self.sources.values(), self.problem, self.model_new) if name]
+
+    @property
     def lines(self) -> list[str]:
+        named = f"  - name: {_quoted(self.name)}"
         if self.problem:
-            return [f"  - name: {self.name}", f"    problem: {_quoted(self.problem)}",
+            return [named, f"    problem: {_quoted(self.problem)}",
                     f"    model_new: {_quoted(self.model_new)}"]  # fmt: skip
-        named = ", ".join(f"{device}: [{_quoted(name)}]" for device, name in sorted(self.sources.items()))
-        return [f"  - name: {self.name}", f"    sources: {{{named}}}", *(["    binding: own"] if self.own else [])]
+        sources = ", ".join(f"{device}: [{_quoted(name)}]" for device, name in sorted(self.sources.items()))
+        return [named, f"    sources: {{{sources}}}", *(["    binding: own"] if self.own else [])]
 
 
 def add_options(parser: Parser) -> None:
@@ -79,12 +94,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def init(folder: Path) -> list[str]:
-    """Write the files that are not there, and say in lines what was found and written.
+    """Write the files that are not there. Returns what was found and written, in lines.
 
     InputError where matrix.yaml is there already, or nothing is found that could be a kernel.
     """
     matrix, noxfile = folder / "matrix.yaml", folder / "noxfile.py"
-    if matrix.exists():
+    if os.path.lexists(matrix):
         raise InputError(f"{matrix}: is there already; nothing was changed", "edit it, or start elsewhere")
     kernels = find(folder)
     if not kernels:
@@ -95,15 +110,13 @@ def init(folder: Path) -> list[str]:
         )
     text = HEAD + "\n".join(line for kernel in kernels for line in kernel.lines) + "\n"
     parse_matrix(text)
-    said = [f"found {kernel.name}: {', '.join(_files(kernel))}" for kernel in kernels]
-    with matrix.open("x", encoding="utf-8") as file:
-        file.write(text)
-    said.append(f"wrote {matrix.name}")
-    if not noxfile.exists():
-        with noxfile.open("x", encoding="utf-8") as file:
-            file.write(NOXFILE)
-        said.append(f"wrote {noxfile.name}")
-    return [*said, "next: kernel-matrix matrix --quick"]
+    lines = [f"found {kernel.name}: {', '.join(kernel.files)}" for kernel in kernels]
+    for path, content in ((matrix, text), (noxfile, NOXFILE)):
+        if not os.path.lexists(path):
+            with path.open("x", encoding="utf-8") as file:
+                file.write(content)
+            lines.append(f"wrote {path.name}")
+    return [*lines, "next: kernel-matrix matrix --quick"]
 
 
 def find(folder: Path) -> list[Found]:
@@ -154,11 +167,17 @@ def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
         )
         for name in sorted(names):
             path = here / name
-            if path.suffix in (*DEVICES, ".py") and path.is_file() and path.stat().st_size <= MOST_BYTES:
+            if path.suffix in (*DEVICES, ".py") and _is_readable(path):
                 looked += 1
                 if looked > MOST_FILES:
                     return
                 yield path, path.read_text(encoding="utf-8", errors="replace")
+
+
+def _is_readable(path: Path) -> bool:
+    """A file of usual size whose name can be written into matrix.yaml."""
+    named = str(path).isprintable()
+    return named and path.is_file() and os.access(path, os.R_OK) and path.stat().st_size <= MOST_BYTES
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -170,12 +189,8 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-def _files(kernel: Found) -> list[str]:
-    return [name for name in (*kernel.sources.values(), kernel.problem, kernel.model_new) if name]
-
-
-def _quoted(name: str) -> str:
-    """As YAML takes any name of a file."""
-    return (
-        name if re.fullmatch(r"[A-Za-z0-9_./-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    )
+def _quoted(text: str) -> str:
+    """As YAML reads it: a name may hold what means something there, or be called 123 or null."""
+    if re.fullmatch(r"[A-Za-z0-9_./-]+", text) and yaml.safe_load(text) == text:
+        return text
+    return str(yaml.safe_dump(text, default_style='"', width=1 << 20, allow_unicode=True)).strip()

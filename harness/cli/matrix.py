@@ -18,10 +18,11 @@ from harness.cli.options import (
 )
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
-from harness.config.plan import Plan, Selection
+from harness.config.plan import Plan
 from harness.errors import DONE, InputError, exit_code
 from harness.run.prepare import Options, make_plan
 from harness.run.workflow import run_matrix
+from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on

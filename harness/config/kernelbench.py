@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from harness.config.matrix import Dtype, Kernel, Matrix
+from harness.config.kernels import Dtype, Kernel
+from harness.config.matrix import Matrix
 from harness.errors import InputError
 from harness.schema.run_records import KernelBench
 
@@ -111,6 +112,8 @@ def with_pairs(matrix: Matrix, root: Path, folders: Folders) -> tuple[Matrix, Ke
     found = KernelBench(
         problems=_top(root, folders.problems).relative_to(root).as_posix(),
         solutions=_top(root, folders.solutions).relative_to(root).as_posix(),
+        sample=folders.sample,
+        dtype=folders.dtype,
         pairs=of,
         missing=[_below(path) for path, solution in pairs.items() if solution is None],
         unused=[_below(path) for path in solutions if path not in pairs.values()],

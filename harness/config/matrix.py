@@ -6,195 +6,20 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.config.environments import Environment
+from harness.config.kernels import Kernel
+from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
 from harness.errors import InputError
 from harness.schema.records import Device
-from harness.worker import protocol
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.]{0,63}$")]
-Dtype = Literal["float16", "bfloat16", "float32"]
 Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
-
-
-def _relative(path: str) -> str:
-    if path.startswith("/") or ".." in Path(path).parts:
-        raise ValueError("must be a path inside the folder of matrix.yaml")
-    return path
-
-
-SourcePath = Annotated[str, AfterValidator(_relative)]
-
-
-class Sources(Model):
-    """Source files of a kernel. All files of a device are compiled and linked into one extension."""
-
-    cpu: list[SourcePath] = Field(default=[], description="C++ files for the CPU")
-    cuda: list[SourcePath] = Field(default=[], description="CUDA files")
-
-
-class Flags(Model):
-    """Compiler flags. `cxx` reaches host code on both devices, `nvcc` device code."""
-
-    cxx: list[str] = Field(default=["-O3", "-march=native"], description="of the C++ compiler")
-    nvcc: list[str] = Field(default=["-O3", "-lineinfo"], description="of nvcc")
-
-
-class Precision(Model):
-    """Arithmetic inside a kernel that is known to be coarser than float32. The kernel is judged as such."""
-
-    products: Literal["float32", "tf32"] = Field(
-        default="float32", description="what float32 operands of matrix products and convolutions are rounded to"
-    )
-    sums: Literal["float32", "float16"] = Field(default="float32", description="what float16 products are added up in")
-
-    @property
-    def names(self) -> list[str]:
-        """As `harness.worker.rounding` calls them."""
-        found = ["tf32_convolution", "tf32_matmul"] if self.products == "tf32" else []
-        return found + (["float16_sums"] if self.sums == "float16" else [])
-
-
-TunableName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
-Setting = dict[str, int | str]  # a value for every tunable
-MOST_SETTINGS = 100_000
-
-
-class Kernel(Model):
-    """Code under test: `sources` that export the C entry point of csrc/attention.h (or bind themselves, with
-    ``binding: own``), a `folder` of such sources, or a `model_new` file beside a `problem` file (KernelBench's form).
-    """
-
-    name: Name = Field(description="as it is called on the page and after --kernel")
-    folder: SourcePath | None = Field(default=None, description="take every .cpp (CPU) and .cu (CUDA) file in it")
-    sources: Sources | None = Field(default=None, description="source files, by device")
-    binding: Literal["shipped", "own"] = Field(
-        default="shipped", description="own: the sources define a Python module with `forward`"
-    )
-    tunables: dict[TunableName, int | str] = Field(
-        default={}, description="macros that its sources are compiled with, and their values"
-    )
-    search: dict[TunableName, list[int | str]] = Field(
-        default={}, description="values that `kernel-matrix sweep` may give to its tunables"
-    )
-    architectures: list[Annotated[str, Field(pattern=r"^sm_\d{2,3}a?$")]] = Field(
-        default=["sm_80", "sm_89", "sm_90"], description="GPU architectures that its CUDA sources are compiled for"
-    )
-    libraries: list[Literal["cublas"]] = Field(default=[], description="CUDA libraries that its CUDA sources call")
-    flags: Flags = Field(default=Flags(), description="compiler flags, instead of the default ones")
-    problem: SourcePath | None = Field(default=None, description="file with Model, get_inputs and get_init_inputs")
-    model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
-    devices: list[Device] = Field(default=["cpu", "cuda"], description="of a model_new kernel: where it runs")
-    dtype: Dtype = Field(
-        default="float32", description="of a model_new kernel: what its weights and floating-point inputs are cast to"
-    )
-    trials: int = Field(
-        default=5, ge=1, le=1000, description="of a model_new kernel: how many input sets it is validated on"
-    )
-    workloads: list[str] | None = Field(
-        default=None, description="names of the workloads that it runs on; default: all"
-    )
-    deterministic: bool = Field(
-        default=False,
-        description="whether every run must give the same bits; if not, other bits are reported, not failed",
-    )
-    precision: Precision | None = Field(
-        default=None,
-        description="what it is judged as; default: float32 inside; for a model_new kernel, PyTorch's switches",
-    )
-    control_of: str | None = Field(
-        default=None,
-        description="the kernel that this is a copy of, slowed on purpose: the page says how often it is found",
-    )
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Kernel:
-        if (self.problem is None) != (self.model_new is None):
-            raise ValueError("problem and model_new belong together")
-        forms = [self.folder is not None, self.sources is not None, self.problem is not None]
-        if sum(forms) != 1:
-            raise ValueError("give exactly one of: sources, folder, problem with model_new")
-        if self.sources is not None and not (self.sources.cpu or self.sources.cuda):
-            raise ValueError("sources names no file")
-        return self
-
-    @model_validator(mode="after")
-    def _searchable(self) -> Kernel:
-        for name, values in self.search.items():
-            if name not in self.tunables:
-                known = ", ".join(self.tunables) or "there are none"
-                raise ValueError(f"search.{name}: is none of the kernel's tunables ({known})")
-            twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
-            if twice is not None:
-                raise ValueError(f"search.{name}: {twice!r} stands twice; remove one")
-            if self.tunables[name] not in values:
-                raise ValueError(f"search.{name}: lacks {self.tunables[name]!r}, its value in tunables; add it")
-        if self.settings > MOST_SETTINGS:
-            raise ValueError(f"search: {self.settings} settings, at most {MOST_SETTINGS}; give fewer values")
-        return self
-
-    @property
-    def settings(self) -> int:
-        """How many settings `search` spans."""
-        return math.prod(map(len, self.search.values()))
-
-    def on_devices(self, devices: Sequence[Device]) -> Kernel:
-        """Without the sources of other devices, which would be compiled for nothing."""
-        if self.sources is None:
-            return self
-        other: dict[str, object] = {device: [] for device in ("cpu", "cuda") if device not in devices}
-        return self.model_copy(update={"sources": self.sources.model_copy(update=other)})
-
-
-class Shape(Model):
-    """Q, K, V and the output are tensors of [batch, heads, seq_len, head_dim]."""
-
-    batch: int = Field(ge=1, description="sequences")
-    heads: int = Field(ge=1, description="attention heads")
-    seq_len: int = Field(ge=1, description="queries, and keys")
-    head_dim: int = Field(ge=1, description="elements of a row")
-
-    @property
-    def elements(self) -> int:
-        return self.batch * self.heads * self.seq_len * self.head_dim
-
-
-class Dtypes(Model):
-    """The dtypes that a workload is run at. Each is a workload of its own, such as seed-fp16."""
-
-    cpu: list[Dtype] = Field(default=[], description="on the CPU")
-    cuda: list[Dtype] = Field(default=[], description="on a GPU")
-
-
-class Workload(Model):
-    """An attention problem: what kernels and references are validated and timed on."""
-
-    name: Name = Field(description="as it is called on the page and after --workload")
-    shape: Shape = Field(description="of Q, K and V")
-    dtypes: Dtypes = Field(description="by device")
-    causal: bool = Field(default=False, description="whether a query sees only the keys up to its own position")
-    scale: float | None = Field(default=None, gt=0, description="factor of the logits; default: 1 / sqrt(head_dim)")
-    trials: int = Field(default=20, ge=1, le=10_000, description="input sets of independent Q, K and V")
-    extra_trials: int = Field(
-        default=5, ge=0, le=1000, description="input sets of each other recipe: Q = K = V, large logits"
-    )
-
-    def id(self, dtype: Dtype) -> str:
-        """Such as ``seed-fp16``."""
-        return f"{self.name}-{protocol.DTYPES[dtype]}"
-
-    @property
-    def names(self) -> set[str]:
-        """What a user may call it: its name, and its id at each dtype."""
-        return {self.name, *(self.id(dtype) for dtype in (*self.dtypes.cpu, *self.dtypes.cuda))}
 
 
 class Tolerances(Model):
@@ -226,6 +51,9 @@ class Thresholds(Model):
         default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
     )
     confidence: float = Field(default=0.95, gt=0.5, lt=1, description="of intervals")
+
+    def min_effect(self, device: Device) -> float:
+        return self.min_effect_cpu if device == "cpu" else self.min_effect_cuda
 
 
 class Timing(Model):

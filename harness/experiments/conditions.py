@@ -106,7 +106,7 @@ class Session:
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
         self.limits = limits_of(context.plan, workload)
         self.precision = context.plan.kernel(cell.kernel).precision
-        self.timeout_s = min(TIMEOUT_S, context.plan.limits["validation_s"])
+        self.timeout_s = min(TIMEOUT_S, context.plan.limits.validation_s)
 
     def run(self) -> None:
         self._build_probes()
@@ -216,7 +216,7 @@ class Session:
             variables = {**variables, **second_device.variables(self.context.gpu)}
         return self.context.task(
             name, request, self.cell.environment, scratch=self.scratch, log=f"{name}-{self.about}-{self.processes}",
-            timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits["validation_s"],
+            timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits.validation_s,
             reads=reads, writes=writes, compiles=name == "conditions" and self.kernel.model_new is not None,
             variables=variables,
         )  # fmt: skip
@@ -252,7 +252,7 @@ class Session:
             threads=self.context.plan.threads_in(self.cell.environment),
             candidate_out=str(self.out),
             truth_dir=str(self.truth),
-            decides=str(self.context.plan.tolerances["decides"]),
+            decides=self.context.plan.tolerances.decides,
             limits=self.limits,
             precision=self.precision,
             device=self.cell.device,

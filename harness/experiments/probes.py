@@ -40,7 +40,7 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         answer = context.executor.run(
             context.task(
                 "library", request, environment,
-                timeout_s=context.plan.limits["build_s"], scratch=folder.with_name(folder.name + ".scratch"),
+                timeout_s=context.plan.limits.build_s, scratch=folder.with_name(folder.name + ".scratch"),
                 log=f"probe-{site}", reads=(source,), writes=(out.parent,), compiles=True,
             )
         )  # fmt: skip

@@ -53,7 +53,7 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
             calls=CALLS,
             most_s=MOST_S,
         ),
-        cell.environment, f"{cell.kernel}-{cell.device}-{cell.workload}-{target}", timeout_s=plan.limits["launch_s"],
+        cell.environment, f"{cell.kernel}-{cell.device}-{cell.workload}-{target}", timeout_s=plan.limits.launch_s,
         reads=files_of(kernel, request),
         compiles=target == protocol.KERNEL and context.kernel(cell.kernel).model_new is not None,
     )  # fmt: skip

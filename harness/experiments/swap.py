@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.run.context import Context, checked, failure
 from harness.run.device import run_task
 from harness.run.folders import now_utc
@@ -170,7 +170,7 @@ class Swap:
             out=str(out),
         )
         task = context.task(
-            "candidate", request, run_in, timeout_s=context.plan.limits["validation_s"],
+            "candidate", request, run_in, timeout_s=context.plan.limits.validation_s,
             scratch=self.folder / f"{place}.scratch", log=f"swap-{name}", reads=(library,), writes=(out,),
         )  # fmt: skip
         answer = run_task(context, task, self.device)
@@ -187,7 +187,7 @@ class Swap:
         context, plan = self.context, self.context.plan
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
-        decides = str(plan.tolerances["decides"])
+        decides = plan.tolerances.decides
         request = wire.JudgeRequest(
             workload=workload_request(context, self.workload),
             seed=plan.seed,
@@ -203,7 +203,7 @@ class Swap:
         )
         answer = context.executor.run(
             context.task(
-                "judge", request, self.judge, timeout_s=plan.limits["validation_s"],
+                "judge", request, self.judge, timeout_s=plan.limits.validation_s,
                 scratch=self.folder / "judge.scratch", log=log, reads=(out, truth), writes=(truth,),
             )
         )  # fmt: skip

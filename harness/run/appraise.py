@@ -78,7 +78,7 @@ def appraise(
         candidate_out=str(out),
         truth_dir={id: str(folder) for id, folder in truths.items()},
         limits={workload.id: limits_of(plan, workload) for workload in workloads},
-        decides=str(plan.tolerances["decides"]),
+        decides=plan.tolerances.decides,
         precision=plan.kernel(planned.kernel).precision,
         device=planned.device,
         seed=plan.seed,
@@ -86,7 +86,7 @@ def appraise(
     )
     return context.executor.run(
         context.task(
-            "appraise", request, planned.environment, launch_name(planned), timeout_s=plan.limits["validation_s"],
+            "appraise", request, planned.environment, launch_name(planned), timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, *requests), out, *truths.values()), writes=tuple(truths.values()),
         )
     )  # fmt: skip

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.config import shipped
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError
 from harness.run.context import SHIPPED_MODULE, Context, checked
@@ -177,7 +177,7 @@ def _compile(
     scratch = folder.with_name(folder.name + ".scratch")
     answer = context.executor.run(
         context.task(
-            "build", request, planned.environment, timeout_s=context.plan.limits["build_s"], scratch=scratch, log=log,
+            "build", request, planned.environment, timeout_s=context.plan.limits.build_s, scratch=scratch, log=log,
             reads=reads, writes=(out,), compiles=True,
         )
     )  # fmt: skip

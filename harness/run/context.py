@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from harness.config import shipped
+from harness.config.kernels import Kernel
 from harness.config.key_inputs import Place, World, key
-from harness.config.matrix import Kernel, Matrix
+from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
 from harness.gpu import lock_path
 from harness.isolate import Answer, Executor, Task

@@ -33,7 +33,7 @@ AHEAD_CORES = 8  # processors with which the next launch gets ready while this o
 
 def timing_request(plan: Plan, device: Device) -> wire.SamplingRequest:
     """How long to measure on a device."""
-    timing: dict[str, Any] = dict(plan.timing)
+    timing: dict[str, Any] = plan.timing.model_dump()
     relative_error_cuda = timing.pop("relative_error_cuda")
     return wire.SamplingRequest(**timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {}))
 
@@ -149,7 +149,7 @@ class Launch:
             most_bytes=room_bytes(plan) // 2,
         )
         return context.task(
-            "time", request, planned.environment, timeout_s=plan.limits["launch_s"],
+            "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(kernel, *requests), writes=(self.out,),
             compiles=context.kernel(planned.kernel).model_new is not None, gate=gate,

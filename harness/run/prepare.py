@@ -16,7 +16,8 @@ from harness.config.interpreters import find_interpreter
 from harness.config.kernelbench import Folders, with_pairs
 from harness.config.matrix import Matrix, load_matrix, matrix_text
 from harness.config.pins import ensure_pins
-from harness.config.plan import Facts, Plan, Selection, kernel_sources, plan_run
+from harness.config.plan import Facts, Plan
+from harness.config.planner import kernel_sources, plan_run
 from harness.errors import InfrastructureError
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index
@@ -28,6 +29,7 @@ from harness.isolate.host import host_identity
 from harness.isolate.process import inherited
 from harness.run.build import BINDING_FILES, kernel_files, missing_source
 from harness.schema.records import Device
+from harness.schema.run_records import Selection
 from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores
 from harness.worker import protocol
 

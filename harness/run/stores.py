@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.run.context import Context, Store, failure
 from harness.run.requests import EXPECTED_RECIPE, room_bytes
 from harness.schema.records import Status
@@ -60,7 +60,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
         )
         answer = context.executor.run(
             context.task(
-                "store", request, environment, workload.id, timeout_s=context.plan.limits["validation_s"],
+                "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
                 reads=(problem,), writes=(out,),
             )
         )  # fmt: skip

@@ -101,7 +101,7 @@ def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
     return {
         **cell.model_dump(),
         "key": key,
-        "decides": str(context.plan.tolerances["decides"]),
+        "decides": context.plan.tolerances.decides,
         "deterministic": context.plan.kernel(cell.kernel).deterministic,
         "limits": limits_of(context.plan, workload),
         "started_utc": now_utc(),
@@ -155,7 +155,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         task = context.task(
             "candidate",
             wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
-            cell.environment, about, timeout_s=plan.limits["validation_s"],
+            cell.environment, about, timeout_s=plan.limits.validation_s,
             reads=files_of(kernel, request), writes=(out,),
             compiles=context.kernel(cell.kernel).model_new is not None,
         )  # fmt: skip
@@ -193,7 +193,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         power=True,
     )
     task = context.task(
-        "judge", judge, cell.environment, about, timeout_s=plan.limits["validation_s"],
+        "judge", judge, cell.environment, about, timeout_s=plan.limits.validation_s,
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
     )  # fmt: skip

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.config.kernelbench import Folders
-from harness.config.plan import Plan, Selection
+from harness.config.plan import Plan
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.experiments.admission import admit
 from harness.experiments.plan import Focus
@@ -31,7 +30,7 @@ from harness.run.reuse import recall_blocks, renew, settle
 from harness.run.stores import store_problems
 from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
-from harness.schema.run_records import Cell, GpuFacts, RunOptions, RunRecord
+from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.tools import cache_folder
 from harness.worker import protocol
@@ -54,7 +53,8 @@ def run_record(
         created_utc=now_utc(),
         plan_digest=plan.digest,
         command=list(options.command),
-        options=_run_options(options, selection),
+        selection=selection,
+        base_image=options.base_image,
         mode=plan.mode,
         quick=plan.quick,
         executor=plan.facts.executor,
@@ -69,32 +69,15 @@ def run_record(
         cells=list(plan.cells),
         gpus=[gpu] if gpu else [],
         fallbacks=list(plan.fallbacks),
-        thresholds=dict(plan.thresholds),
-        limits=dict(plan.limits),
-        tolerances={k: v for k, v in plan.tolerances.items() if k != "decides"},
+        thresholds=plan.thresholds.model_dump(),
+        limits=plan.limits.model_dump(),
+        tolerances=plan.tolerances.model_dump(exclude={"decides"}),
         launches=plan.launches_each,
         most_launches=plan.most_launches if plan.most_launches > plan.launches_each else None,
         order_seed=plan.order_seed,
         matrix_text=prepared.text,
         sources_sha256=dict(plan.facts.sources_sha256),
         kernelbench=plan.kernelbench,
-    )
-
-
-def _run_options(options: Options, selection: Selection) -> RunOptions:
-    pairs = options.kernelbench or Folders(problems=Path(), solutions=Path())
-    return RunOptions(
-        torch=selection.torch,
-        kernels=list(selection.kernels),
-        workloads=list(selection.workloads),
-        devices=list(selection.devices),
-        launches=selection.launches,
-        trials=selection.trials,
-        strict=options.strict,
-        executor=options.executor,
-        base_image=options.base_image,
-        sample=pairs.sample,
-        dtype=pairs.dtype,
     )
 
 

@@ -84,25 +84,24 @@ class KernelBench(Record):
 
     problems: str = Field(description="folder, as it was given")
     solutions: str
+    sample: int = Field(default=0, description="of KernelBench's own runs")
+    dtype: Literal["float16", "bfloat16", "float32"] = "float32"
     pairs: dict[str, str] = Field(description="kernel to its problem")
     missing: list[str] = Field(default=[], description="problems without a solution")
     unused: list[str] = Field(default=[], description="files among the solutions that are no problem's")
 
 
-class RunOptions(Record):
-    """Options of the command that made a run, with which `kernel-matrix explain` plans it again."""
+class Selection(Record):
+    """What the command asked for; None means: what the matrix says. `kernel-matrix explain` plans the same again."""
 
+    mode: Literal["matrix", "eval"] = "matrix"
     torch: str | None = Field(default=None, description="of an eval: its PyTorch")
-    kernels: list[str] = []
-    workloads: list[str] = []
-    devices: list[Device] = []
+    kernels: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
     launches: int | None = None
     trials: int | None = None
-    strict: bool = False
-    executor: Literal["auto", "docker", "venv", "bundle"] = "auto"
-    base_image: str | None = None
-    sample: int = Field(default=0, description="of KernelBench's own runs")
-    dtype: Literal["float16", "bfloat16", "float32"] = Field(default="float32", description="of KernelBench problems")
+    quick: bool = False
 
 
 class RunRecord(Record):
@@ -110,7 +109,8 @@ class RunRecord(Record):
     created_utc: str
     plan_digest: str
     command: list[str]
-    options: RunOptions = Field(default=RunOptions(), description="of that command; of older records, the defaults")
+    selection: Selection = Field(default=Selection(), description="by that command; of older records, the default")
+    base_image: str | None = Field(default=None, description="container base that the command gave, for all")
     mode: Literal["matrix", "eval"] = Field(description="eval: one environment, timed alone, not in a block")
     quick: bool
     executor: str

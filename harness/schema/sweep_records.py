@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.config.matrix import Setting
+from harness.config.kernels import Setting
 from harness.schema.experiment_records import Stage
 from harness.schema.records import Device, Outcome, Record
 from harness.schema.run_records import Fallback

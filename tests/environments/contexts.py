@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.config.plan import Selection
 from harness.isolate.choose import make_executor
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.environments import prepare_and_build
 from harness.run.folders import new_run
 from harness.run.prepare import Options, make_plan
+from harness.schema.run_records import Selection
 from harness.tools import cache_folder
 
 

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from harness.config.environments import ExtraFlags, Variables
-from harness.config.matrix import Kernel, Limits, Reference, Timing, Tolerances, Workload
+from harness.config.kernels import Kernel
+from harness.config.matrix import Limits, Reference, Timing, Tolerances
 from harness.config.shipped import ROOT
+from harness.config.workloads import Workload
 from harness.config.yaml_files import Model, parse_yaml
 from harness.errors import InputError
 from harness.schema.records import Device, Status

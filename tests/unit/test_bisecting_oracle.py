@@ -21,8 +21,8 @@ from harness.search.bisect.oracle import (
     differing,
     judge,
     launch_counts,
-    ratio_of,
 )
+from harness.search.ratio import ratio_of
 
 EFFECT = {"cpu": 0.05, "cuda": 0.01}
 

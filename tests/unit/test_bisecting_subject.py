@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.config.matrix import Matrix, load_matrix, matrix_text, parse_matrix
-from harness.config.plan import Facts, plan_run
+from harness.config.plan import Facts
+from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.search.bisect.environments import named_environments
 from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of

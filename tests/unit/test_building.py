@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.config.matrix import Flags, Kernel
+from harness.config.kernels import Flags, Kernel
+from harness.config.matrix import Limits
 from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
 from harness.isolate import Answer, Task
@@ -94,7 +95,7 @@ def context_of(project: Path, *kernels: Kernel, key: str = "one") -> Context:
             binding_files=BINDING_FILES,
             host={"compiler": "c++ 12"},
         ),
-        limits={"build_s": 60.0},
+        limits=Limits(build_s=60),
     )
     matrix: Any = SimpleNamespace(kernels=kernels)
     executor: Any = Builder(project)

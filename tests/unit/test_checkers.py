@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.experiments.checkers import (
     COMPUTE,
     MOST_FLOPS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,8 +16,8 @@ from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, HarnessError, InputError, exit_code
 from harness.run import prepare
-from harness.run.workflow import _run_options
-from harness.schema.run_records import KernelBench, RunOptions, RunRecord
+from harness.schema.run_records import KernelBench, RunRecord, Selection
+from harness.schema.storage import load_record, save_record
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
@@ -107,33 +108,32 @@ def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(wo
 @pytest.mark.parametrize(
     ("words", "pairs"),
     [
-        ("matrix --kernel a --workload w --device cpu,cuda --launches 3 --trials 2 --strict --executor venv", None),
-        ("matrix", None),
+        ("matrix --kernel a --workload w --device cpu,cuda --launches 3 --trials 2 --executor venv", None),
         ("eval --torch 2.5.0 --base-image b:1 --quick", None),
-        ("kernelbench P S --sample 2 --dtype float16", KernelBench(problems="P", solutions="S", pairs={})),
+        ("kernelbench P S --sample 2 --dtype float16",
+         KernelBench(problems="P", solutions="S", sample=2, dtype="float16", pairs={})),
     ],
-)
-def test_what_a_run_records_of_its_options_plans_it_again(
+)  # fmt: skip
+def test_what_a_run_records_of_its_command_plans_it_again(
     words: str, pairs: KernelBench | None, tmp_path: Path
 ) -> None:
     options = parsed(*words.split())
     how, what = matrix.run_options(options), matrix.selection(options)
-    run = write_run(tmp_path, Spec()).load()
-    changes = {"options": _run_options(how, what), "mode": what.mode, "quick": what.quick, "kernelbench": pairs}
-    record = RunRecord.model_validate(run.model_copy(update=changes).model_dump())
-    assert explain.recorded_selection(record) == what
-    again = explain.recorded_options(record, how.matrix_path, None)
-    assert (again.strict, again.executor, again.base_image) == (how.strict, how.executor, how.base_image)
-    assert (again.kernelbench is None) == (how.kernelbench is None)
-    if again.kernelbench and how.kernelbench:
-        assert again.kernelbench.problems == Path("P").absolute() or again.kernelbench.problems.name == "P"
-        assert (again.kernelbench.sample, again.kernelbench.dtype) == (2, "float16")
+    changes = {"selection": what, "base_image": how.base_image, "kernelbench": pairs, "executor": "venv"}
+    record = write_run(tmp_path, Spec()).load().model_copy(update=changes)
+    save_record(tmp_path / "again" / "run.json", record)
+    record = load_record(tmp_path / "again" / "run.json", RunRecord)
+    assert record.selection == what
+    again = explain.recorded_options(record, Path("matrix.yaml"), None)
+    assert (again.executor, again.base_image) == ("venv", how.base_image)
+    folders = replace(how.kernelbench, problems=Path("P").absolute(), solutions=Path("S").absolute()) if pairs else None
+    assert again.kernelbench == folders
 
 
-def test_an_older_run_has_the_options_that_are_usual(tmp_path: Path) -> None:
+def test_an_older_run_selected_all(tmp_path: Path) -> None:
     values = write_run(tmp_path, Spec()).load().model_dump()
-    del values["options"]
-    assert RunRecord.model_validate(values).options == RunOptions()
+    del values["selection"], values["base_image"]
+    assert RunRecord.model_validate(values).selection == Selection()
 
 
 def test_a_bundle_is_the_one_given_else_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from tests.cuda_on_cpu.emulated import INCLUDE_FLAGS
 from tests.unit.test_csrc import COMPILER, CSRC
 

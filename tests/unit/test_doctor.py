@@ -68,20 +68,32 @@ def test_another_base_is_the_one_that_is_looked_for(bare: None, root: Path, monk
     assert asked == ["some/base:1"]
 
 
-@pytest.mark.parametrize("bundled", [False, True])
-def test_the_host_s_pytorch_builds_with_this_machines_compiler(
-    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bundled: bool
+@pytest.mark.parametrize("executor", ["docker", "venv", "bundle"])
+def test_the_host_s_pytorch_is_looked_for_where_the_matrix_has_it_and_builds_with_this_machines_compiler(
+    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, executor: str
 ) -> None:
-    if bundled:
+    if executor == "bundle":
         monkeypatch.setenv("KERNEL_MATRIX_BUNDLE", str(tmp_path))
-    found = Choice(executor="docker", reason="containers of an engine")
-    monkeypatch.setattr(doctor, "choose_here", lambda wanted, bases, gpus: found)
-    monkeypatch.setattr(doctor, "find_host_python", lambda inside: "/usr/bin/python3 (3.12, PyTorch 2.11.0)")
+    elif executor == "docker":
+        found = Choice(executor="docker", reason="containers of an engine")
+        monkeypatch.setattr(doctor, "choose_here", lambda wanted, bases, gpus: found)
     matrix, _ = load_matrix(root / "matrix.yaml")
     beside = matrix.model_copy(update={"environments": [*matrix.environments, Environment(torch="host")]})
+
+    def nowhere(inside: Path) -> None:
+        raise InfrastructureError("torch: host: /usr/bin/python3 has no torch", "name one")
+
+    monkeypatch.setattr(doctor, "find_host_python", nowhere)
     checks = {check.name: check for check in doctor.examine(beside, root)}
+    check = checks["the host's PyTorch"]
+    assert check.needed and not check.ok and "has no torch" in check.found and check.remedy == "name one"
+    monkeypatch.setattr(doctor, "find_host_python", lambda inside: "/usr/bin/python3 (3.12, PyTorch 2.11.0)")
+    every = doctor.examine(beside, root)
+    checks = {check.name: check for check in every}
+    assert checks["the host's PyTorch"].ok and len(every) == len(checks), "nothing twice"
     assert checks["C++ compiler"].needed and not checks["C++ compiler"].ok
-    assert checks["the host's PyTorch"].ok and not checks.keys() & {"disk", "Python 3.11"}
+    assert bool(checks.keys() & {"disk", "Python 3.11"}) == (executor == "venv")
+    assert "the host's PyTorch" not in {check.name for check in doctor.examine(matrix, root)}
 
 
 def test_a_bundle_that_is_named_is_looked_at_instead(
@@ -96,23 +108,6 @@ def test_a_bundle_that_is_named_is_looked_at_instead(
     monkeypatch.setattr(doctor, "choose_bundle", lambda folder: good)
     checks = {check.name: check for check in doctor.examine(load_matrix(root / "matrix.yaml")[0], root)}
     assert checks[f"bundle {tmp_path}"].ok
-
-
-def test_the_host_s_pytorch_is_looked_for_where_it_is_asked_for(
-    bare: None, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    matrix, _ = load_matrix(root / "matrix.yaml")
-    assert doctor.check_host(matrix) == []
-    beside = matrix.model_copy(update={"environments": [*matrix.environments, Environment(torch="host")]})
-
-    def nowhere(inside: Path) -> None:
-        raise InfrastructureError("torch: host: /usr/bin/python3 has no torch", "name one")
-
-    monkeypatch.setattr(doctor, "find_host_python", nowhere)
-    (check,) = doctor.check_host(beside)
-    assert check.needed and not check.ok and "has no torch" in check.found and check.remedy == "name one"
-    monkeypatch.setattr(doctor, "find_host_python", lambda inside: "/usr/bin/python3 (3.12, PyTorch 2.11.0)")
-    assert doctor.check_host(beside)[0].ok
 
 
 def test_a_python_without_headers_is_not_enough(bare: None, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

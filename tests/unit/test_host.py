@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from harness.config.matrix import parse_matrix
-from harness.config.plan import Facts, PlannedEnvironment, Selection, plan_run
+from harness.config.plan import Facts, PlannedEnvironment
+from harness.config.planner import plan_run
 from harness.errors import InfrastructureError, InputError
 from harness.isolate import host
 from harness.isolate.base import stage_worker
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
+from harness.schema.run_records import Selection
 from tests.unit.contexts import FakeExecutor
 from tests.unit.test_matrix import SMALL
 from tests.unit.test_venv import observation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -56,12 +57,33 @@ def test_what_it_finds(tmp_path: Path) -> None:
     assert len(parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels) == 4
 
 
-def test_a_name_that_yaml_would_read_otherwise_is_quoted(tmp_path: Path) -> None:
-    name = 'my {fast}: "kernel" #2.cu'
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ('my {fast}: "kernel" #2.cu', "my_fast_kernel_2"),
+        ("123.cu", "123"),
+        ("null.cu", "null"),
+        ("1e5.cu", "1e5"),
+        ("-.cu", "kernel"),
+        ("Größe\N{GRINNING FACE}.cu", "gr_e"),
+        ("back\\slash's.cu", "back_slash_s"),
+        (f"{'long' * 30}.cu", ("long" * 15)),
+    ],
+)
+def test_a_name_that_yaml_would_read_otherwise_is_quoted(tmp_path: Path, name: str, called: str) -> None:
     (tmp_path / name).write_text(C_ENTRY)
     init.init(tmp_path)
     (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
-    assert kernel.sources is not None and kernel.sources.cuda == [name]
+    assert kernel.sources is not None and kernel.sources.cuda == [name] and kernel.name == called
+
+
+def test_a_file_that_cannot_be_named_read_or_looked_through_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, k_dot_cu=C_ENTRY, large_dot_cu=C_ENTRY + " " * init.MOST_BYTES)
+    for name in (b"not-utf8-\xff.cu", b"two\nlines.cu"):
+        Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_text(C_ENTRY)
+    (tmp_path / "nowhere.cu").symlink_to(tmp_path / "none.cu")
+    (tmp_path / "folder.cu").mkdir()
+    assert [kernel.name for kernel in init.find(tmp_path)] == ["k"]
 
 
 def test_it_overwrites_nothing(tmp_path: Path) -> None:
@@ -72,6 +94,11 @@ def test_it_overwrites_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is there already"):
         init.init(tmp_path)
     assert (tmp_path / "matrix.yaml").read_text() == before
+    (tmp_path / "matrix.yaml").unlink()
+    (tmp_path / "matrix.yaml").symlink_to(tmp_path / "away.yaml")
+    with pytest.raises(InputError, match="is there already"):
+        init.init(tmp_path)
+    assert not (tmp_path / "away.yaml").exists(), "a link that leads nowhere is somebody's too"
 
 
 def test_without_a_kernel_it_says_what_it_looked_for(

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from harness.config.environments import PYPI
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
-from harness.config.plan import Facts, Selection, interleave, kernel_sources, plan_run
+from harness.config.plan import Facts
+from harness.config.planner import interleave, kernel_sources, plan_run
 from harness.errors import InputError
 from harness.run.requests import limits_of
+from harness.schema.run_records import Selection
 from tests.unit.test_matrix import SMALL
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)
@@ -189,4 +191,4 @@ def test_a_problem_file_is_its_own_workload() -> None:
     assert quick.workload("mine.softmax").trials == {"independent": 4}
     # KernelBench's absolute tolerance would pass a softmax of zeros: the truth's own scale decides, more loosely.
     limits = limits_of(plan, plan.workload("mine.softmax"))
-    assert plan.tolerances["decides"] == "rounding" and limits["rounding"] == 4.0
+    assert plan.tolerances.decides == "rounding" and limits["rounding"] == 4.0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.matrix import Limits
 from harness.errors import Unrecorded
 from harness.isolate import Answer, Task
 from harness.run.ceilings import measure_ceilings
@@ -38,7 +39,7 @@ def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, o
         executor=executor,
         run=Run(tmp_path),
         gpu=gpu,
-        plan=SimpleNamespace(threads_in=lambda _: 2, limits={"launch_s": 60}),
+        plan=SimpleNamespace(threads_in=lambda _: 2, limits=Limits(launch_s=60)),
         environments={"e": SimpleNamespace(observed=observed)},
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.matrix import Limits
 from harness.experiments.profile import run_profile
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import Run
@@ -84,7 +85,7 @@ def context_of(tmp_path: Path, executor: FakeExecutor, built: str = "ok", enviro
         kernel=lambda name: SimpleNamespace(model_new=None),
         artifact=lambda build, key: tmp_path / "k.so",
         plan=SimpleNamespace(
-            seed=0, threads_in=lambda environment: 2, limits={"launch_s": 60.0},
+            seed=0, threads_in=lambda environment: 2, limits=Limits(launch_s=60),
             workload=lambda id: workload(),
         ),
     )  # fmt: skip

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.config.environments import PYPI, Environment
-from harness.config.matrix import Kernel, load_matrix
+from harness.config.kernels import Kernel
+from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins, known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.isolate import Task

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.config.matrix import Kernel
+from harness.config.kernels import Kernel
 from harness.experiments.swap import _link, judged, own_objects, unavailable
 from harness.isolate import Answer, Task
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome

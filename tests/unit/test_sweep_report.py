@@ -143,20 +143,20 @@ def test_the_csv_has_every_setting_with_its_figures_or_its_reason() -> None:
     assert float(rows[-1]["ratio_high"]) < 1 and rows[-1]["launches"] == "10"
 
 
-def test_the_table_is_printed_with_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_printed_with_what_is_next(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(sweep())
     printed = capsys.readouterr().out
     assert "A=2" in printed and "rejected: 1 did not compile, 1 not clean under poison" in printed
-    assert "confirmed in every environment" in printed and "next: nox -s sweep" in printed
+    assert "next: nox -s sweep" in printed
 
 
-def test_files_are_written_and_a_folder_that_is_none_is_refused(
+def test_files_are_written_when_it_is_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", str(tmp_path)]) == 64 and "holds no" in capsys.readouterr().err
     save_record(tmp_path / "question.json", sweep().question)
     assert main(["report", str(tmp_path)]) == 64 and "not finished" in capsys.readouterr().err
     save_record(tmp_path / "sweep.json", sweep())
     assert load_record(tmp_path / "sweep.json", SweepRecord) == sweep()
     assert main(["report", str(tmp_path)]) == 0
+    assert sweep().answer in capsys.readouterr().out
     assert (tmp_path / "index.html").is_file() and (tmp_path / "leaderboard.csv").is_file()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.config.matrix import Setting
+from harness.config.kernels import Setting
 from harness.search.sweep.sampler import Known, ask, distributions
 from harness.search.sweep.space import all_settings, key_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.cli.options import duration_s
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
-from harness.config.plan import plan_run
+from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.search.sweep.space import (
     Subject,

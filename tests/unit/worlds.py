@@ -10,8 +10,10 @@ from typing import Any
 from harness.config.key_inputs import Place, World, key
 from harness.config.keys import DETERMINES
 from harness.config.matrix import Matrix
-from harness.config.plan import Facts, Plan, Selection, plan_run
+from harness.config.plan import Facts, Plan
+from harness.config.planner import plan_run
 from harness.schema.records import Device
+from harness.schema.run_records import Selection
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 A, B = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"

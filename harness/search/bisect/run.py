@@ -284,7 +284,7 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
         releases=releases,
         level=LEVEL,
         looks=list(launch_counts(len(names)) if subject.what == "latency" else TRIAL_FACTORS),
-        min_effect={"cpu": matrix.thresholds.min_effect_cpu, "cuda": matrix.thresholds.min_effect_cuda},
+        min_effect={device: matrix.thresholds.min_effect(device) for device in ("cpu", "cuda")},
         every=every,
     )
 
@@ -303,8 +303,8 @@ def run_bisection(
         what=subject.what,
         target=subject.target,
         every=every,
-        thresholds=dict(plan.thresholds),
-        limits=dict(plan.limits),
+        thresholds=plan.thresholds.model_dump(),
+        limits=plan.limits.model_dump(),
     )
     id = f"{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{key[:12]}"
     folder = options.root / "reports" / "bisections" / id

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.config.environments import Environment
-from harness.config.matrix import Kernel, Matrix, Workload
-from harness.config.plan import Plan, Selection
+from harness.config.kernels import Kernel
+from harness.config.matrix import Matrix
+from harness.config.plan import Plan
+from harness.config.workloads import Workload
 from harness.errors import InputError
 from harness.schema.bisection_records import Aspect
 from harness.schema.records import Device
+from harness.schema.run_records import Selection
 from harness.search.bisect.oracle import TRIAL_FACTORS
 from harness.worker import protocol
 

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.config.matrix import Setting
+from harness.config.kernels import Setting
 from harness.schema.experiment_records import Stage
 from harness.schema.sweep_records import Confirmation, SweepQuestion, SweepRecord, Trial, Verdict
 from harness.search.loop import print_rows, without_option

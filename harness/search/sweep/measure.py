@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from harness.config.matrix import Setting
+from harness.config.kernels import Setting
 from harness.experiments.admission import Refusal
 from harness.schema.records import LaunchRecord, Outcome, Status, Timing
 from harness.schema.sweep_records import Compared, Mode, Trial

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.config import keys
-from harness.config.matrix import Matrix, Setting, load_matrix
-from harness.config.plan import kernel_sources
+from harness.config.kernels import Setting
+from harness.config.matrix import Matrix, load_matrix
+from harness.config.planner import kernel_sources
 from harness.errors import InfrastructureError, InputError
 from harness.experiments.admission import records_of, refusals, untried
 from harness.gpu import gpus, models
@@ -244,7 +245,7 @@ def run_sweep(
         search={name: list(values) for name, values in kernel.search.items()},
         launches=[space.launches_of(matrix, phase) for phase in ("search", "final", "confirm")],
         finalists=space.FINALISTS,
-        limits=dict(plan.limits),
+        limits=plan.limits.model_dump(),
     )
     question = _question(subject, prepared, matrix, f"{kernel.name}-{subject.device}-{key[:12]}")
     if list_only:

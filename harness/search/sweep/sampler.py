@@ -15,7 +15,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
-from harness.config.matrix import Setting
+from harness.config.kernels import Setting
 from harness.search.sweep.space import all_settings, key_of
 
 Search = Mapping[str, Sequence[int | str]]

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.config.matrix import Kernel, Matrix, Setting, Workload
-from harness.config.plan import Selection
+from harness.config.kernels import Kernel, Setting
+from harness.config.matrix import Matrix
+from harness.config.workloads import Workload
 from harness.errors import InputError
 from harness.schema.records import Device
+from harness.schema.run_records import Selection
 from harness.worker import protocol
 
 Phase = Literal["search", "final", "confirm"]

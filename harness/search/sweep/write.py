@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from harness.config.matrix import Setting, load_matrix, parse_matrix
+from harness.config.kernels import Setting
+from harness.config.matrix import load_matrix, parse_matrix
 from harness.errors import InputError
 from harness.schema.sweep_records import SweepRecord
 from harness.search.sweep.answer import setting_text

@@ -1,0 +1,267 @@
+"""Planning: a pure function of the matrix, what the user selected, and facts about this machine."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from harness.config.kernels import Kernel
+from harness.config.key_inputs import Place, World, key
+from harness.config.matrix import Matrix
+from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
+from harness.config.workloads import Shape, Workload
+from harness.errors import InputError
+from harness.schema.records import Device
+from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, WorkloadInfo
+from harness.worker import protocol
+
+QUICK_LAUNCHES = 5
+MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
+QUICK_TRIALS = 2
+QUICK_EXTRA_TRIALS = 1
+QUICK_PROBLEM_TRIALS = 4  # one that is timed, and three that are new to the kernel: `worker.audit`
+QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.04, "min_samples": 3}
+
+
+def attention_flops(shape: Shape, causal: bool) -> float:
+    """Floating-point operations of the two matrix products: 4 B H S^2 D, and what the mask leaves of them."""
+    pairs = shape.seq_len * (shape.seq_len + 1) / 2 if causal else shape.seq_len**2
+    return float(4 * shape.batch * shape.heads * pairs * shape.head_dim)
+
+
+def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadInfo]:
+    trials, extra = workload.trials, workload.extra_trials
+    if selection.quick:
+        trials, extra = min(trials, QUICK_TRIALS), min(extra, QUICK_EXTRA_TRIALS)
+    if selection.trials is not None:
+        trials, extra = selection.trials, min(extra, selection.trials)
+    recipes = {"independent": trials}
+    if extra:
+        recipes.update({recipe: extra for recipe in protocol.RECIPES if recipe != "independent"})
+    dtypes = list(dict.fromkeys(workload.dtypes.cpu + workload.dtypes.cuda))
+    devices: dict[str, list[Device]] = {
+        dtype: [device for device in ("cpu", "cuda") if dtype in getattr(workload.dtypes, device)] for dtype in dtypes
+    }
+    shape = workload.shape
+    return [
+        WorkloadInfo(
+            id=workload.id(dtype),
+            name=workload.name,
+            dtype=dtype,
+            devices=devices[dtype],
+            batch=shape.batch,
+            heads=shape.heads,
+            seq_len=shape.seq_len,
+            head_dim=shape.head_dim,
+            causal=workload.causal,
+            scale=workload.scale or 1 / math.sqrt(shape.head_dim),
+            trials=recipes,
+            flops=attention_flops(shape, workload.causal),
+            bytes=4.0 * shape.elements * (4 if dtype == "float32" else 2),
+        )
+        for dtype in dtypes
+    ]
+
+
+def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
+    trials = selection.trials or (min(kernel.trials, QUICK_PROBLEM_TRIALS) if selection.quick else kernel.trials)
+    assert kernel.problem is not None
+    name = PurePosixPath(kernel.problem).stem
+    return WorkloadInfo(
+        id=f"{kernel.name}.{name}",
+        name=name,
+        dtype=kernel.dtype,
+        devices=list(kernel.devices),
+        trials={"independent": trials},
+        problem=kernel.problem,
+    )
+
+
+def _pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"--{kind} {name}: not in matrix.yaml", f"choose from: {', '.join(known)}")
+    return [name for name in known if not wanted or name in wanted]
+
+
+def kernel_sources(kernel: Kernel, folder_files: Mapping[str, Sequence[str]]) -> dict[Device, list[str]]:
+    """Device to source paths. `folder_files` lists the files of every kernel folder, relative to matrix.yaml."""
+    if kernel.model_new is not None and kernel.problem is not None:
+        return {device: [kernel.model_new, kernel.problem] for device in kernel.devices}
+    sources: dict[Device, list[str]] = {}
+    if kernel.folder is not None:
+        files = sorted(folder_files.get(kernel.folder, ()))
+        cuda = any(name.endswith(".cu") for name in files)
+        host = [name for name in files if name.endswith((".cpp", ".cc", ".cxx"))]
+        binds_itself = kernel.binding == "own"
+        if cuda:
+            sources["cuda"] = [name for name in files if name.endswith(".cu")] + (host if binds_itself else [])
+        if host and not (cuda and binds_itself):
+            sources["cpu"] = host
+        if not sources:
+            raise InputError(f"kernel {kernel.name}: no .cpp or .cu file in {kernel.folder}/", "check the folder")
+    elif kernel.sources is not None:
+        if kernel.sources.cpu:
+            sources["cpu"] = list(kernel.sources.cpu)
+        if kernel.sources.cuda:
+            sources["cuda"] = list(kernel.sources.cuda)
+    return sources
+
+
+def plan_run(
+    matrix: Matrix,
+    selection: Selection,
+    facts: Facts,
+    folder_files: Mapping[str, Sequence[str]] | None = None,
+    kernelbench: KernelBench | None = None,
+) -> Plan:
+    """The plan. InputError where the selection names what the matrix lacks, or leaves nothing to measure."""
+    environments = _environments(matrix, facts)
+    fallbacks = tuple(_fallback(each, facts) for each in environments if each.index != each.spec.wheel_index)
+    base = next(each for each in environments if matrix.is_baseline(each.spec))
+    measured = environments
+    if selection.torch is not None:
+        measured = [each for each in environments if selection.torch in (each.spec.torch, each.id)]
+        if not measured:
+            known = ", ".join(sorted({each.spec.torch for each in environments}))
+            raise InputError(f"torch {selection.torch}: not in matrix.yaml", f"choose from: {known}; or add it there")
+        environments = [base, *(each for each in measured if each is not base)]
+
+    devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])
+    kernels, workloads = _kernels(matrix, selection, folder_files or {})
+    problems = {kernel.name for kernel in matrix.kernels if kernel.problem}
+    builds = []
+    for kernel, environment in itertools.product(kernels, measured):
+        for device in kernel.devices:
+            compiles = device == "cuda" and kernel.name not in problems and not selection.quick
+            if device in devices or compiles:
+                runnable = device in devices and (device == "cpu" or facts.gpus > 0)
+                builds.append(
+                    PlannedBuild(environment=environment.id, kernel=kernel.name, device=device, runnable=runnable)
+                )
+    cells = [
+        Cell(environment=environment.id, kernel=kernel.name, workload=workload.id, device=device)
+        for environment in environments
+        for kernel in kernels
+        for device in kernel.devices
+        if device in devices
+        for workload in workloads
+        if workload.id in kernel.workloads and device in workload.devices
+    ]
+    if not cells:
+        raise InputError("nothing to measure: no cell is left", "see the matrix with --list, and select less narrowly")
+
+    launches_each = selection.launches or (min(matrix.launches, QUICK_LAUNCHES) if selection.quick else matrix.launches)
+    most_launches = launches_each
+    comparable = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
+    if comparable and not selection.quick and selection.launches is None:
+        most_launches = matrix.most_launches or MOST_LAUNCHES * launches_each
+    wanted = {(cell.environment, cell.kernel, cell.device) for cell in cells}
+    runnable_keys = [(each.environment, each.kernel, each.device) for each in builds if each.runnable]
+    launches = interleave([each for each in runnable_keys if each in wanted], most_launches, matrix.seed)
+    plan = Plan(
+        mode=selection.mode,
+        quick=selection.quick,
+        baseline=base.id,
+        measured=tuple(each.id for each in measured),
+        environments=tuple(environments),
+        kernels=tuple(kernels),
+        workloads=tuple(workloads),
+        cells=tuple(cells),
+        builds=tuple(builds),
+        launches=tuple(launch for launch in launches if launch.index < launches_each),
+        more_launches=tuple(launch for launch in launches if launch.index >= launches_each),
+        launches_each=launches_each,
+        most_launches=most_launches,
+        order_seed=matrix.seed,
+        seed=matrix.seed,
+        threads=matrix.cpu_threads or facts.threads,
+        timing=matrix.timing.model_copy(update=QUICK_TIMING) if selection.quick else matrix.timing,
+        tolerances=matrix.tolerances,
+        thresholds=matrix.thresholds,
+        limits=matrix.limits,
+        fallbacks=fallbacks,
+        facts=facts,
+        kernelbench=kernelbench,
+    )
+    return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
+
+
+def _environments(matrix: Matrix, facts: Facts) -> list[PlannedEnvironment]:
+    indexes = [facts.indexes.get(spec.id(), spec.wheel_index) for spec in matrix.environments]
+    return [
+        PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+        for spec, index in zip(matrix.environments, indexes, strict=True)
+    ]
+
+
+def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
+    return Fallback(
+        subject=environment.id,
+        wanted=environment.spec.wheel_index,
+        got=environment.index,
+        reason=facts.index_reasons.get(environment.spec.id(), "the index cannot be reached"),
+    )
+
+
+def _kernels(
+    matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
+) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
+    """The selected kernels that have a selected workload, and the workloads that they use."""
+    names = _pick("kernel", selection.kernels, [kernel.name for kernel in matrix.kernels])
+    shapes = [info for workload in matrix.workloads for info in _workload_infos(workload, selection)]
+    problems = {kernel.name: _problem_info(kernel, selection) for kernel in matrix.kernels if kernel.problem}
+    known = [name for info in [*shapes, *problems.values()] for name in (info.name, info.id)]
+    wanted = set(_pick("workload", selection.workloads, list(dict.fromkeys(known))))
+    kernels, own_problems = list[KernelInfo](), list[WorkloadInfo]()
+    for kernel in matrix.kernels:
+        if kernel.name not in names:
+            continue
+        sources = kernel_sources(kernel, folder_files)
+        candidates = [problems[kernel.name]] if kernel.problem else shapes
+        own = [
+            info
+            for info in candidates
+            if wanted & {info.name, info.id}
+            and (kernel.workloads is None or kernel.problem or info.name in kernel.workloads)
+        ]
+        if not own:
+            continue
+        if kernel.problem:
+            own_problems += own
+        kernels.append(
+            KernelInfo(
+                name=kernel.name,
+                control_of=kernel.control_of,
+                deterministic=kernel.deterministic,
+                precision=None if kernel.precision is None else kernel.precision.names,
+                devices=list(sources),
+                sources=[path for paths in sources.values() for path in paths],
+                tunables={name: str(value) for name, value in kernel.tunables.items()},
+                references_cuda=list(matrix.references_cuda) if matrix.references_cuda and not kernel.problem else None,
+                workloads=[info.id for info in own],
+                references=["model"] if kernel.problem else list(matrix.references),
+            )
+        )
+    used = {id for kernel in kernels for id in kernel.workloads}
+    return kernels, [info for info in [*shapes, *own_problems] if info.id in used]
+
+
+def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) -> tuple[PlannedLaunch, ...]:
+    """`each` blocks, and in each block every key once, in an order drawn from `seed`."""
+    generator = random.Random(seed)
+    launches: list[PlannedLaunch] = []
+    for index in range(each):
+        block = list(keys)
+        generator.shuffle(block)
+        for environment, kernel, device in block:
+            launches.append(
+                PlannedLaunch(
+                    environment=environment, kernel=kernel, device=device, index=index, position=len(launches)
+                )
+            )
+    return tuple(launches)
