@@ -1,7 +1,7 @@
-// What specimens share, so that each file holds little but its own idea: 16-bit floats on the host, and the parts of
-// the C interface that are the same everywhere. A specimen's project has a copy of this beside its sources.
-#ifndef SPECIMENS_COMMON_H
-#define SPECIMENS_COMMON_H
+// What these kernels share, so that each file holds little but its own idea: 16-bit floats on the host, and the parts of
+// the C interface that are the same everywhere. A project has a copy of this beside its sources.
+#ifndef ATTENTION_COMMON_H
+#define ATTENTION_COMMON_H
 
 #include "attention.h"
 
@@ -83,7 +83,7 @@ inline const char* error_string(int code) {
 
 }  // namespace common
 
-// The two functions of the C interface that no specimen has an idea of its own about.
+// The two functions of the C interface that no kernel here has an idea of its own about.
 #define COMMON_INTERFACE(tunables)                                                                      \
     extern "C" ATTENTION_EXPORT const char* attention_error_string(int code) {                          \
         return common::error_string(code);                                                              \

@@ -7,25 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.schema.records import LaunchRecord, ValidationRecord
-from harness.schema.run_records import RunRecord
+from harness.schema.records import LaunchRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 from tests.fault_cases.cases import FaultCase
 
 # Of several workloads the one with the worst status stands for an environment.
 ORDER = (
-    "ok",
-    "undecidable",
-    "unsupported",
-    "wrong",
-    "killed",
-    "timed_out",
-    "crashed",
-    "not_run",
-    "build_failed",
-    "broken",
-)
+    "ok", "undecidable", "unsupported", "wrong", "killed", "timed_out", "crashed", "not_run", "build_failed", "broken",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,22 +38,21 @@ class Observed:
         return asdict(self) | {"ratio": self.ratio}
 
 
-def observed(
-    run: RunRecord, validations: Sequence[ValidationRecord], launches: Sequence[LaunchRecord]
-) -> Observed:
+def observed(run: Run) -> Observed:
+    environments, validations, launches = run.load().environments, run.validations(), run.launches()
     worst = {
         name: max((v for v in validations if v.environment == name), key=lambda v: ORDER.index(v.status), default=None)
-        for name in run.environments
+        for name in environments
     }
     kernels = [
         target for v in validations for r in v.recipes for target in r.targets if target.target == protocol.KERNEL
     ]
     return Observed(
-        environments=tuple(run.environments),
+        environments=tuple(environments),
         statuses=tuple(v.status if v else protocol.NOT_RUN for v in worst.values()),
         messages=tuple(v.message if v else "" for v in worst.values()),
         unsteady=any(target.repeats_differ for target in kernels),
-        medians_us=tuple(_median_us(launches, name) for name in run.environments),
+        medians_us=tuple(_median_us(launches, name) for name in environments),
     )
 
 
@@ -76,10 +65,6 @@ def _median_us(launches: Sequence[LaunchRecord], environment: str) -> float | No
         if launch.environment == environment and launch.status == protocol.OK
     ]  # fmt: skip
     return statistics.median(medians) if any(medians) else None
-
-
-def observed_in(run: Run) -> Observed:
-    return observed(run.load(), run.validations(), run.launches())
 
 
 def not_shown(case: FaultCase, seen: Observed) -> list[str]:

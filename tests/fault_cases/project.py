@@ -13,7 +13,7 @@ from harness.config.environments import Environment
 from harness.config.matrix import Matrix, parse_matrix
 from harness.errors import InputError
 from harness.worker import protocol
-from tests.fault_cases.cases import HERE, KERNEL, FaultCase, Variant
+from tests.fault_cases.cases import HERE, FaultCase, Variant
 
 SOURCES = "kernel"  # where a case's own files lie in its project
 SHARED_HEADER = "common.h"
@@ -31,9 +31,7 @@ def _environment(variant: Variant, shipped: Matrix) -> Environment:
     if known is None:
         choices = ", ".join(environment.torch for environment in shipped.environments)
         raise InputError(f"torch {variant.torch}: not in the shipped matrix.yaml", f"choose from: {choices}")
-    return known.model_copy(
-        update={"replica": variant.replica, "flags": variant.flags, "variables": variant.variables}
-    )
+    return known.model_copy(update={"flags": variant.flags, "variables": variant.variables})
 
 
 def _in_project(value: Any) -> Any:
@@ -48,7 +46,7 @@ def _in_project(value: Any) -> Any:
 def matrix_text(case: FaultCase, shipped: Matrix) -> str:
     """The case's matrix.yaml. InputError where it is none."""
     environments = [_environment(variant, shipped) for variant in case.environments]
-    kernel = case.kernel.model_dump(mode="json", exclude_unset=True) | {"name": KERNEL}
+    kernel = case.kernel.model_dump(mode="json", exclude_unset=True)
     for key in ("sources", "problem", "model_new"):
         if kernel.get(key):
             kernel[key] = _in_project(kernel[key])

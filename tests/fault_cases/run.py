@@ -18,9 +18,9 @@ from harness.schema.records import Device
 from harness.schema.storage import Run
 from harness.worker import protocol
 from tests.fault_cases.cases import CAUSES, FaultCase, Split, load_cases
-from tests.fault_cases.observed import Observed, not_shown, observed_in
+from tests.fault_cases.observed import Observed, not_shown, observed
 from tests.fault_cases.project import make_project
-from tests.fault_cases.score import Attributed, Score, answers, render, score, summary
+from tests.fault_cases.score import Score, answers, render, score, summary
 
 RAN = (0, BUILD_FAILED, INFRASTRUCTURE)  # exit codes of a run that left its records
 NOT_SHOWN = "DOES NOT SHOW WHAT IT MUST"
@@ -70,7 +70,7 @@ def render_list(cases: Sequence[FaultCase]) -> str:
 
 
 Start = Callable[[Sequence[str], Path], int]
-Attribute = Callable[[Path], Sequence[Attributed]]
+Attribute = Callable[[Path], Sequence[Any]]
 
 # By an argument and not by PYTHONPATH, which a bundle's Python sets itself.
 FROM_HERE = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_module('harness', run_name='__main__')"
@@ -81,7 +81,7 @@ def start(words: Sequence[str], project: Path) -> int:
     return subprocess.run([sys.executable, "-c", FROM_HERE, str(ROOT), *words], cwd=project).returncode
 
 
-def attribute(run_folder: Path) -> Sequence[Attributed]:
+def attribute(run_folder: Path) -> Sequence[Any]:
     """Every cause that the reports give for a run, ranked."""
     from reports.attribute import explained
 
@@ -113,7 +113,7 @@ def run_cases(options: Options, *, begin: Start = start, attributed: Attribute =
         started = time.monotonic()
         project = make_project(case, shipped, options.out)
         run = run_one(case, project, options, begin)
-        seen = observed_in(run)
+        seen = observed(run)
         row = {
             "name": case.name,
             "device": case.device,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tests.fault_cases.cases import CAUSES, KERNEL, NOTHING_MOVED, FaultCase
 
@@ -26,25 +26,12 @@ class Answer:
     grade: str
 
 
-class Attributed(Protocol):
-    """What is used of the `Cause` of reports.attribute."""
-
-    @property
-    def cause(self) -> str: ...
-    @property
-    def grade(self) -> str: ...
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-
-
-def answers(causes: Sequence[Attributed], device: str) -> list[Answer]:
-    """The causes given for the kernel, ranked; the parts of a cause come behind it."""
+def answers(causes: Sequence[Any], device: str) -> list[Answer]:
+    """Those of the kernel among the causes of reports.attribute, ranked; the parts of a cause come behind it."""
     found: dict[str, Answer] = {}
     for cause in causes:
         if cause.kernel == KERNEL and cause.device == device:
-            for part in (cause, *getattr(cause, "parts", ())):
+            for part in (cause, *cause.parts):
                 found.setdefault(part.cause, Answer(cause=part.cause, grade=part.grade))
     return list(found.values())
 

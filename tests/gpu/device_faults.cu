@@ -108,7 +108,7 @@ extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* probl
 
 extern "C" ATTENTION_EXPORT const char* attention_error_string(int code) {
     if (code > 0) return cudaGetErrorString(static_cast<cudaError_t>(code));
-    return code == ATTENTION_OK ? "ok" : "a problem that this specimen does not take";
+    return code == ATTENTION_OK ? "ok" : "a problem that this kernel does not take";
 }
 
 extern "C" ATTENTION_EXPORT const char* attention_tunables(void) { return ""; }

@@ -11,7 +11,9 @@ from tests.fault_cases.cases import FaultCase, parse_index
 from tests.fault_cases.score import Answer, answers, by_grade, confusion, render, score, summary
 
 SMALL = """\
-defaults: {}
+defaults:
+  all: {references: [math], timing: {}, launches: 1, cpu_threads: 2, limits: {}}
+  cpp: {kernel: {name: attention}}
 cases:
   build_moved/01-small.cpp:
     name: small
