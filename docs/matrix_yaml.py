@@ -10,7 +10,7 @@ from typing import Any
 
 SCHEMA = Path(__file__).parents[1] / "harness" / "config" / "matrix.schema.json"
 PAGE = Path(__file__).with_name("matrix-yaml.md")
-LONGEST_DEFAULT = 100  # characters; a longer one is told in its key's description
+LONGEST_DEFAULT = 100  # characters; a longer one is in its key's description
 
 HEAD = """\
 # matrix.yaml
@@ -18,8 +18,8 @@ HEAD = """\
 <!-- Written by `python docs/matrix_yaml.py` from harness/config/matrix.schema.json. Change the descriptions there:
      harness/config/matrix.py, harness/config/environments.py. -->
 
-The one file to edit. It says which environments are compared, with which kernels, on which workloads. Only `kernels` is
-required, so the shortest file has three lines:
+This file says which environments are compared, with which kernels, on which workloads. Only `kernels` is required, so the
+shortest file has three lines:
 
 ```yaml
 kernels:
@@ -27,11 +27,11 @@ kernels:
     sources: {cuda: [mine/attention.cu]}
 ```
 
-Paths are relative to the file, and stay inside its folder. Versions are quoted, because YAML reads `2.10` as a number.
-An unknown key, a value of the wrong type and a name that refers to nothing are refused, with their place in the file.
+Paths are relative to the file and must stay inside its folder. Quote versions, because YAML reads `2.10` as a number. An
+unknown key, a value of the wrong type and a name that refers to nothing are errors, with their place in the file.
 
-Editors complete and check the file where its first line is `# yaml-language-server: $schema=PATH`, with the path of
-`matrix.schema.json`. That file lies in `harness/`, in the repository and in the installed package.
+Editors complete and check the file if its first line is `# yaml-language-server: $schema=PATH`, with the path of
+`matrix.schema.json`. It is in `harness/config/`, in the repository and in the installed package.
 
 ## The file
 """
