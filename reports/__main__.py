@@ -1,4 +1,4 @@
-"""python -m reports: records in, report out. Nothing is measured, and no record is touched.
+"""python -m reports: records in, report out.
 
 python -m reports [RUN] [--calibration FILE]     the report of a run
 python -m reports control RUN [--write FILE]     what its controls say of the procedure
@@ -10,91 +10,107 @@ python -m reports gate [RUN] [--reference NAME]  whether a kernel is fast enough
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.options import Parser, run_options
-from harness.cli.progress import printable
-from harness.errors import HarnessError, exit_code
-from reports.compare import calibration, gate
-from reports.compare.calibration import FILE as CALIBRATION
-from reports.compare.exit_codes import exit_codes, unseen_text
-from reports.load.evidence import load_evidence
-from reports.render import bisection, sweep
-from reports.render.files import write_file
-from reports.render.page import render_page
-from reports.render.report import Report, build_report
-from reports.render.reproduce import render_script
-from reports.render.summaries import render_csv, render_junit, render_markdown, render_summary
-
-LATEST = Path("reports") / "latest"
+from harness.cli.options import Parser, run_options, share
+from harness.errors import InputError
+from reports import commands, model
+from reports.compare.control import LAUNCHES
+from reports.compare.gate import AT_MOST
 
 
-def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m reports", description="Render a run's report from its records.", parents=[run_options()]
-    )
-    parser.add_argument("run_folder", nargs="?", type=Path, default=LATEST, help=f"default: {LATEST}")
+def _at_least_two(text: str) -> int:
+    value = int(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError("must be at least 2")
+    return value
+
+
+def _modes(text: str) -> tuple[str, ...]:
+    wanted = tuple(dict.fromkeys(text.split(",")))
+    unknown = next((word for word in wanted if word not in (model.COLD, model.HOT)), None)
+    if unknown is not None:
+        raise argparse.ArgumentTypeError(f"{unknown!r} is neither cold nor hot")
+    return wanted
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="python -m reports", description="Render a run's report from its records.",
+                    parents=[run_options()])  # fmt: skip
+    parser.add_argument("run_folder", nargs="?", type=Path, default=commands.LATEST, help=f"default: {commands.LATEST}")
     parser.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
-        help=f"cite the controls of another run; default: {CALIBRATION} in the run's folder, if it is there",
+        help=f"cite the controls of another run; default: {commands.CALIBRATION} in the run's folder, if it is there",
     )
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    return commands.render_run(
+        given.run_folder,
+        out=given.out,
+        calibration=given.calibration,
+        count_missing=given.count_missing,
+        fail_on=given.fail_on,
+        strict=given.strict,
+        detect=given.detect,
+    )
 
 
-def write_report(report: Report, folder: Path) -> Path:
-    """All files, each whole or not at all; index.html last, so that a page never stands before its data."""
-    scripts = {each.script: render_script(report.evidence, each) for each in report.explanations if each.script}
-    files = {
-        **scripts,
-        "summary.json": render_summary(report),
-        "timings.csv": render_csv(report),
-        "summary.md": render_markdown(report),
-        "junit.xml": render_junit(report),
-        "index.html": render_page(report),
-    }
-    for stale in folder.glob("reproduce-*.py"):
-        if stale.name not in files:
-            stale.unlink(missing_ok=True)  # of a report that explained otherwise
-    for name, text in files.items():
-        write_file(folder / name, text, "give another --out")
-    return folder / "index.html"
+def _control(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="python -m reports control", description="What the controls of a run say of its procedure.")
+    parser.add_argument("run_folder", type=Path)
+    parser.add_argument("--launches", type=_at_least_two, default=LAUNCHES,
+                        help=f"blocks in a trial; default: {LAUNCHES}")  # fmt: skip
+    parser.add_argument("--write", type=Path, metavar="FILE", help="store it, for the pages of other runs to cite")
+    given = parser.parse_args(arguments)
+    return commands.judge_controls(given.run_folder, launches=given.launches, write=given.write)
+
+
+def _gate(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="python -m reports gate", description="Is a kernel fast enough, and correct everywhere?")
+    parser.add_argument("run_folder", nargs="?", type=Path, default=commands.LATEST, metavar="RUN")
+    for name in ("--kernel", "--workload"):
+        parser.add_argument(name, action="append", default=[], metavar="NAME", help="default: all; may be repeated")
+    parser.add_argument("--reference", metavar="NAME", help="default: what PyTorch picks, `default`")
+    parser.add_argument("--at-most", type=share, default=AT_MOST, metavar="SHARE", help=f"default: {AT_MOST:g}")
+    parser.add_argument("--times", type=_modes, default=(model.COLD, model.HOT), metavar="cold,hot",
+                        help="on a GPU; default: both")  # fmt: skip
+    given = parser.parse_args(arguments)
+    return commands.judge_gate(
+        given.run_folder,
+        kernels=given.kernel,
+        workloads=given.workload,
+        reference=given.reference,
+        at_most=given.at_most,
+        modes=given.times,
+    )
+
+
+def _folder(word: str, arguments: Sequence[str]) -> Path:
+    parser = Parser(prog=f"python -m reports {word}", description=f"Render a {word} from its record.")
+    parser.add_argument("folder", type=Path, help=f"a folder of reports/{word}s/")
+    folder: Path = parser.parse_args(arguments).folder
+    return folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # A report is one pass over data without cycles; the collector would walk all records again and again.
-    gc.disable()
-    given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["control"]:
-        return calibration.main(given[1:])
-    if given[:1] == ["bisection"]:
-        return bisection.main(given[1:])
-    if given[:1] == ["sweep"]:
-        return sweep.main(given[1:])
-    if given[:1] == ["gate"]:
-        return gate.main(given[1:])
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    word, rest = (given[0], given[1:]) if given else ("", [])
     try:
-        options = parse_options(given)
-        beside = options.run_folder / CALIBRATION
-        cited = options.calibration or (beside if beside.is_file() else None)
-        known = calibration.load_calibration(cited) if cited else None
-        report = build_report(load_evidence(options.run_folder), known, count_missing=options.count_missing)
-        page = write_report(report, options.out or options.run_folder)
-    except HarnessError as error:
+        if word == "control":
+            return _control(rest)
+        if word == "gate":
+            return _gate(rest)
+        if word == "bisection":
+            return commands.render_bisection(_folder(word, rest))
+        if word == "sweep":
+            return commands.render_sweep(_folder(word, rest))
+        return _run(given)
+    except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
-    print(report.headline)
-    print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
-    for sentence in report.unrepeatable:
-        print(printable(sentence))
-    print(page)
-    if "latency" in options.fail_on and (said := unseen_text(report, options.detect)):
-        print(said)
-    return exit_code(exit_codes(report, options.fail_on, options.strict, options.detect))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from harness.config.matrix import load_matrix
 from harness.schema.storage import Run, load_record
 from harness.schema.sweep_records import SweepRecord
 from harness.search.sweep import space
-from reports.render.sweep import main as render
+from reports.commands import render_sweep as render
 from tests.environments.test_run import head, make_project
 from tests.faulty import SOURCE
 
@@ -71,4 +71,4 @@ def test_the_fastest_right_setting_is_found_confirmed_and_written(
     assert {launch.kernel for launch in run.launches() if launch.status == "ok"} == {"tuned", trials["once"].kernel}
     assert load_matrix(path)[0].kernels[0].tunables == {"WORK": "once"}
     assert "tunables: {WORK: once}  # as it came" in path.read_text()
-    assert render([str(folder)]) == 0 and (folder / "index.html").is_file()
+    assert render(folder) == 0 and (folder / "index.html").is_file()

@@ -11,7 +11,7 @@ import pytest
 
 from harness.schema.bisection_records import BisectionRecord, VersionRecord
 from harness.schema.storage import load_record
-from reports.render.bisection import main as render
+from reports.commands import render_bisection as render
 from tests.faults.scripted import BROKEN, RELEASES, STORY, Scripted, identities, litter
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -65,7 +65,7 @@ def test_one_step_is_found_within_the_bound_and_only_the_ends_are_left(tmp_path:
     assert made(scripted) == ["torch2.1.0", "torch2.5.0"]
     assert not (scripted.root / "reports" / "latest").exists(), "a step of a bisection is not the latest report"
     [folder] = folders(scripted)
-    assert render([str(folder)]) == 0
+    assert render(folder) == 0
     assert "2.3.0" in (folder / "summary.md").read_text() and (folder / "index.html").is_file()
     # What the answer names next can be done.
     assert (scripted.root / record.next_command.rpartition(" ")[2] / "run.json").is_file()
@@ -131,7 +131,7 @@ def test_an_end_that_cannot_be_made_stops_it_and_the_same_command_goes_on(tmp_pa
     (scripted.root / BROKEN).write_text("2.5.0")
     code, printed = scripted.run(*OPTIONS, "--trials=10", verb="bisect")
     assert code == 30 and "the same command then goes on from here" in printed
-    assert render([str(folders(scripted)[0])]) == 64  # nothing to render yet
+    assert render(folders(scripted)[0]) == 64  # nothing to render yet
     (scripted.root / BROKEN).unlink()
     code, printed = scripted.run(*OPTIONS, "--trials=10", verb="bisect")
     assert code == 0, printed

@@ -13,7 +13,7 @@ import pytest
 
 from harness.schema.storage import load_record
 from harness.schema.sweep_records import BatchRecord, SweepRecord
-from reports.render.sweep import main as render
+from reports.commands import render_sweep as render
 from tests.faults.scripted import BROKEN, MATRIX, Scripted, identities, litter
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -81,7 +81,7 @@ def test_the_fastest_right_setting_wins_is_confirmed_and_written(tmp_path: Path)
     assert identities(scripted.root / "reports" / "runs") == before
     assert (scripted.root / "matrix.yaml").read_text() == text.replace("{TIME: 100, FAULT: none}  #",
                                                                        "{TIME: 60, FAULT: none}  #")  # fmt: skip
-    assert render([str(folder_of(scripted))]) == 0
+    assert render(folder_of(scripted)) == 0
     rows = list(csv.DictReader((folder_of(scripted) / "leaderboard.csv").open()))
     assert {row["rejected"] for row in rows} == {"", *FAULTS.values()}
 
@@ -113,7 +113,7 @@ def test_an_incumbent_that_is_rejected_itself_stops_it(tmp_path: Path) -> None:
     scripted = project(tmp_path, "{TIME: 100, FAULT: poison}", "{TIME: [100, 90], FAULT: [none, poison]}")
     code, printed = scripted.run(*OPTIONS, verb="sweep")
     assert code == 64 and "the incumbent, TIME=100 FAULT=poison, is rejected itself: not clean under poison" in printed
-    assert render([str(folder_of(scripted))]) == 64  # nothing to render yet
+    assert render(folder_of(scripted)) == 64  # nothing to render yet
 
 
 def test_an_environment_that_cannot_be_made_stops_it_and_the_same_command_goes_on(tmp_path: Path) -> None:

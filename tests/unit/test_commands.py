@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.render.commands import eval_command, matrix_command, place_options
+from reports.text import eval_command, matrix_command, place_options
 
 
 @pytest.mark.parametrize(

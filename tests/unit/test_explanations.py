@@ -13,7 +13,6 @@ from reports.attribute.model import (
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
 )
-from reports.compare.latency import group_launches
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.page import CAUSES_SHOWN, render_page
@@ -81,7 +80,7 @@ def test_what_a_kernel_suffers_from_comes_before_a_reference_that_moved_under_it
         **{(where, "kernel", "seed-fp16"): Case(passed=0, units=400.0) for where in (BASE, NEXT)},
     }
     evidence = load_evidence(write_run(tmp_path, Spec(trials=5, cases=cases)).folder)
-    causes = attribute(evidence, compare(evidence, group_launches(evidence.launches)))
+    causes = attribute(evidence, compare(evidence))
     of_kernel = [(cause.cause, cause.workloads) for cause in causes if cause.kernel]
     assert of_kernel == [(WRONG_EVERYWHERE, ("seed-fp16",)), (REFERENCE_MOVED, ("seed-fp32",))]
     assert build_report(evidence).explanations[0].lead.cause == WRONG_EVERYWHERE

@@ -76,15 +76,15 @@ def test_a_kernel_that_is_slower_hot_alone_moved_and_says_so(tmp_path: Path) -> 
     texts = [seen.text for _, cause in report.by_row[report.moved[0].id] for seen in cause.evidence]
     assert any("only replays moved" in text for text in texts)
     assert "hot: regressed" in render_markdown(report)
-    assert exit_codes(report, frozenset({"latency"})) == [11]
+    assert exit_codes(report.evidence, report.rows, frozenset({"latency"})) == [11]
     assert 'failures="1"' in render_junit(report)
 
 
 def test_hot_times_that_are_undecided_are_under_strict(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_message="cannot be captured")}))
     assert {row.latency.verdict for row in report.rows} == {"pass"}
-    assert exit_codes(report, frozenset({"latency"}), strict=True) == [40]
-    assert not exit_codes(report, frozenset({"correctness"}), strict=True)
+    assert exit_codes(report.evidence, report.rows, frozenset({"latency"}), strict=True) == [40]
+    assert not exit_codes(report.evidence, report.rows, frozenset({"correctness"}), strict=True)
 
 
 def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> None:

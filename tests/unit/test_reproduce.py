@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.schema.records import BuildRecord
-from reports.__main__ import write_report
+from reports.commands import write_report
 from reports.load.evidence import load_evidence
 from reports.model import Seen
 from reports.render.report import Report, build_report
