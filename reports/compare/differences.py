@@ -257,7 +257,8 @@ def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Differen
     """What differs besides PyTorch's version."""
     found = []
     if base.index != this.index:
-        text = f"wheels came from {base.index} in the baseline and from {this.index} in {this.id}"
+        sources = ["the host's installation" if each.executor == "host" else each.index for each in (base, this)]
+        text = f"PyTorch came from {sources[0]} in the baseline and from {sources[1]} in {this.id}"
         found.append(Difference(kind=INDEX, text=text))
     if base.executor != this.executor:
         text = f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}"

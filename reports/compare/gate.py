@@ -66,7 +66,7 @@ def rule(ratio: effects.Estimate, at_most: float, rows: int) -> tuple[str, str]:
         return PASS, f"at most {at_most:g} of the reference's time, the whole interval"
     page = decide.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)
     if math.log(ratio.ratio / at_most) > page.reach(ratio.freedom) * ratio.error and ratio.low > at_most:
-        return SLOW, f"certainly above {at_most:g} of the reference's time"
+        return SLOW, f"significantly above {at_most:g} of the reference's time"
     half, off = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.ratio / at_most))
     enough = f"; about {math.ceil(ratio.blocks * (half / off) ** 2) + 1} would be enough" if off > half / 10 else ""
     return UNDECIDED, f"{count} cannot decide between above and below {at_most:g} of the reference's time{enough}"

@@ -241,13 +241,12 @@ def _why(latency: Latency, outcome: str, blocks: int, rule: decide.Rule) -> str:
     if outcome in (decide.SLIGHTLY_SLOWER, decide.SLIGHTLY_FASTER):
         word = decide.SLOWER if outcome == decide.SLIGHTLY_SLOWER else decide.FASTER
         about = f"by about the minimum effect of {latency.min_effect:.0%}"
-        return f"certainly {word}, q = {latency.q_value:.2g}, {about}: {interval}"
+        return f"significantly {word}, q = {latency.q_value:.2g}, {about}: {interval}"
     if outcome == decide.SAME:
         return f"within {effect}: {interval}"
     beyond = latency.low > 1 + latency.min_effect or latency.high < 1 / (1 + latency.min_effect)
     if beyond:
         return (
-            f"{interval} lies beyond {effect}, but q = {latency.q_value:.2g} over {rule.rows} rows "
-            f"is above {rule.rate:g}"
+            f"beyond {effect}, but q = {latency.q_value:.2g} over {rule.rows} rows is above {rule.rate:g}: {interval}"
         )
-    return f"{interval} is neither within {effect} nor beyond it"
+    return f"neither within {effect} nor beyond it: {interval}"

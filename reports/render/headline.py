@@ -48,7 +48,7 @@ def headline(
         # A reader's first question, whatever the references did.
         parts.insert(0, f"{'all ' if passing > 1 else ''}{count_of(passing, 'kernel output')} correct as before")
     elif not any(parts):
-        parts.append(f"no certain change in {count_of(len(rows), 'comparison')}")
+        parts.append(f"no significant change in {count_of(len(rows), 'comparison')}")
     astray = {row.target for row in kernels if row.correctness.this.off_stream or row.correctness.baseline.off_stream}
     if astray:
         parts.insert(0, f"{' and '.join(sorted(astray))} working on another stream than the one given")

@@ -109,7 +109,7 @@ def render_html(template: str, **values: Any) -> str:
 
 def render_markdown(template: str, **values: Any) -> str:
     written = _markdown_templates().get_template(template).render(**values)
-    return re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", written)).strip() + "\n"
 
 
 def render_csv(rows: Iterable[Mapping[str, object]]) -> str:

@@ -85,14 +85,14 @@ def test_three_launches_find_a_doubling_and_one_finds_nothing(tmp_path: Path) ->
     cases = {(NEXT, "kernel", SEED): Case(slowdown=2.0)}
     assert kernel_row(tmp_path / "three", Spec(cases=cases, launches=3)).latency.verdict == "regressed"
     timed = kernel_row(tmp_path / "one", Spec(cases=cases, launches=1)).latency
-    assert timed.verdict == "undecided" and "it takes 2" in timed.why
+    assert timed.verdict == "undecided" and "takes at least 2" in timed.why
 
 
 def test_a_change_of_about_what_counts_is_said_to_be_one(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", SEED): Case(slowdown=1.012)}
     timed = kernel_row(tmp_path, Spec(cases=cases, launches=30, min_effect=0.01)).latency
     assert timed.verdict == "moved_about_the_threshold" and timed.launches_needed is None
-    assert timed.why.startswith("slower for sure, q = ") and "about the 1% that count" in timed.why
+    assert timed.why.startswith("significantly slower, q = ") and "about the minimum effect of 1%" in timed.why
 
 
 @pytest.mark.parametrize(("status", "verdict"), [("crashed", "broken"), ("unsupported", "no_longer_supported")])

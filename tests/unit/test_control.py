@@ -156,7 +156,7 @@ def test_the_command_prints_and_stores_and_another_page_cites(
     (tmp_path / "cpu" / "calibration.json").write_bytes(stored.read_bytes())
     write_run(tmp_path / "cpu", Spec())
     assert main([str(tmp_path / "cpu")]) == 0
-    assert "run on another GPU: NVIDIA H200; this run: none" in (tmp_path / "cpu" / "index.html").read_text()
+    assert "ran on another GPU: NVIDIA H200; this run: none" in (tmp_path / "cpu" / "index.html").read_text()
 
 
 def test_the_page_of_a_run_with_controls_shows_them(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
-from reports.render.summaries import render_markdown, render_summary
+from reports.render.summaries import render_summary_text, render_summary
 from tests.conftest import ROOT
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_pairs, write_run
@@ -231,7 +231,7 @@ def test_the_page_and_the_summaries_say_it(tmp_path: Path) -> None:
     assert re.search(r'<span class="num">(3|3\.0\d|2\.9\d)\S \[', section), "with its interval"
     assert "incorrect" in section and "level1/&lt;b&gt;.py" in section
     assert '<section id="fastp">' not in page, "of attention kernels, and there is none"
-    text = render_markdown(report)
+    text = render_summary_text(report)
     assert "### fast_p" in text and "Without a solution: 1, not counted." in text
     assert '"kernelbench":[{' in render_summary(report)
     counted = render_page(build_report(load_evidence(tmp_path), count_missing=True))

@@ -14,9 +14,11 @@ from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
-from reports.render.page import SERVER_ROWS, csp_hash, render_page
+from reports.render.page import render_page
 from reports.render.pictures import strip
 from reports.render.report import Report, build_report
+from reports.render.tables import SERVER_ROWS
+from reports.render.templating import csp_hash
 from reports.text import brief_time, time_text
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
@@ -107,7 +109,7 @@ def test_small_runs_need_no_script(tmp_path: Path) -> None:
     for row in report.rows:
         assert f'id="correctness/{row.id}"' in visible and f'id="latency/{row.id}"' in visible
         assert row.command in visible
-    for text in ("2.1.0+cu121", "2.5.0+cu121", "19/100", "12%\N{EN DASH}28%", "Reference drift", "fast_p"):
+    for text in ("2.1.0+cu121", "2.5.0+cu121", "19/100", "12%\N{EN DASH}28%", "Changes in the references", "fast_p"):
         assert text in visible
     assert not unpack(page, "details")
 
