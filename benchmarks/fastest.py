@@ -17,7 +17,7 @@ from harness.errors import BAD_INPUT, InputError
 from harness.stats.effects import Estimate, compare_launches
 from harness.worker import protocol
 from reports import model
-from reports.compare.latency import Rows, group_launches, shared_blocks, side
+from reports.compare.latency import shared_blocks, side
 from reports.load.evidence import Evidence, load_evidence
 from reports.model import LatencySide
 
@@ -26,12 +26,11 @@ DEVICE = "cuda"
 
 def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
     """Markdown: a row for each workload, times in microseconds. InputError where the run has no such times."""
-    rows = group_launches(evidence.launches)
     lines = []
     for workload in evidence.run.workloads:
-        own = _timed(evidence, rows, kernel, workload.id, (protocol.KERNEL,), mode)
-        names = sorted({key[4] for key in rows.groups} - {protocol.KERNEL})
-        references = _timed(evidence, rows, kernel, workload.id, names, mode)
+        own = _timed(evidence, kernel, workload.id, (protocol.KERNEL,), mode)
+        names = sorted({key[4] for key in evidence.launches} - {protocol.KERNEL})
+        references = _timed(evidence, kernel, workload.id, names, mode)
         if not own or not references:
             continue
         name, best = min(references, key=lambda each: each[1].median_us or math.inf)
@@ -48,11 +47,11 @@ def table(evidence: Evidence, kernel: str, mode: str) -> list[str]:
 
 
 def _timed(
-    evidence: Evidence, rows: Rows, kernel: str, workload: str, targets: list[str] | tuple[str, ...], mode: str
+    evidence: Evidence, kernel: str, workload: str, targets: list[str] | tuple[str, ...], mode: str
 ) -> list[tuple[str, LatencySide]]:
     """Each target with its times in each environment that has any, in the run's order of environments."""
     found = [
-        (target, side(evidence, rows, environment, kernel, workload, DEVICE, target, False, mode))
+        (target, side(evidence, environment, kernel, workload, DEVICE, target, False, mode))
         for environment in evidence.run.environments
         for target in targets
     ]

@@ -16,10 +16,9 @@ import time
 from pathlib import Path
 
 from reports.attribute import attribute
-from reports.compare.latency import group_launches
+from reports.commands import write_report
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
-from reports.render.output import write_report
 from reports.render.page import render_page
 from reports.render.report import build_report
 from tests.unit.spec import NEXT, Case, Spec
@@ -77,7 +76,7 @@ def main() -> None:
         marks = [time.perf_counter()]
         evidence = load_evidence(folder)
         marks.append(time.perf_counter())
-        rows = compare(evidence, group_launches(evidence.launches))
+        rows = compare(evidence)
         marks.append(time.perf_counter())
         causes = attribute(evidence, rows)
         marks.append(time.perf_counter())
@@ -89,7 +88,7 @@ def main() -> None:
         marks.append(time.perf_counter())
         load, compared, attributed, built, render, everything = (b - a for a, b in itertools.pairwise(marks))
         print(f"comparisons          {len(report.rows)}")
-        print(f"read and check       {load:.2f} s  ({len(evidence.launches)} timed rows)")
+        print(f"read and check       {load:.2f} s  ({sum(map(len, evidence.launches.values()))} timed rows)")
         print(f"compare              {compared:.2f} s")
         print(f"attribute            {attributed:.2f} s  ({len(causes)} causes in {len(report.explanations)} cards)")
         print(f"both, and the rest   {built:.2f} s")

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.noises import RECORDED, SYNTHETIC, Table, drawn
 from harness.stats import decide, effects
-from reports.compare.statistics import pass_interval
+from reports.compare.correctness import pass_interval
 
 PLANNED, MOST = 10, 40
 CONFIDENCE, RATE = 0.95, 0.05

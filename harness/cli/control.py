@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from harness.cli.options import Parser, at_least_two
-from harness.errors import DONE
 
 
 def add_options(parser: Parser) -> None:
@@ -16,13 +15,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.compare.calibration import calibrate, lines
+    from reports.commands import judge_controls
     from reports.compare.control import LAUNCHES
-    from reports.load.evidence import load_evidence
-    from reports.render.files import write_file
 
-    found = calibrate(load_evidence(options.run_folder), options.launches or LAUNCHES)
-    if options.write is not None:
-        write_file(options.write, found.model_dump_json(indent=1) + "\n", "give another --write")
-    print("\n".join(lines(found.controls)))
-    return DONE
+    return judge_controls(options.run_folder, launches=options.launches or LAUNCHES, write=options.write)

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     )
     codes = run_explain(recorded_options(record, options.matrix, bundle), record.selection, run, focus)
     print(f"records: {run.folder}", flush=True)
-    return exit_code([*codes, *report_run(run.folder, options)])
+    return exit_code([*codes, report_run(run.folder, options)])
 
 
 def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> Options:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.cli import matrix
 from harness.cli.options import Parser, add_names, add_run_folder, modes, share
-from harness.errors import InputError, exit_code
+from harness.errors import exit_code
 
 
 def add_options(parser: Parser) -> None:
@@ -27,31 +27,26 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.make is None:
-        return exit_code(judge(options.run_folder, options))
+        return judge(options.run_folder, options)
     parser = Parser(prog="kernel-matrix gate --make")
     matrix.add_options(parser)
     making = parser.parse_args(options.make, argparse.Namespace(verb="matrix", given=options.make))
     if making.list:
         return matrix.run(making)
     made, codes = matrix.measure(making)
-    return exit_code([*codes, *judge(made.folder, options)])
+    return exit_code([*codes, judge(made.folder, options)])
 
 
-def judge(folder: Path, options: argparse.Namespace) -> list[int]:
-    """Print the judgement of a run. The exit codes that hold of it."""
-    from reports.compare import gate
-    from reports.load.evidence import load_evidence
+def judge(folder: Path, options: argparse.Namespace) -> int:
+    """Print the judgement of a run. Its exit code."""
+    from reports.commands import judge_gate
+    from reports.compare.gate import AT_MOST
 
-    at_most = options.at_most or gate.AT_MOST
-    rows = gate.gate(
-        load_evidence(folder),
+    return judge_gate(
+        folder,
         kernels=options.kernel,
         workloads=options.workload,
         reference=options.reference,
-        at_most=at_most,
+        at_most=options.at_most or AT_MOST,
         modes=options.times or ("cold", "hot"),
     )
-    if not rows:
-        raise InputError(f"{folder}: no cell is left to judge", "select less narrowly")
-    gate.print_table(rows, at_most)
-    return [gate.exit_code(rows)]

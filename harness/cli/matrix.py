@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         print_plan(make_plan(run_options(options), selection(options), write_pins=False).plan)
         return DONE
     made, codes = measure(options)
-    return exit_code(codes if options.no_report else [*codes, *report_run(made.folder, options)])
+    return exit_code(codes if options.no_report else [*codes, report_run(made.folder, options)])
 
 
 def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:

@@ -6,12 +6,10 @@ The command line alone knows `reports`; nothing else in `harness` does.
 from __future__ import annotations
 
 import argparse
-import gc
 from pathlib import Path
 
 from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
-from harness.errors import DONE, InputError, exit_code
-from harness.progress import printable
+from harness.errors import InputError
 
 UNDECIDED_TOO = "; with --fail-on, undecided rows fail too"
 
@@ -36,43 +34,32 @@ def run(options: argparse.Namespace) -> int:
         return report_sweep(folder)
     if (folder / "question.json").is_file():
         raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
-    return exit_code(report_run(folder, options, options.calibration))
+    return report_run(folder, options, options.calibration)
 
 
-def report_run(folder: Path, options: argparse.Namespace, calibration: Path | None = None) -> list[int]:
-    """Write the report of a run. The exit codes that hold of it."""
-    from reports.compare.calibration import FILE, load_calibration
-    from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
-    from reports.load.evidence import load_evidence
-    from reports.render.output import write_report
-    from reports.render.report import build_report
+def report_run(folder: Path, options: argparse.Namespace, calibration: Path | None = None) -> int:
+    """Write the report of a run. Its exit code."""
+    from reports.commands import render_run
+    from reports.compare.exit_codes import DETECT
 
-    gc.disable()  # a report is one pass over data without cycles; the collector would walk all records again and again
-    beside = folder / FILE
-    cited = calibration or (beside if beside.is_file() else None)
-    known = load_calibration(cited) if cited else None
-    report = build_report(load_evidence(folder), known, count_missing=options.count_missing)
-    page = write_report(report, options.out or folder)
-    print(report.headline)
-    print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
-    for sentence in report.unrepeatable:
-        print(printable(sentence))
-    print(page)
-    detect = options.detect or DETECT
-    if "latency" in options.fail_on and (unseen := unseen_text(report, detect)):
-        print(unseen)
-    return exit_codes(report, options.fail_on, options.strict, detect)
+    return render_run(
+        folder,
+        out=options.out,
+        calibration=calibration,
+        count_missing=options.count_missing,
+        fail_on=options.fail_on,
+        strict=options.strict,
+        detect=options.detect or DETECT,
+    )
 
 
 def report_bisection(folder: Path) -> int:
-    from reports.render.bisection import write
+    from reports.commands import render_bisection
 
-    write(folder)
-    return DONE
+    return render_bisection(folder)
 
 
 def report_sweep(folder: Path) -> int:
-    from reports.render.sweep import write
+    from reports.commands import render_sweep
 
-    write(folder)
-    return DONE
+    return render_sweep(folder)

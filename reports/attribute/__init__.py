@@ -17,7 +17,6 @@ from reports.attribute.cases import cases
 from reports.attribute.model import Cause, order
 from reports.attribute.stories import correctness_causes, explain_times
 from reports.attribute.timing import hint
-from reports.compare.latency import group_launches
 from reports.compare.rows import compare
 from reports.load.evidence import Evidence, load_evidence
 from reports.model import Comparison
@@ -37,4 +36,4 @@ def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
 def explained(run_folder: Path) -> list[Cause]:
     """The causes of a run's folder. InputError where it is none, RecordError where a record cannot be trusted."""
     evidence = load_evidence(run_folder)
-    return attribute(evidence, compare(evidence, group_launches(evidence.launches)))
+    return attribute(evidence, compare(evidence))

@@ -16,7 +16,7 @@ from reports.attribute.cells import Cell
 from reports.attribute.model import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
 from reports.attribute.observed import Spread, Swap
 from reports.model import Latency, Rate
-from reports.render.durations import brief_time
+from reports.text import brief_time
 
 ABSENT = Entry(text="\N{EM DASH}")
 MOST_ROWS = 10

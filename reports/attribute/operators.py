@@ -24,7 +24,7 @@ from reports.attribute.profiles import Change, another_backend, own, profile_fig
 from reports.attribute.timed import CALLED, Timed
 from reports.compare.factors import operator_names, operators_seen
 from reports.model import Latency, Seen
-from reports.render.durations import brief_time
+from reports.text import brief_time
 
 
 def operator(timed: Timed) -> Cause | None:

@@ -12,7 +12,6 @@ from reports.attribute.cells import Cell
 from reports.attribute.making import excluded, make, steady_rivals
 from reports.attribute.model import DECISIVE, MASKED_BY_INPUTS, STRONG, WRONG_STREAM, Cause, Ruled
 from reports.attribute.observed import Conditions
-from reports.compare.streams import escaping
 from reports.model import Seen
 
 FIX = "launch on the stream that it is given, in C++ at::cuda::getCurrentCUDAStream()"
@@ -69,7 +68,7 @@ def _places(cell: Cell) -> list[str]:
 
 def _launches_seen(case: Case, cell: Cell, environment: str) -> tuple[Seen, bool]:
     """What launches say of it, and whether they saw that it ran at once."""
-    timings = escaping(case.evidence, environment, cell.kernel, cell.workload, case.device)
+    timings = case.evidence.escaping(environment, cell.kernel, cell.workload, case.device)
     sure = [timing for timing in timings if timing.escaped]
     record = case.evidence.launches_pointer(environment, cell.kernel, case.device)
     said = (sure or timings)[0].hot_message

@@ -14,7 +14,7 @@ from reports.attribute.model import BAD, GOOD, Entry, Figure
 from reports.attribute.timed import Timed
 from reports.compare.factors import operator_names
 from reports.model import Seen
-from reports.render.durations import brief_time
+from reports.text import brief_time
 
 PUBLIC = "aten::scaled_dot_product_attention"
 OPERATORS_SHOWN = 8

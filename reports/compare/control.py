@@ -7,22 +7,29 @@ how often so many launches as a run has find it, trials say.
 A trial is a disjoint group of N blocks, judged by the very procedure that judges environments: `latency.decide_all`
 over all of its rows, cold and hot, its false-discovery rate included. Trials share no launch, so they are independent
 of each other as launches are; rows of one trial share its launches' luck, and are not. Pure.
+
+`Calibration` is what the controls of one run say, stored so that the page of another run can cite it. It is derived
+from that run's records, which are kept beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.errors import InputError
+from harness.schema.run_records import Cell
 from harness.stats import effects
 from harness.worker import protocol
 from reports import model
-from reports.compare import latency, statistics
-from reports.compare.latency import Rows
+from reports.compare import latency
+from reports.compare.correctness import pass_interval
+from reports.compare.gpus import cards
 from reports.compare.rows import same_stack
 from reports.load.evidence import Evidence
 from reports.model import Latency, LatencySide
@@ -91,22 +98,39 @@ class Controls(Stored):
         Rows of one trial share its launches, and both kinds of trial share launches: the interval takes them for
         independent.
         """
-        shares = [*(each.rows for each in self.aa), self.unchanged]
-        return count_share(sum(each.count for each in shares), sum(each.of for each in shares))
+        return total([*(each.rows for each in self.aa), self.unchanged])
 
     def found(self, mode: str) -> Share:
         """Over all environments and workloads; the interval takes rows for independent."""
-        mine = [each.found for each in self.detections if each.mode == mode]
-        return count_share(sum(each.count for each in mine), sum(each.of for each in mine))
+        return total(each.found for each in self.detections if each.mode == mode)
+
+
+class Calibration(Stored):
+    """The controls of one run, to be cited by the page of another."""
+
+    schema_version: Literal[1]
+    run_id: str
+    created_utc: str
+    command: list[str]
+    gpus: list[str]
+    drivers: list[str]
+    environments: list[str]
+    thresholds: dict[str, float]
+    controls: Controls
 
 
 def count_share(count: int, of: int) -> Share:
-    low, high = statistics.pass_interval(count, of, 0.95) if of else (None, None)
+    low, high = pass_interval(count, of, 0.95) if of else (None, None)
     return Share(count=count, of=of, low=low, high=high)
 
 
+def total(shares: Iterable[Share]) -> Share:
+    counts = [(each.count, each.of) for each in shares]
+    return count_share(sum(count for count, _ in counts), sum(of for _, of in counts))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ControlRow:
     """Two sides that a trial compares; `slowed` where the second is a slowed copy of the first."""
 
     name: str
@@ -137,85 +161,71 @@ Place = tuple[str, str]  # environment, kernel
 
 
 def _rows(
-    evidence: Evidence,
-    rows: Rows,
-    one: Place,
-    two: Place,
-    workload: str,
-    device: str,
-    target: str,
-    name: str,
-    slowed: bool = False,
-) -> Iterator[Row]:
+    evidence: Evidence, sides: tuple[Place, Place], cell: Cell, target: str, name: str, slowed: bool = False
+) -> Iterator[ControlRow]:
     """Cold and hot, where both sides have times."""
-    for mode in (model.COLD, model.HOT) if device == "cuda" else (model.COLD,):
-        base, this = (
-            latency.side(evidence, rows, *place, workload, device, target, False, mode) for place in (one, two)
-        )
+    for mode in latency.modes(cell.device):
+        base, this = (latency.side(evidence, *place, cell.workload, cell.device, target, mode=mode) for place in sides)
         if base.status == this.status == "ok":
-            yield Row(
+            yield ControlRow(
                 name=name,
-                workload=workload,
-                device=device,
+                workload=cell.workload,
+                device=cell.device,
                 mode=mode,
                 slowed=slowed,
                 base=base,
                 this=this,
-                min_effect=evidence.min_effect(device),
+                min_effect=evidence.min_effect(cell.device),
             )
 
 
-def replica_rows(evidence: Evidence, rows: Rows, one: str, two: str) -> list[Row]:
+def replica_rows(evidence: Evidence, one: str, two: str) -> list[ControlRow]:
     """As the report compares them: each kernel; each reference once, in the first kernel's launches that have it."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    found: dict[tuple[str, str, str], list[ControlRow]] = {}
     for cell in evidence.run.cells:
-        if cell.environment != one:
-            continue
-        info = evidence.kernel(cell.kernel)
-        places = (one, cell.kernel), (two, cell.kernel), cell.workload, cell.device
-        found[cell.kernel, cell.workload, cell.device] = list(
-            _rows(evidence, rows, *places, protocol.KERNEL, cell.kernel)
-        )
-        for reference in info.references_on(cell.device) if info else []:
-            key = (f"{reference} (reference)", cell.workload, cell.device)
-            if not found.get(key):
-                found[key] = list(_rows(evidence, rows, *places, reference, key[0]))
+        if cell.environment == one:
+            sides = (one, cell.kernel), (two, cell.kernel)
+            key = (cell.kernel, cell.workload, cell.device)
+            found[key] = list(_rows(evidence, sides, cell, protocol.KERNEL, cell.kernel))
+            for reference in evidence.references(cell.kernel, cell.device):
+                key = (f"{reference} (reference)", cell.workload, cell.device)
+                if not found.get(key):
+                    found[key] = list(_rows(evidence, sides, cell, reference, key[0]))
     return [row for group in found.values() for row in group]
 
 
-def slowed_rows(evidence: Evidence, rows: Rows, environment: str, kernel: str, slowed: str) -> list[Row]:
-    """As an environment would look in which nothing but this kernel had changed: its references stand unchanged."""
-    found: list[Row] = []
-    info = evidence.kernel(slowed)
+def slowed_rows(evidence: Evidence, environment: str, kernel: str, slowed: str) -> list[ControlRow]:
+    """As an environment would look in which nothing but this kernel had changed: its references are unchanged."""
+    found: list[ControlRow] = []
     for cell in evidence.run.cells:
         if (cell.environment, cell.kernel) == (environment, slowed):
-            places = (environment, kernel), (environment, slowed), cell.workload, cell.device
-            found += _rows(evidence, rows, *places, protocol.KERNEL, slowed, slowed=True)
-            for reference in info.references_on(cell.device) if info else []:
-                found += _rows(evidence, rows, *places, reference, f"{reference} (reference)")
+            sides = (environment, kernel), (environment, slowed)
+            found += _rows(evidence, sides, cell, protocol.KERNEL, slowed, slowed=True)
+            for reference in evidence.references(slowed, cell.device):
+                found += _rows(evidence, sides, cell, reference, f"{reference} (reference)")
     return found
 
 
-def judge(evidence: Evidence, rows: Sequence[Row], blocks: set[int]) -> list[Latency]:
+def judge(evidence: Evidence, rows: Sequence[ControlRow], blocks: set[int]) -> list[Latency]:
     """The procedure that judges environments, on the launches of these blocks."""
     pairs = [row.within(blocks) for row in rows]
     return latency.decide_all(pairs, evidence.confidence, evidence.false_discovery_rate)
 
 
-def trials(rows: Sequence[Row], launches: int) -> list[set[int]]:
+def trials(rows: Sequence[ControlRow], launches: int) -> list[set[int]]:
     """Disjoint groups of `launches` blocks, in measured order; blocks left over make none."""
     blocks = sorted(set().union(*(row.blocks for row in rows)))
     return [set(blocks[start : start + launches]) for start in range(0, len(blocks) - launches + 1, launches)]
 
 
-def _too_few(what: str, rows: Sequence[Row], launches: int) -> str:
+def _too_few(what: str, rows: Sequence[ControlRow], launches: int) -> str:
     if not rows:
         return f"{what}: no row has times on both sides"
     blocks = len(set().union(*(row.blocks for row in rows)))
     return f"{what}: {blocks} blocks are too few for a trial of {launches}"
 
 
-def aa(evidence: Evidence, rows: list[Row], environments: list[str], launches: int) -> AA:
+def aa(evidence: Evidence, rows: list[ControlRow], environments: list[str], launches: int) -> AA:
     alarms, alarmed, judged = [], 0, 0
     groups = trials(rows, launches)
     for number, blocks in enumerate(groups):
@@ -235,7 +245,7 @@ def aa(evidence: Evidence, rows: list[Row], environments: list[str], launches: i
 
 
 def detections(
-    evidence: Evidence, rows: list[Row], environment: str, kernel: str, launches: int
+    evidence: Evidence, rows: list[ControlRow], environment: str, kernel: str, launches: int
 ) -> tuple[list[Detection], Share]:
     """Each slowed row's trials, and how many of the unchanged rows in the same trials were called."""
     groups = trials(rows, launches)
@@ -276,7 +286,7 @@ def _slower(results: list[list[Latency]], index: int) -> Share:
     return count_share(sum(result[index].verdict == model.REGRESSED for result in results), len(results))
 
 
-def controls(evidence: Evidence, rows: Rows, launches: int = LAUNCHES) -> Controls | None:
+def controls(evidence: Evidence, launches: int = LAUNCHES) -> Controls | None:
     """None where the run holds neither replicas nor a slowed kernel."""
     run = evidence.run
     replicas = [pair for pair in combinations(run.environments, 2) if same_stack(evidence, *pair)]
@@ -284,14 +294,14 @@ def controls(evidence: Evidence, rows: Rows, launches: int = LAUNCHES) -> Contro
     pairs = [(info.control_of, info.name) for info in run.kernels if info.control_of in names]
     found_aa, found_slow, unchanged, missing = [], [], [], []
     for one, two in replicas:
-        compared = replica_rows(evidence, rows, one, two)
+        compared = replica_rows(evidence, one, two)
         if trials(compared, launches):
             found_aa.append(aa(evidence, compared, [one, two], launches))
         else:
             missing.append(_too_few(f"{one} against {two}", compared, launches))
     for environment in run.environments:
         for kernel, slowed in pairs:
-            compared = slowed_rows(evidence, rows, environment, str(kernel), slowed)
+            compared = slowed_rows(evidence, environment, str(kernel), slowed)
             if trials(compared, launches):
                 slow, still = detections(evidence, compared, environment, str(kernel), launches)
                 found_slow += slow
@@ -305,13 +315,61 @@ def controls(evidence: Evidence, rows: Rows, launches: int = LAUNCHES) -> Contro
         aa=found_aa,
         detections=found_slow,
         missing=missing,
-        unchanged=count_share(sum(each.count for each in unchanged), sum(each.of for each in unchanged)),
+        unchanged=total(unchanged),
+    )
+
+
+def calibrate(evidence: Evidence, launches: int = LAUNCHES) -> Calibration:
+    """InputError where the run has no control, or too few launches for one trial of it."""
+    found = controls(evidence, launches)
+    if found is None:
+        raise InputError(
+            f"{evidence.paths.folder}: has neither replicas of one environment nor a slowed kernel",
+            "give an environment of matrix.yaml a `replica:`, or a kernel `control_of:`, and run it",
+        )
+    if not found.aa and not found.detections:
+        raise InputError(f"{evidence.paths.folder}: {found.missing[0]}", "run more launches, or give fewer: --launches")
+    run, gpus = evidence.run, cards(evidence)
+    return Calibration(
+        schema_version=1,
+        run_id=run.run_id,
+        created_utc=run.created_utc,
+        command=run.command,
+        gpus=[card.name for card in gpus],
+        drivers=sorted({card.driver for card in gpus}),
+        environments=run.environments,
+        thresholds=run.thresholds,
+        controls=found,
     )
 
 
 def share_text(share: Share) -> str:
     if share.low is None or share.high is None:
-        return "nothing judged"
+        return "none judged"
     return (
         f"{share.count} of {share.of} ({share.count / share.of:.2%}, 95% interval {share.low:.2%} to {share.high:.2%})"
     )
+
+
+def calibration_lines(found: Controls) -> list[str]:
+    """In words, for a terminal."""
+    lines = [
+        f"A/A, {' and '.join(each.environments)}: {each.trials} disjoint trials of {found.launches} launches each; "
+        f"rows called a change: {share_text(each.rows)}; trials with any such row: {share_text(each.alarmed)}"
+        for each in found.aa
+    ]
+    for each in found.detections:
+        interval = f" [{each.low:.4f}, {each.high:.4f}]" if each.low is not None and each.high is not None else ""
+        drawn = f"; {each.resampled.count} of {each.resampled.of} resampled groups" if each.resampled else ""
+        lines.append(
+            f"{each.slowed} on {each.workload}, {each.mode}, {each.environment}: true ratio {each.ratio:.4f}{interval} "
+            f"from {each.launches} + {each.launches} launches; "
+            f"found in {each.found.count} of {each.found.of} trials{drawn}"
+        )
+    for mode in dict.fromkeys(each.mode for each in found.detections):
+        lines.append(f"slowed kernels found, {mode}, over all of these: {share_text(found.found(mode))}")
+    if found.detections:
+        lines.append(f"unchanged references beside them, called a change: {share_text(found.unchanged)}")
+    if found.aa and found.detections:
+        lines.append(f"false alarms, over all rows of both kinds: {share_text(found.false_alarms)}")
+    return lines + [f"no trial: {reason}" for reason in found.missing]

@@ -10,17 +10,28 @@ both is a rate, and compared as one (Fisher's exact test). Where both sides pass
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+
+from scipy import stats
 
 from harness.schema.records import Agreement, RecipeResult, TargetResult, ValidationRecord
 from harness.stats.outputs import Errors, errors_moved, rates_differ
 from harness.worker import protocol
 from reports import model
-from reports.compare import seen, statistics
-from reports.compare.streams import SENTENCE, escaping
+from reports.compare import properties
 from reports.load.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
+from reports.text import words
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
+OFF_STREAM = "its calls put their work on another stream than the one they were given"
+
+
+@lru_cache(maxsize=4096)
+def pass_interval(passed: int, trials: int, confidence: float) -> tuple[float, float]:
+    """Clopper-Pearson interval of a share (exact; Clopper and Pearson 1934)."""
+    interval = stats.binomtest(passed, trials).proportion_ci(confidence, method="exact")
+    return float(interval.low), float(interval.high)
 
 
 def target_of(recipe: RecipeResult, target: str) -> TargetResult | None:
@@ -44,7 +55,7 @@ def _rate(counts: list[tuple[int, int]], rule: str, against: str, confidence: fl
     passed, trials = sum(count[0] for count in counts), sum(count[1] for count in counts)
     if not trials > 0 or not 0 <= passed <= trials:
         return None
-    low, high = statistics.pass_interval(passed, trials, confidence)
+    low, high = pass_interval(passed, trials, confidence)
     return Rate(passed=passed, trials=trials, low=low, high=high, rule=rule, against=against)
 
 
@@ -63,7 +74,7 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         )
     if record is None:
         return CorrectnessSide(
-            environment=environment, status="not_run", message="the run holds no validation record of it"
+            environment=environment, status="not_run", message="the run has no validation record of it"
         )
     found = [(recipe, target_of(recipe, target)) for recipe in record.recipes]
     results = [(recipe, result) for recipe, result in found if result is not None]
@@ -107,11 +118,11 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
         inputs_mutated=sum(result.inputs_mutated for _, result in results),
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
-        off_stream=is_kernel and bool(escaping(evidence, environment, kernel, workload, device)),
+        off_stream=is_kernel and bool(evidence.escaping(environment, kernel, workload, device)),
         operators=sorted({operator for _, result in results for operator in result.operators}),
-        unseen=seen.unseen_text(record),
-        smallest=", ".join(seen.smallest(record)),
-        precision=seen.precision_text(record.precision if is_kernel else record.reference_precision),
+        unseen=properties.undetected_text(record),
+        smallest=", ".join(properties.smallest_detected(record)),
+        precision=properties.precision_text(record.precision if is_kernel else record.reference_precision),
         choice=record.choice if is_kernel else "",
         nearer_to={
             name: sum(result.nearer_to.get(name, 0) for _, result in results)
@@ -155,7 +166,7 @@ def _status(
         failed = record.status in FAILED
         return (record.status if failed else "not_run", record.message or "it was not validated here", "")
     if rate is None:
-        return "not_run", "its outputs were compared with nothing", ""
+        return "not_run", "its outputs were not compared with anything", ""
     return ("ok" if rate.passed == rate.trials else "wrong"), "", ""
 
 
@@ -217,7 +228,7 @@ def passes(rate: Rate | None) -> str:
 
 def _contradiction(side: CorrectnessSide) -> str:
     if side.status == "ok" and side.rate is not None and side.rate.passed < side.rate.trials:
-        return f"its record says ok, and counts that {passes(side.rate)}"
+        return f"its record says ok, yet {passes(side.rate)}"
     return ""
 
 
@@ -235,26 +246,26 @@ def verdict(
         word, why = _off_stream(base, this, why)
     unsteady = max(base.repeats_differ, this.repeats_differ)
     if unsteady and word not in (*model.RIGHT, model.UNSUPPORTED):
-        why += f"; its second run gave other bits in {unsteady} trials, so chance has a part in this"
+        why += f"; a second run gave other bits in {unsteady} trials, so chance plays a part"
     return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, p_value=p, q_value=q)
 
 
 def _off_stream(base: CorrectnessSide, this: CorrectnessSide, why: str) -> tuple[str, str]:
     """All trials pass: nobody else worked on the device. It is wrong all the same."""
     if base.off_stream and this.off_stream:
-        return model.FAILING, f"wrong in both: {SENTENCE}; {why}"
+        return model.FAILING, f"wrong in both: {OFF_STREAM}; {why}"
     where = "here" if this.off_stream else "in the baseline, and not here"
-    return model.REGRESSED if this.off_stream else model.FIXED, f"wrong {where}: {SENTENCE}; {why}"
+    return model.REGRESSED if this.off_stream else model.FIXED, f"wrong {where}: {OFF_STREAM}; {why}"
 
 
 def _verdict(
     base: CorrectnessSide, this: CorrectnessSide, errors: Errors | None, q: float | None, level: float
 ) -> tuple[str, str]:
     now, before = this.status, base.status
-    said = this.message or now.replace("_", " ")
+    said = this.message or words(now)
     if now in FAILED:
         also = "; the baseline fails too" if before in FAILED else ""
-        return model.BROKEN, f"{now.replace('_', ' ')}: {said}{also}"
+        return model.BROKEN, f"{words(now)}: {said}{also}"
     if now == "not_run":
         return model.UNDECIDED, f"not run: {said}"
     if now == "unsupported":
@@ -274,7 +285,7 @@ def _verdict(
             return model.NEWLY_SUPPORTED, f"refused in the baseline; here {here}"
         return model.FAILING, f"refused in the baseline; here {here}"
     if before in FAILED or before == "not_run":
-        reason = base.message or before.replace("_", " ")
+        reason = base.message or words(before)
         return model.UNDECIDED, f"the baseline has no result ({reason}); here {here}"
     change = f"{passes(base.rate)} in the baseline, {here} here"
     if now == before == "ok":
@@ -285,7 +296,7 @@ def _verdict(
     if q is None:
         return word, change
     said = f"{change} (Fisher q = {q:.2g})"
-    return (word, said) if q <= level else (model.UNDECIDED, f"{said}, which chance alone may do")
+    return (word, said) if q <= level else (model.UNDECIDED, f"{said}: chance alone could do this")
 
 
 def _both_right(errors: Errors | None, q: float | None, level: float, here: str) -> tuple[str, str]:
@@ -293,10 +304,10 @@ def _both_right(errors: Errors | None, q: float | None, level: float, here: str)
         return model.PASS, f"{here}, as in the baseline"
     word = model.LESS_EXACT if errors.ratio > 1 else model.MORE_EXACT
     sure = "on every trial" if errors.p_value is None else f"q = {q:.2g}"
-    unit = " units" if errors.what == "largest" else ""
+    unit = " rounding units" if errors.what == "largest" else ""
     return word, (
         f"{here}, as in the baseline; {errors.what} error {errors.ratio:.3g} times the baseline's on "
-        f"{errors.recipe.replace('_', ' ')} inputs, {errors.base:.3g} to {errors.this:.3g}{unit} "
+        f"{words(errors.recipe)} inputs, {errors.base:.3g} to {errors.this:.3g}{unit} "
         f"({errors.pairs} trials, {sure})"
     )
 
@@ -309,13 +320,13 @@ def _both_wrong(
     if base.rate is None or this.rate is None:
         return model.UNDECIDED, f"wrong in both; {change}"
     if base.rate.share == this.rate.share == 1:
-        return model.FAILING, f"wrong in both, though every trial passes: {this.message or base.message}"
+        return model.FAILING, f"wrong in both, although every trial passes: {this.message or base.message}"
     if base.rate.passed == this.rate.passed and base.rate.trials == this.rate.trials:
         return model.FAILING, f"wrong in both: {passes(this.rate)} in each"
     if q is not None and q <= level:
         if this.rate.share < base.rate.share:
             return model.REGRESSED, f"wrong in both, and more often here: {change} (Fisher q = {q:.2g})"
         return model.FAILING, f"wrong in both, less often here: {change} (Fisher q = {q:.2g})"
-    return model.UNDECIDED, f"wrong in both; whether more often here cannot be told: {change}" + (
+    return model.UNDECIDED, f"wrong in both; not enough evidence that it is more often here: {change}" + (
         f" (Fisher q = {q:.2g})" if q is not None else ""
     )

@@ -1,4 +1,4 @@
-"""What differs between environments, and between builds, besides the version that was asked to differ. Pure."""
+"""What differs between environments, and between builds, besides the version under comparison. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from harness.schema.records import BuildRecord, EnvironmentRecord, Observation
 from harness.schema.run_records import Fallback
 from reports.compare.gpus import gpu_confounders
 from reports.load.evidence import Evidence
+from reports.text import ABSENT, span
 
-ABSENT = "\N{EM DASH}"
 DIFF_LINES = 120
-# A launch around which others had more than this share of the machine was not measured in peace.
+# Above this share of the machine for others, a launch was disturbed.
 BUSY = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class Property:
     """One property, and its value in each environment, in the report's order of environments."""
 
     group: str
@@ -35,14 +35,14 @@ class Item:
 class BuildDifference:
     kernel: str
     device: str
-    items: list[Item]
+    items: list[Property]
     ninja_diffs: dict[str, str]
     records: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confounder:
-    """Something besides PyTorch's version that differs from the baseline, or is not what was asked for."""
+    """A difference from the baseline besides PyTorch's version, or a deviation from the request."""
 
     subject: str
     statement: str
@@ -57,12 +57,12 @@ def _text(value: object) -> str:
 def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str], str]:
     """(group, property) to value. Wheels show their version, and part of their digest, for a version can be rebuilt."""
     if record is None:
-        return {("asked for", "record"): "missing"}
-    flat: dict[tuple[str, str], str] = {("asked for", "status"): record.status}
+        return {("requested", "record"): "missing"}
+    flat: dict[tuple[str, str], str] = {("requested", "status"): record.status}
     for name in ("torch", "cuda", "python", "replica", "index", "executor", "pins_sha256"):
-        flat["asked for", name] = _text(getattr(record, name))
+        flat["requested", name] = _text(getattr(record, name))
     if record.image:
-        flat["asked for", "base_image"] = record.base_image
+        flat["requested", "base_image"] = record.base_image
         flat["observed", "image"] = record.image
     seen = record.observed
     if seen is None:
@@ -78,17 +78,17 @@ def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str
     return flat
 
 
-def _items(columns: list[dict[tuple[str, str], str]]) -> list[Item]:
+def _items(columns: list[dict[tuple[str, str], str]]) -> list[Property]:
     keys = list(dict.fromkeys(key for column in columns for key in column))
     order = {group: number for number, group in enumerate(dict.fromkeys(key[0] for key in keys))}
     keys.sort(key=lambda key: order[key[0]])
     return [
-        Item(group=group, name=name, values=[column.get((group, name), ABSENT) for column in columns])
+        Property(group=group, name=name, values=[column.get((group, name), ABSENT) for column in columns])
         for group, name in keys
     ]
 
 
-def environment_items(evidence: Evidence) -> list[Item]:
+def environment_items(evidence: Evidence) -> list[Property]:
     return _items([flatten_environment(evidence.environments.get(name)) for name in evidence.run.environments])
 
 
@@ -138,7 +138,7 @@ def _build_difference(evidence: Evidence, kernel: str, device: str) -> BuildDiff
 
 
 def _words(text: str) -> list[str]:
-    """One word a line: ninja's command lines are far too long to be compared as lines."""
+    """One word a line: ninja's command lines are far too long to compare as lines."""
     return [word for line in text.splitlines() for word in re.split(r"(?<=\S)\s+", line.rstrip()) if word]
 
 
@@ -155,7 +155,7 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
     return "\n".join(lines[:DIFF_LINES] + cut)
 
 
-# Facts of an observed environment, by what they belong to, and how a difference is said.
+# Facts of an observed environment, and the sentence for a difference in each.
 INDEX, EXECUTOR, VARIABLE, SETTING, GPU = "index", "executor", "variable", "setting", "gpu"
 CONFOUNDING = {
     "torch_cuda": "PyTorch was built for CUDA {0} in the baseline and {1} in {2}",
@@ -189,7 +189,7 @@ class Difference:
 
 
 def fallback_text(item: Fallback) -> str:
-    """In short: the error as it was raised stands in the section on method."""
+    """In short; the error as raised stands in the section on method."""
     if item.wanted.startswith("http") and item.got.startswith("http"):
         if "cannot be reached" in item.reason:
             return f"wheels from {item.got}, because {item.wanted} cannot be reached"
@@ -203,18 +203,16 @@ def busy_text(evidence: Evidence) -> str:
     parts = []
     for who, values in (
         ("other processes used", [load.busy_share_others for load in loads if load is not None]),
-        ("other machines on its host took", [load.steal_share for load in loads if load is not None]),
+        ("other virtual machines on its host took", [load.steal_share for load in loads if load is not None]),
     ):
-        high = sorted(value for value in values if value is not None and value > BUSY)
+        high = [value for value in values if value is not None and value > BUSY]
         if high:
-            low, top = f"{high[0]:.0%}", f"{high[-1]:.0%}"
-            extent = low if low == top else f"{low} to {top}"
-            parts.append(f"{who} {extent} of it during {len(high)} of {len(loads)} launches")
-    return f"the machine was busy: {' and '.join(parts)}; latency is less certain" if parts else ""
+            parts.append(f"{who} {span(high, '{:.0%}')} of it during {len(high)} of {len(loads)} launches")
+    return f"the machine was busy: {' and '.join(parts)}; latencies are less certain" if parts else ""
 
 
 def confounders(evidence: Evidence) -> list[Confounder]:
-    """Fallbacks first, then what differs besides what the user asked to differ."""
+    """Fallbacks first, then differences besides PyTorch's version."""
     run = evidence.run
     fallbacks: dict[str, list[str]] = {}
     for item in run.fallbacks:
@@ -237,29 +235,30 @@ def confounders(evidence: Evidence) -> list[Confounder]:
             found.append(
                 Confounder(
                     subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
-                    statement="the input bytes differ between environments: their outputs cannot be compared",
+                    statement="the input bytes differ between environments, so outputs cannot be compared",
                 )
             )
     return found
 
 
 def _same_gpus(one: Observation, two: Observation) -> bool:
-    """PyTorch 2.1 does not tell a GPU's UUID, and a cell may not see the driver's version."""
+    """PyTorch 2.1 does not report a GPU's UUID, and a container may not see the driver's version."""
     if [(gpu.name, gpu.memory_bytes) for gpu in one.gpus] != [(gpu.name, gpu.memory_bytes) for gpu in two.gpus]:
         return False
-    told = [
+    pairs = [
         (getattr(a, key), getattr(b, key))
         for a, b in zip(one.gpus, two.gpus, strict=True)
         for key in ("uuid", "driver")
     ]
-    return all(left == right for left, right in told if left and right)
+    return all(left == right for left, right in pairs if left and right)
 
 
 def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Difference]:
     """What differs besides PyTorch's version."""
     found = []
     if base.index != this.index:
-        text = f"wheels came from {base.index} in the baseline and from {this.index} in {this.id}"
+        sources = ["the host's installation" if each.executor == "host" else each.index for each in (base, this)]
+        text = f"PyTorch came from {sources[0]} in the baseline and from {sources[1]} in {this.id}"
         found.append(Difference(kind=INDEX, text=text))
     if base.executor != this.executor:
         text = f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}"

@@ -1,15 +1,16 @@
-"""Which exit codes a report calls for. Pure."""
+"""The exit codes that a run's comparisons call for. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import errors
 from harness.stats import decide
 from reports import model
+from reports.load.evidence import Evidence
 from reports.model import Comparison, Latency
-from reports.render.formats import percent, short
-from reports.render.report import Report
+from reports.text import percent, short
 
 DETECT = 0.1  # the slow-down that a gate must be able to see, unless another is given
 OPEN = (model.UNDECIDED, model.ABOUT)
@@ -17,8 +18,8 @@ OPEN = (model.UNDECIDED, model.ABOUT)
 
 @dataclass(frozen=True, kw_only=True)
 class Unseen:
-    """A row in which the launches made could not have shown the slow-down that a gate asks for. `launches` could; None
-    where no number is known to."""
+    """A row whose launches could not have shown the slow-down that a gate asks for. So many `launches` could; None
+    where that is unknown."""
 
     row: Comparison
     timed: Latency
@@ -29,11 +30,10 @@ def _timed(row: Comparison) -> list[Latency]:
     return [timed for timed in row.timed if timed is row.latency or timed.baseline.medians_us or timed.this.medians_us]
 
 
-def unseen(report: Report, detect: float = DETECT) -> list[Unseen]:
-    """Rows that no gate on latency may pass: not decided, and a slow-down of `detect` would have been called with less
-    than 80% probability, were it the only one on the page. Replays that neither side has are no row."""
-    evidence = report.evidence
-    times = [(row, timed) for row in report.rows if not row.alone for timed in _timed(row)]
+def unseen(evidence: Evidence, rows: Sequence[Comparison], detect: float = DETECT) -> list[Unseen]:
+    """Rows that no gate on latency may pass: undecided, and with less than 80% probability of calling a slow-down of
+    `detect`, were it the only one on the page. Replays that neither side has are no row."""
+    times = [(row, timed) for row in rows if not row.alone for timed in _timed(row)]
     tested = sum(timed.p_value is not None for _, timed in times)
     rule = decide.Rule(
         confidence=evidence.confidence, rate=evidence.false_discovery_rate, rows=tested, looks=evidence.looks
@@ -47,55 +47,59 @@ def unseen(report: Report, detect: float = DETECT) -> list[Unseen]:
     return found
 
 
-def unseen_text(report: Report, detect: float = DETECT) -> str:
-    """What the gate could not have seen, why, and what to do; empty where there is nothing."""
-    found = unseen(report, detect)
+def unseen_text(evidence: Evidence, rows: Sequence[Comparison], detect: float = DETECT) -> str:
+    """What the gate could not have detected, why, and what to do; empty where there is nothing."""
+    found = unseen(evidence, rows, detect)
     if not found:
         return ""
-    times = sum(len(_timed(row)) for row in report.rows if not row.alone)
+    times = sum(len(_timed(row)) for row in rows if not row.alone)
     known = [each.launches for each in found if each.launches is not None]
     hardest = max(found, key=lambda each: (each.launches is None, each.launches or 0))
     can = hardest.timed.smallest_effect
-    why = f"it could show {percent(can)} at least" if can is not None else short(hardest.timed.why)
-    todo = f"about {max(known)} launches of each environment would" if len(known) == len(found) else ""
+    why = f"it could only detect {percent(can)} or more" if can is not None else short(hardest.timed.why)
+    todo = f"about {max(known)} launches of each environment would be enough" if len(known) == len(found) else ""
     if known and not todo:
-        todo = f"in {len(known)} of them about {max(known)} launches of each environment would"
+        todo = f"for {len(known)} of them about {max(known)} launches of each environment would be enough"
     return (
-        f"the gate on latency passes nothing: a slow-down of {percent(detect)} could not have been seen in "
-        f"{len(found)} of {times} times; of these the hardest is {hardest.row.id}: {why}"
-        + (f"; {todo} (--launches), or ask for less (--detect)" if todo else "")
+        f"the latency gate cannot pass: a slow-down of {percent(detect)} could not have been detected in "
+        f"{len(found)} of {times} timed rows; the hardest is {hardest.row.id}: {why}"
+        + (f"; {todo} (--launches), or raise --detect" if todo else "")
     )
 
 
 def exit_codes(
-    report: Report, fail_on: frozenset[str] = frozenset(), strict: bool = False, detect: float = DETECT
+    evidence: Evidence,
+    rows: Sequence[Comparison],
+    fail_on: frozenset[str] = frozenset(),
+    strict: bool = False,
+    detect: float = DETECT,
 ) -> list[int]:
     """Every code that holds; `harness.errors.exit_code` chooses."""
-    evidence, codes = report.evidence, []
+    codes = []
     if any(record.status == "broken" for record in evidence.environments.values()):
         codes.append(errors.INFRASTRUCTURE)
     if any(record.status == "build_failed" for record in evidence.builds.values()):
         codes.append(errors.BUILD_FAILED)
-    rows = [row for row in report.rows if not row.alone]
-    if "correctness" in fail_on and any(_correctness_gate(row) for row in rows):
+    compared = [row for row in rows if not row.alone]
+    if "correctness" in fail_on and any(map(_correctness_gate, compared)):
         codes.append(errors.CORRECTNESS_REGRESSED)
-    if "exactness" in fail_on and any(row.correctness.verdict == model.LESS_EXACT for row in rows):
+    if "exactness" in fail_on and any(row.correctness.verdict == model.LESS_EXACT for row in compared):
         codes.append(errors.CORRECTNESS_REGRESSED)
-    if "latency" in fail_on and any(_latency_gate(row) for row in rows):
+    if "latency" in fail_on and any(map(_latency_gate, compared)):
         codes.append(errors.LATENCY_REGRESSED)
     judged = {
-        "correctness": [row.correctness.verdict for row in report.rows],
+        "correctness": [row.correctness.verdict for row in rows],
         "exactness": [],
-        "latency": [timed.verdict for row in report.rows for timed in row.timed],
+        "latency": [timed.verdict for row in rows for timed in row.timed],
     }
-    blind = "latency" in fail_on and bool(unseen(report, detect))
+    blind = "latency" in fail_on and bool(unseen(evidence, rows, detect))
     if blind or (strict and any(verdict in OPEN for aspect in fail_on for verdict in judged[aspect])):
         codes.append(errors.UNDECIDED)
     return codes
 
 
 def _correctness_gate(row: Comparison) -> bool:
-    """What is less exact and within the rule passes: `--fail-on exactness` asks for more."""
+    """Less exact but within the rule passes; `--fail-on exactness` is stricter."""
     judged = row.correctness
     if judged.verdict == model.BROKEN:
         return judged.baseline.status == "ok"
@@ -103,7 +107,7 @@ def _correctness_gate(row: Comparison) -> bool:
 
 
 def _latency_gate(row: Comparison) -> bool:
-    """What cannot be timed any more must not pass a gate on time."""
+    """A target that can no longer be timed must not pass."""
     return any(
         bool(timed.baseline.medians_us)
         if timed.verdict == model.BROKEN

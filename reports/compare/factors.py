@@ -70,9 +70,9 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
     base, this = _validations(evidence, row)
     record = row.correctness.this.record
     if base is None or this is None or not base.recipes or not this.recipes:
-        return Factor(state=UNKNOWN, seen=Seen(text="no verdict's yardstick of both environments", record=record))
+        return Factor(state=UNKNOWN, seen=Seen(text="no error scale of both environments", record=record))
     if (base.decides, base.limits) != (this.decides, this.limits):
-        text = f"the rule moved: {base.decides} {base.limits} against {this.decides} {this.limits}"
+        text = f"the rule changed: {base.decides} {base.limits} against {this.decides} {this.limits}"
         return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
     truths = {recipe.recipe: recipe.truth_sha256 for recipe in this.recipes}
     differ = sum(
@@ -82,7 +82,7 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
     )
     if differ:
         return Factor(state=DIFFERS, seen=Seen(text=f"the truth's bytes differ in {differ} trials", record=record))
-    return Factor(state=SAME, seen=Seen(text=f"one rule ({this.decides}), one truth, one tolerance", record=record))
+    return Factor(state=SAME, seen=Seen(text=f"same rule ({this.decides}), same truth, same tolerance", record=record))
 
 
 def _code(record: BuildRecord) -> dict[str, str]:
@@ -107,10 +107,10 @@ def native_code(evidence: Evidence, kernel: str, device: str, environment: str) 
 def _brought(base: dict[str, Seen], this: dict[str, Seen]) -> Factor:
     names = ", ".join(sorted({seen.text for seen in (*base.values(), *this.values())}))
     pointer = next(iter((this or base).values())).record
-    said = "the code that its Python file compiles or loads by itself"
+    code = "the code that its Python file compiles or loads itself"
     if base.keys() == this.keys():
-        return Factor(state=SAME, seen=Seen(text=f"{said} is identical ({names})", record=pointer))
-    return Factor(state=DIFFERS, seen=Seen(text=f"{said} differs ({names})", record=pointer))
+        return Factor(state=SAME, seen=Seen(text=f"{code} is identical ({names})", record=pointer))
+    return Factor(state=DIFFERS, seen=Seen(text=f"{code} differs ({names})", record=pointer))
 
 
 def machine_code(evidence: Evidence, kernel: str, device: str, baseline: str, environment: str) -> Factor:
@@ -163,7 +163,7 @@ def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, mov
         size = f"; largest difference {pair.max_abs:.3g} over {pair.trials} stored trials"
     name = "the kernel" if target == protocol.KERNEL else target
     if row_bits.unsteady:
-        text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when run again at once"
+        text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when repeated at once"
         return Factor(state=DIFFERS if moved else UNKNOWN, seen=Seen(text=text, record=pointer))
     if row_bits.compared:
         same = row_bits.identical == row_bits.compared
@@ -173,7 +173,7 @@ def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, mov
         same = pair.identical_trials == pair.trials
         text = f"{name}'s stored outputs are identical in {pair.identical_trials} of {pair.trials} trials{size}"
         return Factor(state=SAME if same else DIFFERS, seen=Seen(text=text, record=crossing_pointer(evidence, row)))
-    return Factor(state=UNKNOWN, seen=Seen(text=f"{name}'s outputs were not crossed between environments"))
+    return Factor(state=UNKNOWN, seen=Seen(text=f"{name}'s outputs were not compared between environments"))
 
 
 def _crossing_kernel(row: Comparison) -> str:

@@ -1,13 +1,13 @@
-"""`kernel-matrix gate`: is a kernel fast enough, and correct everywhere? From a run's records; nothing is run.
+"""Is a kernel fast enough, and correct everywhere? From a run's records. Pure.
 
-The rule, for each cell and on a GPU for both ways to time: the kernel takes at most so much of the named reference's
-time, and it is correct in every environment. Both were timed by the same launches, one process each, so a launch gives
-one ratio, and all ratios are estimated as those between environments are (`harness.stats.effects`). A cell passes where
-its whole 95% interval is at most the share that is asked for, so that no gate passes what it could not have seen; it is
-slow where it lies above that for sure, with the chance of a wrong one among all rows no more than 5%.
+The rule, for each cell and on a GPU for both ways to time: the kernel takes at most a given share of the named
+reference's time, and it is correct in every environment. The same launches timed both, one process each, so a launch
+gives one ratio, and ratios are estimated as those between environments are (`harness.stats.effects`). A cell passes
+where its whole 95% interval is at most that share, so no gate passes what it could not have seen; it is slow where the
+interval lies above the share, with a chance of at most 5% that any row of the page is called slow wrongly.
 
-What cannot tell is no pass and no failure, but undecided: an interval that holds the share; a reference that was not
-measured, or has no times; a kernel that is unsupported, or was not run; a quick run, whose times are too short.
+A cell is undecided where the interval contains the share; where the reference was not measured or has no times; where
+the kernel is unsupported or was not run; and in a quick run, whose times are too short.
 """
 
 from __future__ import annotations
@@ -15,30 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from harness import errors
 from harness.errors import InputError
-from harness.progress import printable
 from harness.schema.run_records import Cell, KernelInfo
 from harness.stats import decide, effects
 from harness.worker import protocol
 from reports import model
 from reports.compare import correctness, latency
-from reports.compare.correctness import FAILED
-from reports.compare.latency import Rows
-from reports.compare.streams import SENTENCE
+from reports.compare.correctness import FAILED, OFF_STREAM
 from reports.load.evidence import Evidence
-from reports.render.durations import ABSENT, time_text
-from reports.render.formats import ratio_interval, short
+from reports.load.launches import Launch
+from reports.text import words
 
 AT_MOST = 0.95
 CONFIDENCE = 0.95
-WIDTH = 320
 PASS, SLOW, WRONG, UNDECIDED = "pass", "slow", "wrong", "undecided"
 BUILD_FAILED, BROKEN = "build failed", "broken"
 CODES = {
@@ -53,8 +44,8 @@ CODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One cell by one way to time it. `ratio` is the kernel's time over the reference's, launch by launch; no verdict
-    stands in what has times of both, until all are judged together."""
+    """One cell, timed cold or hot. `ratio` is the kernel's time over the reference's, launch by launch. Cells with
+    times of both have no verdict until all are judged together."""
 
     cell: Cell
     mode: str
@@ -68,62 +59,65 @@ class Judged:
 
 def rule(ratio: effects.Estimate, at_most: float, rows: int) -> tuple[str, str]:
     """(verdict, why) of one of so many ratios of the kernel's time to the reference's."""
-    count = f"{ratio.blocks} launch{'es' if ratio.blocks > 1 else ''}"
+    count = f"{ratio.blocks} launch" + ("" if ratio.blocks == 1 else "es")
     if ratio.low is None or ratio.high is None or ratio.error is None or ratio.freedom is None:
-        return UNDECIDED, f"{count} does not tell how launches spread: it takes 2"
+        return UNDECIDED, f"{count}: the spread of launches takes at least 2"
     if ratio.high <= at_most and ratio.high < 1:
         return PASS, f"at most {at_most:g} of the reference's time, the whole interval"
     page = decide.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)
     if math.log(ratio.ratio / at_most) > page.reach(ratio.freedom) * ratio.error and ratio.low > at_most:
-        return SLOW, f"above {at_most:g} of the reference's time for sure"
+        return SLOW, f"significantly above {at_most:g} of the reference's time"
     half, off = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.ratio / at_most))
-    enough = f"; about {math.ceil(ratio.blocks * (half / off) ** 2) + 1} would tell" if off > half / 10 else ""
-    return UNDECIDED, f"{count} do not tell whether it is above or below {at_most:g} of the reference's time{enough}"
+    enough = f"; about {math.ceil(ratio.blocks * (half / off) ** 2) + 1} would be enough" if off > half / 10 else ""
+    return UNDECIDED, f"{count} cannot decide between above and below {at_most:g} of the reference's time{enough}"
 
 
-def paired(rows: Rows, cell: Cell, reference: str, mode: str) -> tuple[list[float], list[float]]:
+def paired(evidence: Evidence, cell: Cell, reference: str, mode: str) -> tuple[list[float], list[float]]:
     """Times of the kernel and of the reference, of the launches that have both."""
     times = []
     for target in (protocol.KERNEL, reference):
-        found = rows.of(cell.environment, cell.kernel, cell.device, cell.workload, target)
+        found = _timed(evidence, cell, target)
         times.append({row.block: time for row in found if (time := row.time_us(mode)) is not None})
     both = sorted(times[0].keys() & times[1].keys())
     return [times[0][block] for block in both], [times[1][block] for block in both]
 
 
-def judge(evidence: Evidence, rows: Rows, cell: Cell, reference: str, mode: str) -> Judged:
+def _timed(evidence: Evidence, cell: Cell, target: str) -> list[Launch]:
+    return evidence.timed(cell.environment, cell.kernel, cell.device, cell.workload, target)
+
+
+def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
     """One cell against the reference in the same launches. Its own correctness; `gate` adds the other versions'."""
 
-    def said(verdict: str, why: str) -> Judged:
+    def judged(verdict: str, why: str) -> Judged:
         return Judged(cell=cell, mode=mode, reference=reference, verdict=verdict, why=why)
 
     blocked = evidence.blocked(cell.environment, cell.kernel, cell.device)
     if blocked is not None and blocked.status in (protocol.BUILD_FAILED, protocol.BROKEN):
-        return said(BUILD_FAILED if blocked.status == protocol.BUILD_FAILED else BROKEN, blocked.message)
+        return judged(BUILD_FAILED if blocked.status == protocol.BUILD_FAILED else BROKEN, blocked.message)
     own = side(evidence, cell, protocol.KERNEL)
     if own.status == protocol.WRONG or own.status in FAILED:
-        return said(WRONG, f"{own.status.replace('_', ' ')}: {own.message}")
+        return judged(WRONG, f"{words(own.status)}: {own.message}")
     if own.off_stream:
-        return said(WRONG, SENTENCE)
+        return judged(WRONG, OFF_STREAM)
     if own.status != protocol.OK:
-        return said(UNDECIDED, f"{own.status.replace('_', ' ')}: {own.message}")
-    found = rows.of(cell.environment, cell.kernel, cell.device, cell.workload, protocol.KERNEL)
-    if any(row.correct is False for row in found):
-        return said(WRONG, "a launch gave another output than the one that was validated")
-    if reference not in known_references(evidence, cell):
-        return said(UNDECIDED, f"the run holds no {reference}: it has {', '.join(known_references(evidence, cell))}")
+        return judged(UNDECIDED, f"{words(own.status)}: {own.message}")
+    if any(row.correct is False for row in _timed(evidence, cell, protocol.KERNEL)):
+        return judged(WRONG, "a launch gave another output than the one that was validated")
+    if reference not in (known := evidence.references(cell.kernel, cell.device)):
+        return judged(UNDECIDED, f"the run has no {reference}; it has {', '.join(known)}")
     if evidence.run.quick:
-        return said(UNDECIDED, "the run is a quick one: its times are too short to decide")
-    kernel_us, reference_us = paired(rows, cell, reference, mode)
+        return judged(UNDECIDED, "a quick run: its times are too short to decide")
+    kernel_us, reference_us = paired(evidence, cell, reference, mode)
     if not kernel_us:
-        return said(UNDECIDED, why_no_time(rows, cell, reference, mode))
+        return judged(UNDECIDED, why_no_time(evidence, cell, reference, mode))
     return Judged(
         cell=cell, mode=mode, reference=reference, kernel_us=tuple(kernel_us), reference_us=tuple(reference_us)
     )
 
 
 def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list[Judged]:
-    """All that have times of both, each with its verdict: how launches spread is told by all of them together."""
+    """Those with times of both, each with its verdict: the spread of launches is estimated from all of them."""
     timed = [each for each in found if each.kernel_us]
     ratios = effects.compare_launches([(each.reference_us, each.kernel_us) for each in timed], CONFIDENCE)
     known = {id(each): ratio for each, ratio in zip(timed, ratios, strict=True)}
@@ -142,17 +136,12 @@ def side(evidence: Evidence, cell: Cell, target: str) -> model.CorrectnessSide:
     return correctness.side(evidence, cell.environment, cell.kernel, cell.workload, cell.device, target)
 
 
-def known_references(evidence: Evidence, cell: Cell) -> list[str]:
-    info = evidence.kernel(cell.kernel)
-    return info.references_on(cell.device) if info else []
-
-
-def why_no_time(rows: Rows, cell: Cell, reference: str, mode: str) -> str:
+def why_no_time(evidence: Evidence, cell: Cell, reference: str, mode: str) -> str:
     for target in (protocol.KERNEL, reference):
-        found = rows.of(cell.environment, cell.kernel, cell.device, cell.workload, target)
+        found = _timed(evidence, cell, target)
         if not any(row.time_us(mode) is not None for row in found):
             said = next((row.hot_message if row.status == "ok" else row.message or row.status for row in found), "")
-            return f"no {mode} time of {target}: {said or 'the run holds no launch of it'}"
+            return f"no {mode} time of {target}: {said or 'the run has no launch of it'}"
     return f"no launch has {mode} times of both the kernel and {reference}"
 
 
@@ -162,7 +151,7 @@ def reference_of(info: KernelInfo, wanted: str | None) -> str:
 
 
 def chosen(evidence: Evidence, kernels: Sequence[str], workloads: Sequence[str]) -> Iterator[Cell]:
-    """The cells that are judged: kernels that are named, or all but copies that were slowed on purpose."""
+    """The cells to judge: of the kernels named, or of all but copies that were slowed on purpose."""
     run = evidence.run
     known = [kernel.name for kernel in run.kernels]
     names = {workload.id: {workload.id, workload.name} for workload in run.workloads}
@@ -172,7 +161,7 @@ def chosen(evidence: Evidence, kernels: Sequence[str], workloads: Sequence[str])
     ):
         unknown = next((name for name in wanted if name not in there), None)
         if unknown is not None:
-            raise InputError(f"{option} {unknown}: the run holds none of it", f"choose from: {', '.join(there)}")
+            raise InputError(f"{option} {unknown}: not in this run", f"choose from: {', '.join(there)}")
     for cell in run.cells:
         info = evidence.kernel(cell.kernel)
         named = cell.kernel in kernels if kernels else info is not None and info.control_of is None
@@ -190,13 +179,12 @@ def gate(
     modes: Sequence[str] = (model.COLD, model.HOT),
 ) -> list[Judged]:
     """Every cell and way to time. A kernel that is wrong in one version passes on that workload in none."""
-    rows = latency.group_launches(evidence.launches)
     found = []
     for cell in chosen(evidence, kernels, workloads):
         info = evidence.kernel(cell.kernel)
         assert info is not None
-        for mode in modes if cell.device == "cuda" else (model.COLD,):
-            found.append(judge(evidence, rows, cell, reference_of(info, reference), mode))
+        for mode in [mode for mode in latency.modes(cell.device) if mode in modes or cell.device == "cpu"]:
+            found.append(judge(evidence, cell, reference_of(info, reference), mode))
     found = decided(evidence, found, at_most)
     wrong: dict[tuple[str, str, str], str] = {}
     for each in found:
@@ -214,31 +202,3 @@ def _with_others(each: Judged, wrong: dict[tuple[str, str, str], str]) -> Judged
 
 def exit_code(found: Sequence[Judged]) -> int:
     return errors.exit_code(CODES[each.verdict] for each in found)
-
-
-def print_table(found: Sequence[Judged], at_most: float) -> None:
-    table = Table(box=None, pad_edge=False)
-    gpu = any(each.cell.device == "cuda" for each in found)
-    timed = ["timed"] if gpu else []
-    for column in ("cell", *timed, "kernel", "reference", "share, 95%", "launches", "gate", "why"):
-        table.add_column(column)
-    for each in found:
-        found_share = each.ratio and ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high)
-        cells = [
-            each.cell.id,
-            *([each.mode] if gpu else []),
-            time_text(median(each.kernel_us) if each.kernel_us else None),
-            f"{each.reference} {time_text(median(each.reference_us) if each.reference_us else None)}",
-            found_share or ABSENT,
-            str(len(each.kernel_us) or ABSENT),
-            each.verdict,
-            short(each.why),
-        ]
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    Console(highlight=False, width=WIDTH).print(table)  # a row is a line, also in a log
-    counts = {verdict: sum(each.verdict == verdict for each in found) for verdict in CODES}
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    print(
-        f"rule: at most {at_most:g} of the reference's time, the whole {CONFIDENCE:.0%} interval of launches' ratios; "
-        f"correct in every environment: {said}"
-    )

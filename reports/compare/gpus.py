@@ -1,23 +1,33 @@
-"""The GPUs of a run: which, in what state, what they reached, how busy they were kept, and what ran on them. Pure."""
+"""The GPUs of a run: their state, their measured peaks and what times amount to beside them, what ran, and hardware
+counters. Pure.
+
+A share's peak is measured, not taken from a data sheet: a large matrix product of the workload's dtype, and a large
+copy within the device's memory. Replays may find their inputs in the cache, so a hot share of the copy can exceed 100%.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.records import CeilingRecord, LaunchRecord
+from harness.schema.run_records import GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
+from reports.model import Rates
+from reports.text import span, words
 
 # An environment's SM clock this far from the baseline's moves latency by as much.
 CLOCK_MOVED = 0.01
 OPERATOR = "aten::"
+STALLS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One GPU, and its ceilings or why there are none. None: not recorded."""
+    """One GPU, and its measured peaks or why there are none. None: not recorded."""
 
     uuid: str
     name: str
@@ -30,11 +40,32 @@ class Card:
     ceiling: CeilingRecord | None
     ceiling_message: str
 
+    @property
+    def text(self) -> str:
+        """What a reader must know of a GPU to compare its times with another's."""
+        states = {None: "not recorded", True: "on", False: "off"}
+        parts = [self.name, f"driver {self.driver}", f"{self.memory_bytes / (1 << 30):.0f} GiB"]
+        parts += [f"ECC {states[self.ecc]}", f"MIG {states[self.mig]}"]
+        parts += [f"power limit {self.power_limit_w:.0f} W"] if self.power_limit_w else []
+        parts += [f"SM clock up to {self.max_sm_mhz} MHz"] if self.max_sm_mhz else []
+        return ", ".join(parts)
+
+    @property
+    def peak_text(self) -> str:
+        """What it reached in this run, or why that is not known."""
+        if self.ceiling is None:
+            return self.ceiling_message
+        found = self.ceiling
+        size = f" ({found.matmul_size}\N{SUPERSCRIPT THREE})" if found.matmul_size else ""
+        parts = [f"{value:.0f} TFLOP/s in a {dtype} product{size}" for dtype, value in found.matmul_tflops.items()]
+        parts += [f"{found.copy_gbps:.0f} GB/s in a copy"] if found.copy_gbps else []
+        return ", ".join(parts) or "nothing was measured"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measuring:
-    """Seconds in which launches warmed up or sampled calls on a GPU, of those they took, of those between the first
-    one's start and the last one's end."""
+    """Seconds that launches spent warming up or sampling calls on a GPU; that they took in all; and from the first
+    one's start to the last one's end."""
 
     launches: int
     sampling_s: float
@@ -70,33 +101,21 @@ def cards(evidence: Evidence) -> list[Card]:
     if not any(cell.device == "cuda" for cell in evidence.run.cells):
         return []
     used = {launch.gpu.uuid for launch in gpu_launches(evidence) if launch.gpu is not None} | evidence.ceilings.keys()
-    found = {gpu.uuid: {**gpu.model_dump()} for gpu in evidence.run.gpus}
-    for environment in evidence.environments.values() if not found else ():
+    known = {gpu.uuid: gpu for gpu in evidence.run.gpus}
+    for environment in evidence.environments.values() if not known else ():
         for gpu in environment.observed.gpus if environment.observed else []:
-            found.setdefault(
-                gpu.uuid,
-                {
-                    "uuid": gpu.uuid,
-                    "name": gpu.name,
-                    "driver": gpu.driver,
-                    "memory_bytes": gpu.memory_bytes,
-                    "ecc": None,
-                    "mig": None,
-                    "power_limit_w": None,
-                    "max_sm_mhz": None,
-                },
-            )
-    made = []
-    for uuid, values in found.items():
-        if used and uuid not in used:
-            continue
-        record = evidence.ceilings.get(uuid)
-        message = "none recorded in this run"
-        if record is not None and record.status != "ok":
-            message = f"{record.status.replace('_', ' ')}: {record.message or 'no message'}"
-        usable = record if record is not None and record.status == "ok" else None
-        made.append(Card(**values, ceiling=usable, ceiling_message="" if usable else message))
-    return made
+            facts = gpu.model_dump(exclude={"compute_capability"})
+            facts |= {"ecc": None, "mig": None, "power_limit_w": None, "max_sm_mhz": None}
+            known.setdefault(gpu.uuid, GpuFacts(**facts))
+    return [_card(evidence, gpu) for uuid, gpu in known.items() if uuid in used or not used]
+
+
+def _card(evidence: Evidence, gpu: GpuFacts) -> Card:
+    record = evidence.ceilings.get(gpu.uuid)
+    if record is not None and record.status == "ok":
+        return Card(**gpu.model_dump(), ceiling=record, ceiling_message="")
+    message = f"{words(record.status)}: {record.message or 'no message'}" if record else "none recorded in this run"
+    return Card(**gpu.model_dump(), ceiling=None, ceiling_message=message)
 
 
 def measuring(evidence: Evidence) -> Measuring | None:
@@ -114,11 +133,6 @@ def measuring(evidence: Evidence) -> Measuring | None:
     )
 
 
-def _range(values: list[float], form: str = "{:.0f}") -> str:
-    low, high = form.format(min(values)), form.format(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
 def gpu_confounders(evidence: Evidence) -> list[tuple[str, str]]:
     """(subject, statement): what made the GPU's times less certain."""
     launches = list(gpu_launches(evidence))
@@ -130,8 +144,8 @@ def gpu_confounders(evidence: Evidence) -> list[tuple[str, str]]:
         found.append(
             (
                 "GPU clock",
-                f"the GPU held its clocks back{' (' + ', '.join(reasons) + ')' if reasons else ''}: "
-                f"{sum(throttled)} of {kept + sum(throttled)} samples were left out, in "
+                f"the GPU throttled{' (' + ', '.join(reasons) + ')' if reasons else ''}: "
+                f"{sum(throttled)} of {kept + sum(throttled)} samples were discarded, in "
                 f"{sum(map(bool, throttled))} of {len(launches)} launches",
             )
         )
@@ -141,8 +155,8 @@ def gpu_confounders(evidence: Evidence) -> list[tuple[str, str]]:
         found.append(
             (
                 "GPU",
-                f"{_range([float(count) for count in seen])} other process"
-                f"{'es' if max(seen) > 1 else ''} held the GPU during {len(seen)} of {len(launches)} launches",
+                f"{span(seen, '{:d}')} other process{'es' if max(seen) > 1 else ''} used the GPU "
+                f"during {len(seen)} of {len(launches)} launches",
             )
         )
     clocks = clocks_by_environment(evidence)
@@ -153,10 +167,10 @@ def gpu_confounders(evidence: Evidence) -> list[tuple[str, str]]:
                 (
                     name,
                     f"the SM clock was {base:.0f} MHz in the baseline and {mhz:.0f} in {name} while calls "
-                    "were sampled: device time moves with it",
+                    "were sampled; latency scales with the clock",
                 )
             )
-    found += [(card.name, "MIG is on: the times are of a part of the GPU") for card in cards(evidence) if card.mig]
+    found += [(card.name, "MIG is on: the times are for a slice of the GPU") for card in cards(evidence) if card.mig]
     return found
 
 
@@ -196,3 +210,93 @@ def what_ran(evidence: Evidence, device: str) -> list[Ran]:
         )
         for (environment, target, ran, reason), workloads in found.items()
     ]
+
+
+def ceiling_of(evidence: Evidence, environment: str, kernel: str, device: str) -> tuple[CeilingRecord | None, str]:
+    """The measured peaks of the GPU that these launches ran on, or why there are none."""
+    if device != "cuda":
+        return None, "device peaks are measured on GPUs only"
+    launches = evidence.launch_records.get((environment, kernel, device), [])
+    watched = {launch.gpu.uuid for launch in launches if launch.gpu is not None}
+    uuids = watched or {gpu.uuid for gpu in evidence.run.gpus} or set(evidence.ceilings)
+    if len(uuids) != 1:
+        return None, f"launches ran on {len(uuids)} GPUs" if uuids else "which GPU the launches ran on is not recorded"
+    uuid = uuids.pop()
+    found = evidence.ceilings.get(uuid)
+    if found is None:
+        return None, f"this run holds no measured peaks of {uuid}"
+    if found.status != "ok":
+        return None, f"measured peaks {words(found.status)}: {found.message or 'no message'}"
+    return found, ""
+
+
+def rates(info: WorkloadInfo | None, ceiling: CeilingRecord | None, message: str, median_us: float) -> Rates:
+    """What a median amounts to in FLOP/s and bytes/s, and as shares of the device's peaks."""
+    if info is None or not (info.flops or info.bytes):
+        return Rates(message="the operations and bytes of this workload are unknown")
+    tflops = info.flops / median_us / 1e6 if info.flops else None
+    gbps = info.bytes / median_us / 1e3 if info.bytes else None
+    if ceiling is None:
+        return Rates(tflops=tflops, gbps=gbps, message=message)
+    matmul, copy = ceiling.matmul_tflops.get(info.dtype), ceiling.copy_gbps
+    missing = [f"a product of {info.dtype}"] * (not matmul) + ["a copy"] * (not copy)
+    return Rates(
+        tflops=tflops,
+        gbps=gbps,
+        tflops_share=tflops / matmul if tflops and matmul else None,
+        gbps_share=gbps / copy if gbps and copy else None,
+        message=f"no peak was measured for {' and '.join(missing)}" if missing else "",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Hardware counters of one device function on a workload; the message says why `function` is None."""
+
+    workload: str
+    kernel: str
+    environment: str
+    record: str
+    function: FunctionCounters | None = None
+    message: str = ""
+
+    @property
+    def name(self) -> str:
+        """Without result and parameters."""
+        said = self.function.name if self.function is not None else ""
+        return (said[: said.rindex("(")] if said.endswith(")") else said).removeprefix("void ")
+
+    @property
+    def conflicts_per_wavefront(self) -> float | None:
+        """The share of shared-memory passes that bank conflicts added; None where it was not used."""
+        counted = self.function
+        if counted is None or counted.bank_conflicts is None or not counted.shared_wavefronts:
+            return None
+        return counted.bank_conflicts / counted.shared_wavefronts
+
+    @property
+    def stalls(self) -> list[tuple[str, float]]:
+        """The most frequent stall reasons, each with its share of all stalled warps."""
+        found = self.function.stalls if self.function is not None else {}
+        total = sum(found.values())
+        ranked = sorted(found.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
+        return [(words(reason), value / total) for reason, value in ranked if total > 0]
+
+
+def counted(evidence: Evidence) -> list[Counted]:
+    """In the run's order of workloads, kernels and environments."""
+    run = evidence.run
+    order = [
+        (environment, kernel.name, workload.id, "cuda")
+        for workload in run.workloads
+        for kernel in run.kernels
+        for environment in run.environments
+    ]
+    return [row for key in order if key in evidence.counters for row in _functions(*evidence.counters[key])]
+
+
+def _functions(record: CountersRecord, pointer: str) -> list[Counted]:
+    row = Counted(workload=record.workload, kernel=record.kernel, environment=record.environment, record=pointer)
+    if record.status != "ok":
+        return [replace(row, message=f"{words(record.status)}: {record.message}")]
+    return [replace(row, function=function) for function in record.functions]

@@ -1,11 +1,12 @@
-"""fast_p over problems in KernelBench's form, as its paper defines it (Ouyang et al., arXiv 2502.10517): of all
-problems the share whose solution is correct and whose speed-up over the reference ``Model`` exceeds p. Pure.
+"""fast_p as KernelBench's paper defines it (Ouyang et al., arXiv 2502.10517): the share of problems whose kernel is
+correct and more than p times as fast as the reference. Pure.
 
-A speed-up is the median, over launches, of the ratio of the two medians within a launch. Its interval says how sure
-that is, not on which side of p it counts: a problem counts by the point estimate, as the definition has it, and those
-whose interval holds p, or that have none, are counted beside it as undecided.
+A speed-up is the median, over launches, of the reference's median over the kernel's within the same launch, so that a
+launch's luck cancels. A problem counts by this point estimate, as the definition has it; those whose interval holds p,
+or that have no interval, are counted beside it as undecided.
 
-Correct is what passed validation in that environment, and was not found out in any of its launches.
+`scores` are of problem files, whose reference is their own ``Model``. `fast_p` is of attention kernels, where each
+workload is a problem, and each SDPA backend a reference.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import statistics
 from dataclasses import dataclass
 
 from harness.schema.records import LaunchRecord, ValidationRecord
+from harness.schema.run_records import Cell
 from harness.worker import protocol
-from reports.compare.latency import Launch, Rows
-from reports.compare.statistics import median_interval
-from reports.compare.streams import SENTENCE, escapes
+from reports.compare.correctness import OFF_STREAM
+from reports.compare.latency import median_interval
 from reports.load.evidence import Evidence
+from reports.load.launches import Launch, escapes
+from reports.model import FastP
+from reports.text import ratio_interval, words
 
 LEVELS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)  # p
 NOT_ITS_FAULT = frozenset({"not_run", "broken", "undecidable"})
@@ -39,6 +43,11 @@ class Solution:
     high: float | None
     launches: int
     left_out: bool
+
+    @property
+    def speedup_text(self) -> str:
+        """1.31x [1.28, 1.35]: over the reference, above 1 is faster."""
+        return "correct; no times" if self.speedup is None else ratio_interval(self.speedup, self.low, self.high, ".3g")
 
     def exceeds(self, p: float) -> bool:
         """fast_0 is the share of correct ones, whether they were timed or not."""
@@ -66,20 +75,20 @@ class Score:
     solutions: list[Solution]
 
 
-def scores(evidence: Evidence, rows: Rows, count_missing: bool = False) -> list[Score]:
+def scores(evidence: Evidence, count_missing: bool = False) -> list[Score]:
     """Per environment and device, of the run's folders or else of the problem files that its matrix names. An
     environment that could not be used has no score: nothing is known of any solution there."""
     run = evidence.run
     names = {workload.id: workload.name for workload in run.workloads if workload.problem}
     pairs = run.kernelbench.pairs if run.kernelbench else {}
-    whole = set(pairs) <= {kernel.name for kernel in run.kernels}  # of some alone (--kernel), nobody asked for the rest
+    whole = set(pairs) <= {kernel.name for kernel in run.kernels}  # with --kernel the other problems are not missing
     missing = len(run.kernelbench.missing) if run.kernelbench and whole else 0
     places: dict[tuple[str, str], list[Solution]] = {}
     for cell in run.cells:
         known = evidence.environments.get(cell.environment)
         if cell.workload in names and (known is None or known.status == "ok"):
             problem = pairs.get(cell.kernel, names[cell.workload])
-            found = solution(evidence, rows, cell.environment, cell.kernel, cell.device, cell.workload, problem)
+            found = solution(evidence, cell, problem)
             places.setdefault((cell.environment, cell.device), []).append(found)
     return [
         score(environment, device, found, missing, count_missing) for (environment, device), found in places.items()
@@ -102,21 +111,24 @@ def score(environment: str, device: str, found: list[Solution], missing: int, co
     )
 
 
-def solution(
-    evidence: Evidence, rows: Rows, environment: str, kernel: str, device: str, workload: str, problem: str
-) -> Solution:
+def _speedups(mine: list[Launch], theirs: list[Launch]) -> list[float]:
+    """Of the launches that have both times, in block order."""
+    times = {row.block: row.median_us for row in theirs if row.status == "ok" and row.median_us}
+    return [times[row.block] / row.median_us for row in mine if row.median_us and row.block in times]
+
+
+def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
+    environment, kernel, workload, device = cell.environment, cell.kernel, cell.workload, cell.device
     record = evidence.validation(environment, kernel, workload, device)
-    mine = rows.of(environment, kernel, device, workload, protocol.KERNEL)
-    theirs = rows.of(environment, kernel, device, workload, protocol.MODEL)
+    mine = evidence.timed(environment, kernel, device, workload, protocol.KERNEL)
+    theirs = evidence.timed(environment, kernel, device, workload, protocol.MODEL)
     ends = evidence.launch_records.get((environment, kernel, device), [])
-    refused = bool(theirs) and not any(row.status == "ok" for row in theirs)  # `Model` itself does not run here
+    timed = any(row.status == "ok" for row in theirs)
+    refused = bool(theirs) and not timed  # `Model` itself does not run here
     wrong = "" if refused else _wrong(record, mine, ends)
     unknown = "" if wrong else _unknown(record, mine, theirs)
-    times = {row.block: row.median_us for row in theirs if row.status == "ok"}
-    ratios = [
-        times[row.block] / row.median_us for row in mine if row.status == "ok" and row.block in times and not wrong
-    ]
-    interval = median_interval(ratios, evidence.confidence)
+    ratios = [] if wrong else _speedups(mine, theirs)
+    low, high = median_interval(ratios, evidence.confidence)
     return Solution(
         problem=problem,
         kernel=kernel,
@@ -124,28 +136,28 @@ def solution(
         correct=not wrong and not refused and record is not None and record.status == "ok",
         why=wrong or unknown,
         speedup=statistics.median(ratios) if ratios else None,
-        low=interval[0] if interval else None,
-        high=interval[1] if interval else None,
+        low=low,
+        high=high,
         launches=len(ratios),
-        left_out=not wrong and (record is None or record.status in NOT_ITS_FAULT or not times),
+        left_out=not wrong and (record is None or record.status in NOT_ITS_FAULT or not timed),
     )
 
 
 def _wrong(record: ValidationRecord | None, mine: list[Launch], ends: list[LaunchRecord]) -> str:
-    """What the solution did, in validation or in a launch; '' where nothing is held against it."""
+    """What is wrong with the solution, in validation or in a launch; empty where nothing is."""
     if record is not None and record.status not in ("ok", *NOT_ITS_FAULT):
-        return f"{record.status.replace('_', ' ')}: {record.message or 'no message'}"
+        return f"{words(record.status)}: {record.message or 'no message'}"
     for row in mine:
         if row.status not in ("ok", *NOT_ITS_FAULT):
-            return f"{row.status.replace('_', ' ')} in launch {row.block + 1}: {row.message or 'no message'}"
+            return f"{words(row.status)} in launch {row.block + 1}: {row.message or 'no message'}"
         if row.correct is False:
-            return f"launch {row.block + 1}: {row.message or 'its output is not the validated one'}"
+            return f"launch {row.block + 1}: {row.message or 'its output is not the one that was validated'}"
     escaped = next((end for end in ends if any(map(escapes, end.timings))), None)
     if escaped is not None:
-        return f"launch {escaped.index + 1}: {SENTENCE}"
+        return f"launch {escaped.index + 1}: {OFF_STREAM}"
     for end in ends:  # a launch that ended before it gave any row
         if end.status not in ("ok", *NOT_ITS_FAULT):
-            return f"{end.status.replace('_', ' ')} in launch {end.index + 1}: {end.message or 'no message'}"
+            return f"{words(end.status)} in launch {end.index + 1}: {end.message or 'no message'}"
     return ""
 
 
@@ -155,3 +167,65 @@ def _unknown(record: ValidationRecord | None, mine: list[Launch], theirs: list[L
     if not any(row.status == "ok" for row in theirs):
         return next((row.message for row in theirs if row.message), "") or "the reference has no times"
     return "" if any(row.status == "ok" for row in mine) else "no times"
+
+
+def fast_p(evidence: Evidence) -> list[FastP]:
+    """Per environment, kernel, device and reference. Workloads without times of both are left out, with the reason;
+    a kernel that failed there counts as incorrect."""
+    problems: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in evidence.run.cells:
+        problems.setdefault((cell.environment, cell.kernel, cell.device), []).append(cell)
+    found = [
+        _fast_p(evidence, cells, reference)
+        for (_, kernel, device), cells in problems.items()
+        for reference in evidence.references(kernel, device)
+        if reference != protocol.MODEL
+    ]
+    return [each for each in found if each is not None]
+
+
+def _fast_p(evidence: Evidence, cells: list[Cell], reference: str) -> FastP | None:
+    environment, kernel, device = cells[0].environment, cells[0].kernel, cells[0].device
+    speedups: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    correct: set[str] = set()
+    counted = 0
+    for workload in (cell.workload for cell in cells):
+        record = evidence.validation(environment, kernel, workload, device)
+        if record is not None and record.status == protocol.UNDECIDABLE:
+            left_out[workload] = record.message
+            continue
+        if (
+            record is not None
+            and record.status == "ok"
+            and not evidence.escaping(environment, kernel, workload, device)
+        ):
+            correct.add(workload)
+        mine = evidence.timed(environment, kernel, device, workload, protocol.KERNEL)
+        theirs = evidence.timed(environment, kernel, device, workload, reference)
+        timed = any(row.status == "ok" for row in theirs)
+        if ratios := _speedups([row for row in mine if row.correct is not False], theirs):
+            speedups[workload] = statistics.median(ratios)
+            counted += 1
+        elif timed and record is not None and record.status != "ok":
+            counted += 1
+        elif timed:
+            left_out[workload] = "the kernel has no times"
+        else:
+            left_out[workload] = next((row.message for row in theirs if row.message), "") or f"{reference} has no times"
+    if not counted:
+        return None
+    faster = [sum(name in correct and ratio > p for name, ratio in speedups.items()) / counted for p in (0, 1, 2)]
+    return FastP(
+        environment=environment,
+        kernel=kernel,
+        device=device,
+        reference=reference,
+        problems=counted,
+        left_out=left_out,
+        speedups=speedups,
+        correct=len(correct & set(speedups)),
+        fast_0=faster[0],
+        fast_1=faster[1],
+        fast_2=faster[2],
+    )

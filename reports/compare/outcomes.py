@@ -1,4 +1,4 @@
-"""What became of all that a run planned: environments, cells, and what did not work. Pure."""
+"""The outcome of all that a run planned: environments, cells, and what failed. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from statistics import median
 from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.worker import protocol
-from reports.compare.latency import Rows
 from reports.compare.rows import is_control
 from reports.load.evidence import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """An environment as asked for and as it said of itself from inside (None: it could not be asked)."""
+    """An environment as requested, and as observed from inside (None: not observed)."""
 
     id: str
     baseline: bool
@@ -45,7 +44,7 @@ class CellState:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Something that was attempted and did not work in each of `places`, with the end of what it printed."""
+    """Something that failed in each of `places`, with the end of its log."""
 
     where: str
     places: list[str]
@@ -66,26 +65,20 @@ def version_of(evidence: Evidence, name: str) -> Version:
         cuda_build=seen.torch_cuda if seen else None,
         python=seen.python if seen else None,
         status=record.status if record else "not_run",
-        message=record.message if record else "the run holds no record of this environment",
+        message=record.message if record else "the run has no record of this environment",
     )
 
 
-def cell_states(evidence: Evidence, rows: Rows) -> list[CellState]:
+def cell_states(evidence: Evidence) -> list[CellState]:
     found = []
     for cell in evidence.run.cells:
         outcome = _outcome(evidence, cell)
-        times = [
-            row.median_us
-            for row in rows.of(cell.environment, cell.kernel, cell.device, cell.workload, "kernel")
-            if row.status == "ok"
-        ]
+        launches = evidence.timed(cell.environment, cell.kernel, cell.device, cell.workload, protocol.KERNEL)
+        times = [row.median_us for row in launches if row.median_us is not None]
         found.append(
             CellState(
                 id=cell.id,
-                environment=cell.environment,
-                kernel=cell.kernel,
-                workload=cell.workload,
-                device=cell.device,
+                **cell.model_dump(),
                 status=outcome.status,
                 message=outcome.message,
                 launches=len(times),
@@ -102,30 +95,22 @@ def _outcome(evidence: Evidence, cell: Cell) -> Outcome:
     blocked = evidence.blocked(cell.environment, cell.kernel, cell.device)
     if blocked is not None:
         return blocked
-    return record or Outcome(status="not_run", message="the run holds no validation record of it")
+    return record or Outcome(status="not_run", message="the run has no validation record of it")
 
 
 def failures(evidence: Evidence) -> list[Failure]:
-    """Environments, builds, validations and launches that did not work, first causes before what followed."""
+    """Environments, builds, validations and launches that failed, in that order: first causes first."""
     found: dict[tuple[str, str, str], Failure] = {}
 
     def add(what: str, place: str, outcome: Outcome) -> None:
-        """One entry for all places, inputs and environments, where the same thing failed with the same message."""
+        """One entry for all places where the same thing failed with the same message."""
         if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
             key = (what, outcome.status, outcome.message)
-            entry = found.setdefault(
-                key,
-                Failure(
-                    where=what,
-                    places=[],
-                    status=outcome.status,
-                    message=outcome.message,
-                    log_excerpt=outcome.log_excerpt,
-                ),
-            )
+            new = Failure(where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt="")
+            entry = found.setdefault(key, new)
             if place not in entry.places:
                 entry.places.append(place)
-            if outcome.log_excerpt and not entry.log_excerpt:
+            if not entry.log_excerpt:
                 found[key] = replace(entry, log_excerpt=outcome.log_excerpt)
 
     for environment in evidence.environments.values():

@@ -1,10 +1,12 @@
-"""Every planned cell, and every reference x workload x device, against the same in the baseline environment. Pure.
+"""Every planned cell, and every reference x workload x device, against the same in the baseline environment; which of
+these rows moved, and which a reader must see first. Pure.
 
 No gaps: what has no record is a row whose status is `not_run`, with the reason.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,17 +16,18 @@ from harness.stats import decide
 from harness.worker import protocol
 from reports import model
 from reports.compare import correctness, latency
-from reports.compare.latency import Rows
+from reports.compare.correctness import FAILED
+from reports.compare.latency import STOPPED
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Correctness, Latency, LatencySide
-from reports.render.commands import eval_command, matrix_command, place_options
+from reports.text import eval_command, matrix_command, place_options
 
 KERNEL, REFERENCE = "kernel", "reference"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """What one row compares. `kernels` hold the records: the kernel itself, or those that a reference ran with."""
+@dataclass(frozen=True)
+class PlannedRow:
+    """One row to be compared. `kernels` hold the records: the kernel itself, or those that a reference ran beside."""
 
     kind: str
     target: str
@@ -46,62 +49,43 @@ class Subject:
         return safe if safe == plain else f"{safe}-{sha256(plain.encode()).hexdigest()[:8]}"
 
 
-def subjects(evidence: Evidence) -> Iterator[Subject]:
-    """Kernels in plan order, then references. The baseline's own cells are the other half of every comparison; they
-    stand for themselves only where no other environment was planned."""
+def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
+    """Kernels in plan order, then references. The baseline's own cells are rows only where no other environment was
+    planned."""
     run = evidence.run
-    others = [cell for cell in run.cells if cell.environment != run.baseline]
-    cells = others or run.cells
     references: dict[tuple[str, str, str, str], list[str]] = {}
-    for cell in cells:
-        yield Subject(
-            kind=KERNEL,
-            target=cell.kernel,
-            environment=cell.environment,
-            workload=cell.workload,
-            device=cell.device,
-            kernels=(cell.kernel,),
-        )
-        info = evidence.kernel(cell.kernel)
-        for reference in info.references_on(cell.device) if info else []:
-            key = (cell.environment, reference, cell.workload, cell.device)
-            references.setdefault(key, []).append(cell.kernel)
-    for (environment, reference, workload, device), kernels in references.items():
-        yield Subject(
-            kind=REFERENCE,
-            target=reference,
-            environment=environment,
-            workload=workload,
-            device=device,
-            kernels=tuple(kernels),
-        )
+    for cell in [cell for cell in run.cells if cell.environment != run.baseline] or run.cells:
+        place = (cell.environment, cell.workload, cell.device)
+        yield PlannedRow(KERNEL, cell.kernel, *place, kernels=(cell.kernel,))
+        for reference in evidence.references(cell.kernel, cell.device):
+            references.setdefault((reference, *place), []).append(cell.kernel)
+    for key, kernels in references.items():
+        yield PlannedRow(REFERENCE, *key, kernels=tuple(kernels))
 
 
-def _validated_with(evidence: Evidence, subject: Subject) -> str:
+def _validated_with(evidence: Evidence, row: PlannedRow) -> str:
     def has(environment: str, kernel: str) -> bool:
-        record = evidence.validation(environment, kernel, subject.workload, subject.device)
-        return record is not None and any(
-            correctness.target_of(recipe, subject.timed_as) is not None for recipe in record.recipes
-        )
+        record = evidence.validation(environment, kernel, row.workload, row.device)
+        return record is not None and any(correctness.target_of(each, row.timed_as) for each in record.recipes)
 
-    return _first(subject, evidence.run.baseline, has)
+    return _first(row, evidence.run.baseline, has)
 
 
-def _timed_with(rows: Rows, subject: Subject, baseline: str) -> str:
+def _timed_with(evidence: Evidence, row: PlannedRow) -> str:
     def has(environment: str, kernel: str) -> bool:
-        found = rows.of(environment, kernel, subject.device, subject.workload, subject.timed_as)
-        return any(row.status == "ok" for row in found)
+        launches = evidence.timed(environment, kernel, row.device, row.workload, row.timed_as)
+        return any(launch.status == "ok" for launch in launches)
 
-    return _first(subject, baseline, has)
+    return _first(row, evidence.run.baseline, has)
 
 
-def _first(subject: Subject, baseline: str, has: Callable[[str, str], bool]) -> str:
+def _first(row: PlannedRow, baseline: str, has: Callable[[str, str], bool]) -> str:
     """The first kernel with evidence on both sides, else on either, else the first."""
     for sides in (all, any):
-        for kernel in subject.kernels:
-            if sides(has(environment, kernel) for environment in (baseline, subject.environment)):
+        for kernel in row.kernels:
+            if sides(has(environment, kernel) for environment in (baseline, row.environment)):
                 return kernel
-    return subject.kernels[0]
+    return row.kernels[0]
 
 
 def is_control(evidence: Evidence, environment: str) -> bool:
@@ -114,8 +98,8 @@ def same_stack(evidence: Evidence, left: str, right: str) -> bool:
     one, two = (evidence.environments.get(name) for name in (left, right))
     if one is None or two is None:
         return False
-    told = [(each.torch, each.cuda, each.python, each.index, each.pins_sha256, each.variables) for each in (one, two)]
-    return told[0] == told[1]
+    names = ("torch", "cuda", "python", "index", "pins_sha256", "variables")
+    return all(getattr(one, name) == getattr(two, name) for name in names)
 
 
 def _not_comparable(evidence: Evidence) -> str:
@@ -126,58 +110,62 @@ def _not_comparable(evidence: Evidence) -> str:
     return ""
 
 
-def compare(evidence: Evidence, rows: Rows) -> list[Comparison]:
-    """Comparisons without causes, which attribution adds. `rows` are the evidence's launches, grouped."""
+def compare(evidence: Evidence) -> list[Comparison]:
+    """Comparisons without causes, which attribution adds."""
     run = evidence.run
-    found = list(subjects(evidence))
-    verdicts = _correctness(evidence, found)
-    timed = _latency(evidence, rows, found, verdicts)
+    planned = list(planned_rows(evidence))
+    verdicts = _correctness(evidence, planned)
+    times = _latency(evidence, planned, verdicts)
     results = []
     place = place_options(run.command)
-    for subject, judged, (measured, hot) in zip(found, verdicts, timed, strict=True):
-        kernel = subject.kernels[0] if subject.kind == KERNEL else (measured.this.measured_with or subject.kernels[0])
-        stack = evidence.environments.get(subject.environment)
-        torch = subject.environment if stack is None or stack.executor == "host" else stack.torch
+    for row, judged, (cold, hot) in zip(planned, verdicts, times, strict=True):
+        kernel = row.kernels[0] if row.kind == KERNEL else (cold.this.measured_with or row.kernels[0])
+        stack = evidence.environments.get(row.environment)
+        torch = row.environment if stack is None or stack.executor == "host" else stack.torch
+        selected = {"kernel": kernel, "workload": row.workload, "device": row.device}
         results.append(
             Comparison(
-                id=subject.id,
-                kind=subject.kind,
-                target=subject.target,
-                workload=subject.workload,
-                device=subject.device,
-                environment=subject.environment,
+                id=row.id,
+                kind=row.kind,
+                target=row.target,
+                workload=row.workload,
+                device=row.device,
+                environment=row.environment,
                 baseline=run.baseline,
-                control=is_control(evidence, subject.environment),
-                alone=subject.environment == run.baseline,
+                control=is_control(evidence, row.environment),
+                alone=row.environment == run.baseline,
                 correctness=judged,
-                latency=measured,
+                latency=cold,
                 hot=hot,
-                command=matrix_command(place, kernel, subject.workload, subject.device),
-                eval_command=eval_command(place, torch, kernel, subject.workload, subject.device),
+                command=matrix_command(place, **selected),
+                eval_command=eval_command(place, torch, **selected),
             )
         )
     return results
 
 
 def _latency(
-    evidence: Evidence, rows: Rows, found: list[Subject], verdicts: list[Correctness]
+    evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]
 ) -> list[tuple[Latency, Latency | None]]:
     """Cold and, on a GPU, hot: judged together, so that one false-discovery rate holds over all that is shown."""
-    baseline = evidence.run.baseline
     pairs: dict[tuple[int, str], tuple[LatencySide, LatencySide, float]] = {}
-    for index, (subject, judged) in enumerate(zip(found, verdicts, strict=True)):
-        kernel = _timed_with(rows, subject, baseline)
-        for mode in (model.COLD, model.HOT) if subject.device == "cuda" else (model.COLD,):
+    for index, (row, judged) in enumerate(zip(planned, verdicts, strict=True)):
+        kernel = _timed_with(evidence, row)
+        for mode in latency.modes(row.device):
             base, this = (
                 latency.side(
-                    evidence, rows, environment, kernel, subject.workload, subject.device, subject.timed_as, wrong, mode
+                    evidence,
+                    side.environment,
+                    kernel,
+                    row.workload,
+                    row.device,
+                    row.timed_as,
+                    side.status == "wrong",
+                    mode,
                 )
-                for environment, wrong in (
-                    (baseline, judged.baseline.status == "wrong"),
-                    (subject.environment, judged.this.status == "wrong"),
-                )
+                for side in (judged.baseline, judged.this)
             )
-            pairs[index, mode] = (base, this, evidence.min_effect(subject.device))
+            pairs[index, mode] = (base, this, evidence.min_effect(row.device))
     decided = latency.decide_all(
         list(pairs.values()),
         evidence.confidence,
@@ -186,30 +174,81 @@ def _latency(
         not_comparable=_not_comparable(evidence),
     )
     timed = dict(zip(pairs, decided, strict=True))
-    return [(timed[index, model.COLD], timed.get((index, model.HOT))) for index in range(len(found))]
+    return [(timed[index, model.COLD], timed.get((index, model.HOT))) for index in range(len(planned))]
 
 
-def _correctness(evidence: Evidence, found: list[Subject]) -> list[Correctness]:
-    sides = []
-    baseline = evidence.run.baseline
-    for subject in found:
-        kernel = _validated_with(evidence, subject)
+def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
+    observed = []
+    for row in planned:
+        kernel = _validated_with(evidence, row)
+        environments = (evidence.run.baseline, row.environment)
         base, this = (
-            correctness.side(evidence, environment, kernel, subject.workload, subject.device, subject.timed_as)
-            for environment in (baseline, subject.environment)
+            correctness.side(evidence, environment, kernel, row.workload, row.device, row.timed_as)
+            for environment in environments
         )
-        records = [
-            evidence.validation(environment, kernel, subject.workload, subject.device)
-            for environment in (baseline, subject.environment)
-        ]
-        bits = correctness.compare_bits(records[0], records[1], subject.timed_as)
+        records = [evidence.validation(name, kernel, row.workload, row.device) for name in environments]
+        bits = correctness.compare_bits(records[0], records[1], row.timed_as)
         errors, p = None, correctness.fisher_p(base, this)
         if base.status == this.status == "ok":
-            errors, p = correctness.compare_errors(records[0], records[1], subject.timed_as)
-        sides.append((base, this, bits, errors, p))
-    q_values = decide.adjust([p for *_, p in sides])
+            errors, p = correctness.compare_errors(records[0], records[1], row.timed_as)
+        observed.append((base, this, bits, errors, p))
+    q_values = decide.adjust([p for *_, p in observed])
     level = evidence.false_discovery_rate
+    return [correctness.verdict(*each, q, level) for each, q in zip(observed, q_values, strict=True)]
+
+
+def correctness_moved(row: Comparison) -> bool:
+    judged = row.correctness
+    return judged.verdict in model.MOVED and not (judged.verdict == model.BROKEN and judged.baseline.status in FAILED)
+
+
+def _time_moved(timed: Latency) -> bool:
+    """What has no times here, and for its own failure had none in the baseline, did not move."""
+    return timed.verdict in model.MOVED and not (timed.verdict == model.BROKEN and timed.baseline.status in STOPPED)
+
+
+def latency_moved(row: Comparison) -> bool:
+    return any(map(_time_moved, row.timed))
+
+
+def leading_time(row: Comparison) -> tuple[str, Latency]:
+    """The mode, cold or hot, that speaks for a row where one verdict must: cold, unless only hot moved."""
+    if row.hot is not None and _time_moved(row.hot) and not _time_moved(row.latency):
+        return model.HOT, row.hot
+    return model.COLD, row.latency
+
+
+def never_right(rows: list[Comparison]) -> list[Comparison]:
+    """Kernels' rows whose target and workload are wrong or broken in every version, the baseline included."""
+    found: dict[tuple[str, str, str], list[Comparison]] = {}
+    for row in rows:
+        if row.kind == KERNEL and not row.alone and not row.control:
+            found.setdefault((row.target, row.workload, row.device), []).append(row)
     return [
-        correctness.verdict(base, this, bits, errors, p, q, level)
-        for (base, this, bits, errors, p), q in zip(sides, q_values, strict=True)
+        group[0]
+        for group in found.values()
+        if all(
+            row.correctness.verdict == model.FAILING
+            or {row.correctness.baseline.status, row.correctness.this.status} <= STOPPED
+            for row in group
+        )
     ]
+
+
+def has_moved(row: Comparison, under_a_moved_reference: bool = False) -> bool:
+    """A verdict that moved, or a reference that moved under a kernel that did not."""
+    if row.alone:
+        return row.correctness.verdict in (model.BROKEN, model.FAILING)
+    return correctness_moved(row) or latency_moved(row) or under_a_moved_reference
+
+
+def significance(row: Comparison) -> tuple[float, ...]:
+    """Sort key, most significant first: worse outputs, kernels before references, slower before other outputs that
+    moved and those before faster, the smaller q, the larger change."""
+    worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
+    timed = leading_time(row)[1]
+    worse_time = timed.verdict in model.WORSE and (row.alone or latency_moved(row))
+    q = timed.q_value if timed.q_value is not None else 1.0
+    change = abs(math.log(timed.ratio)) if timed.ratio else 0.0
+    moved = correctness_moved(row)
+    return (not worse_output, row.kind != KERNEL, not worse_time, not moved, q, -change)

@@ -6,13 +6,10 @@ a file copied over another's place would else be reported under the wrong name.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from harness.errors import InputError, RecordError
 from harness.schema.experiment_records import (
@@ -35,36 +32,15 @@ from harness.schema.records import (
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import AnyRecord, Run, kind_of, load_record
 from harness.stats.decide import look_counts
-from harness.stats.medians import COLD, HOT, time_us
+from harness.worker import protocol
+from reports.load.launches import Launch, escapes, group_launches
 
-NAN = float("nan")
-LAUNCH_COLUMNS = [
-    "environment",
-    "kernel",
-    "device",
-    "block",
-    "workload",
-    "target",
-    "status",
-    "message",
-    "log_excerpt",
-    "median_us",
-    "samples",
-    "correct",
-    "hot_us",
-    "hot_samples",
-    "hot_message",
-    "enqueue_us",
-    "sm_mhz",
-    "throttled",
-    "capped",
-]
+Keyed = tuple[str, ...]  # environment, kernel, workload and device; profiles: and target; swaps: no environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """`launches` has one row per launch, workload and target; medians are NaN where nothing was measured.
-    `ceilings` are by the GPU's UUID."""
+    """`launches` are by environment, kernel, device, workload and target; `ceilings` by the GPU's UUID."""
 
     run: RunRecord
     environments: dict[str, EnvironmentRecord]
@@ -72,21 +48,37 @@ class Evidence:
     validations: dict[str, ValidationRecord]
     crossings: dict[tuple[str, str, str], CrossingRecord]
     launch_records: dict[tuple[str, str, str], list[LaunchRecord]]
-    launches: pd.DataFrame
+    launches: dict[tuple[str, str, str, str, str], list[Launch]]
     paths: Run
     ceilings: dict[str, CeilingRecord] = field(default_factory=dict)
-    # Experiments, each with the record's path: by environment, kernel, workload and device (profiles: and target),
-    # swapped object code by kernel, workload and device.
-    conditions: dict[tuple[str, ...], list[tuple[ConditionsRecord, str]]] = field(default_factory=dict)
-    checkers: dict[tuple[str, ...], list[tuple[CheckersRecord, str]]] = field(default_factory=dict)
-    counters: dict[tuple[str, ...], tuple[CountersRecord, str]] = field(default_factory=dict)
-    profiles: dict[tuple[str, ...], tuple[ProfileRecord, str]] = field(default_factory=dict)
-    swaps: dict[tuple[str, ...], tuple[SwapRecord, str]] = field(default_factory=dict)
-    # Pointers are asked for by every row, and joining paths is slow.
+    # Experiments, each with the record's path.
+    conditions: dict[Keyed, list[tuple[ConditionsRecord, str]]] = field(default_factory=dict)
+    checkers: dict[Keyed, list[tuple[CheckersRecord, str]]] = field(default_factory=dict)
+    counters: dict[Keyed, tuple[CountersRecord, str]] = field(default_factory=dict)
+    profiles: dict[Keyed, tuple[ProfileRecord, str]] = field(default_factory=dict)
+    swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
+    # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
 
     def validation(self, environment: str, kernel: str, workload: str, device: str) -> ValidationRecord | None:
         return self.validations.get(f"{environment}/{kernel}/{workload}/{device}")
+
+    def timed(self, environment: str, kernel: str, device: str, workload: str, target: str) -> list[Launch]:
+        """One target's launches, in block order."""
+        return self.launches.get((environment, kernel, device, workload, target), [])
+
+    def escaping(self, environment: str, kernel: str, workload: str, device: str) -> list[Timing]:
+        """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
+        return [
+            timing
+            for launch in self.launch_records.get((environment, kernel, device), [])
+            for timing in launch.timings
+            if (timing.workload, timing.target) == (workload, protocol.KERNEL) and escapes(timing)
+        ]
+
+    def references(self, kernel: str, device: str) -> list[str]:
+        info = self.kernel(kernel)
+        return info.references_on(device) if info else []
 
     def kernel(self, name: str) -> KernelInfo | None:
         return next((kernel for kernel in self.run.kernels if kernel.name == name), None)
@@ -129,74 +121,19 @@ class Evidence:
 
     @property
     def looks(self) -> int:
-        """At how many numbers of launches it could be asked whether they are enough."""
+        """How often the run could stop, by the numbers of launches at which it looks."""
         return len(look_counts(self.run.launches, self.run.most_launches or self.run.launches))
 
     def blocked(self, environment: str, kernel: str | None, device: str) -> Outcome | None:
         """What keeps a kernel (None: a reference) from being measured at all, before any cell of it."""
         stack = self.environments.get(environment)
-        if stack is not None and stack.status != "ok":
-            return Outcome(
-                status=stack.status, message=stack.message or "the environment failed", log_excerpt=stack.log_excerpt
-            )
         build = self.builds.get((environment, kernel, device)) if kernel is not None else None
-        if build is not None and build.status != "ok":
-            return Outcome(
-                status=build.status, message=build.message or "the build failed", log_excerpt=build.log_excerpt
-            )
+        for record, failed in ((stack, "the environment failed"), (build, "the build failed")):
+            if record is not None and record.status != "ok":
+                return Outcome(status=record.status, message=record.message or failed, log_excerpt=record.log_excerpt)
         if build is not None and not build.runnable:
             return Outcome(status="not_run", message=build.message or "compiled only: no device to run it on")
         return None
-
-
-def launch_table(records: list[LaunchRecord]) -> pd.DataFrame:
-    """One row per timed target. A time that is not positive is no time, and becomes a crash of the clock."""
-    rows = []
-    for record in records:
-        for timing in record.timings:
-            positive = bool(timing.samples_us) and min(timing.samples_us) > 0
-            status, message = timing.status, timing.message
-            if status == "ok" and not positive:
-                status, message = "broken", "the record holds no positive times"
-            rows.append(
-                (
-                    record.environment,
-                    record.kernel,
-                    record.device,
-                    record.index,
-                    timing.workload,
-                    timing.target,
-                    status,
-                    message,
-                    timing.log_excerpt,
-                    _known(time_us(timing, COLD)),
-                    len(timing.samples_us),
-                    timing.correct,
-                    _known(time_us(timing, HOT)),
-                    len(timing.hot_us),
-                    *_on_a_gpu(timing, status),
-                )
-            )
-    table: pd.DataFrame = pd.DataFrame(rows, columns=LAUNCH_COLUMNS)
-    return table
-
-
-def _known(value: float | None) -> float:
-    return NAN if value is None else value
-
-
-def _on_a_gpu(timing: Timing, status: str) -> tuple[str, float, float, int, int]:
-    """Why there are no replays, the host's time to enqueue, SM clock, samples left out and under the power cap."""
-    message = timing.hot_message
-    if timing.hot_us and min(timing.hot_us) <= 0:
-        message = "the record holds replays of no positive time"
-    return (
-        message,
-        statistics.median(timing.enqueue_us) if status == "ok" and timing.enqueue_us else NAN,
-        _known(timing.sm_mhz),
-        timing.throttled_samples,
-        len(timing.capped) + len(timing.hot_capped),
-    )
 
 
 def load_evidence(folder: Path) -> Evidence:
@@ -223,49 +160,46 @@ def load_evidence(folder: Path) -> Evidence:
         validations={cell_of(record).id: record for record in validations},
         crossings={(record.kernel, record.device, record.workload): record for record in crossings},
         launch_records=grouped,
-        launches=launch_table(launches),
+        launches=group_launches(launch for group in grouped.values() for launch in group),
         paths=run,
         ceilings={record.device_uuid: record for record in ceilings},
         **_experiments(run),
     )
 
 
-EXPERIMENTS: dict[str, type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord]] = {
-    "conditions": ConditionsRecord,
-    "checkers": CheckersRecord,
-    "counters": CountersRecord,
-    "profile": ProfileRecord,
-    "swap": SwapRecord,
+# By kind of record: its type, the field of `Evidence`, and whether a place holds several.
+EXPERIMENTS: dict[
+    str, tuple[type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord], str, bool]
+] = {
+    "conditions": (ConditionsRecord, "conditions", True),
+    "checkers": (CheckersRecord, "checkers", True),
+    "counters": (CountersRecord, "counters", False),
+    "profile": (ProfileRecord, "profiles", False),
+    "swap": (SwapRecord, "swaps", False),
 }
 
 
 def _experiments(run: Run) -> dict[str, Any]:
-    names = ("conditions", "checkers", "counters", "profiles", "swaps")
-    found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in names}
+    found: dict[str, dict[Keyed, Any]] = {name: {} for _, name, _ in EXPERIMENTS.values()}
     for path in sorted((run.folder / "experiments").rglob("*.json")):
         kind = kind_of(path)
         if kind not in EXPERIMENTS:
             raise RecordError(str(path), f"is a {kind} record, and stands among experiments")
-        record = load_record(path, EXPERIMENTS[kind])
-        told = path.relative_to(run.folder).as_posix()
+        expected, name, several = EXPERIMENTS[kind]
+        record = load_record(path, expected)
+        key: Keyed = (record.kernel, record.workload, record.device)
         if isinstance(record, SwapRecord):
             place = run.swap_path(record.kernel, record.device, record.workload)
-            found["swaps"][record.kernel, record.workload, record.device] = record, told
         else:
-            place = run.experiment_path(
-                record.environment, record.kernel, record.device, record.workload, path.name.removesuffix(".json")
-            )
-            key: tuple[str, ...] = (record.environment, record.kernel, record.workload, record.device)
-            if isinstance(record, ProfileRecord):
-                key = (*key, record.target)
-                found["profiles"][key] = record, told
-            elif isinstance(record, CountersRecord):
-                found["counters"][key] = record, told
-            else:
-                name = "conditions" if isinstance(record, ConditionsRecord) else "checkers"
-                found[name].setdefault(key, []).append((record, told))
+            key = (record.environment, *key, *([record.target] if isinstance(record, ProfileRecord) else []))
+            place = run.experiment_path(record.environment, record.kernel, record.device, record.workload, path.stem)
         if path != place:
             raise RecordError(str(path), "stands under another record's name")
+        entry = record, path.relative_to(run.folder).as_posix()
+        if several:
+            found[name].setdefault(key, []).append(entry)
+        else:
+            found[name][key] = entry
     return found
 
 

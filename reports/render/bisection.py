@@ -1,60 +1,60 @@
-"""The page and the summary of a bisection, from its one record. Nothing is run."""
+"""The page and the summary of a bisection, from its one record. Pure."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from markupsafe import Markup
 
-from harness.schema.bisection_records import BisectionRecord, CellSeen, VersionRecord
+from harness.schema.bisection_records import BisectionRecord, CellSeen
 from harness.search.bisect.answer import seen_text
-from reports.render.formats import markdown, markdown_row, share_bar
-from reports.render.single import WIDTH, ratio_picture, reach, render, write_report
+from reports.render.pictures import ABOUT, CHECK, CROSS, badge, ratio_picture, reach, share_bar
+from reports.render.templating import render_html, render_markdown
 
-RECORD = "bisection.json"
-NOT_ASKED = "not asked"
-BADGES = {"good": "pass", "bad": "failing", "neither": "undecided", "undecided": "undecided"}
-SYMBOLS = {"good": "\N{CHECK MARK}", "bad": "\N{MULTIPLICATION X}", "neither": "\N{ALMOST EQUAL TO}", "undecided": "?"}
+SHARE_WIDTH = 140  # of a share's bar, in CSS pixels
+NOT_TRIED = "not tried"
+BADGES = {
+    "good": ("pass", CHECK),
+    "bad": ("failing", CROSS),
+    "neither": ("undecided", ABOUT),
+    "undecided": ("undecided", "?"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One release as a person reads it."""
+class ReleaseRow:
+    """One release of PyTorch, tried or not."""
 
     version: str
     found: str
     verdict: str
     why: str
     seen: list[tuple[CellSeen, str]]
-    looks: int
     run: str
     first: bool  # the first version of a step
 
     @property
     def badge(self) -> Markup:
-        return Markup('<span class="badge v-{}"><span aria-hidden="true">{}</span> {}</span>').format(
-            BADGES.get(self.verdict, "unsupported"), SYMBOLS.get(self.verdict, "\N{EN DASH}"), self.verdict
-        )
+        kind, symbol = BADGES.get(self.verdict, ("unsupported", "\N{EN DASH}"))
+        return badge(kind, self.verdict, symbol)
 
 
-def rows(record: BisectionRecord) -> list[Row]:
-    """Every release, those that were skipped or not asked too."""
-    asked: dict[str, VersionRecord] = {version.version: version for version in record.versions}
+def release_rows(record: BisectionRecord) -> list[ReleaseRow]:
+    """Every release, those that were skipped or not tried too."""
+    tried = {version.version: version for version in record.versions}
     firsts = {step.after for step in record.steps}
     found = []
     for release in record.question.releases:
-        seen = asked.get(release.version)
-        verdict = seen.verdict if seen else "skipped" if release.skipped else NOT_ASKED
+        seen = tried.get(release.version)
         found.append(
-            Row(
+            ReleaseRow(
                 version=release.version,
                 found=seen.torch if seen else "",
-                verdict=verdict,
+                verdict=seen.verdict if seen else "skipped" if release.skipped else NOT_TRIED,
                 why=(seen.message if seen and not seen.cells else "") or release.skipped,
                 seen=[(cell, seen_text(cell)) for cell in seen.cells] if seen else [],
-                looks=seen.looks if seen else 0,
                 run=seen.run if seen else "",
                 first=release.version in firsts,
             )
@@ -62,65 +62,22 @@ def rows(record: BisectionRecord) -> list[Row]:
     return found
 
 
-def picture(cell: CellSeen, widest: float) -> Markup:
-    """A share as a bar, a ratio as an interval on a logarithmic scale that all rows share; a mark at 1."""
+def picture(widest: float, cell: CellSeen) -> Markup:
+    """The smallest share of trials that pass as a bar, or a ratio with its interval."""
     if cell.rates:
-        return share_bar(min(rate.passed / rate.trials for rate in cell.rates.values()), WIDTH)
-    return ratio_picture(cell.ratio, cell.low, cell.high, widest) if cell.ratio is not None else Markup("")
-
-
-def _reach(record: BisectionRecord) -> float:
-    return reach(end for version in record.versions for cell in version.cells for end in (cell.low, cell.high))
+        return share_bar(min(rate.passed / rate.trials for rate in cell.rates.values()), SHARE_WIDTH)
+    return ratio_picture(cell.ratio, cell.low, cell.high, widest)
 
 
 def render_page(record: BisectionRecord) -> str:
-    widest = _reach(record)
-    return render(
-        "bisection.html.j2",
-        record=record,
-        question=record.question,
-        rows=rows(record),
-        picture=lambda cell: picture(cell, widest),
-        command=shlex.join(record.question.command),
-    )
+    bounds = [end for version in record.versions for cell in version.cells for end in (cell.low, cell.high)]
+    return render_html("bisection.html.j2", picture=partial(picture, reach(bounds)), **_values(record))
 
 
-def render_markdown(record: BisectionRecord) -> str:
-    """A text that can be pasted into an issue."""
-    question = record.question
-    lines = [
-        f"**{markdown(record.answer)}**",
-        "",
-        "| version | found | seen | verdict |",
-        "| --- | --- | --- | --- |",
-    ]
-    for row in rows(record):
-        seen = "; ".join(f"{cell.cell}: {text}" for cell, text in row.seen) or row.why
-        lines.append(markdown_row((row.version, row.found, seen, row.verdict)))
-    lines += [
-        *(
-            [
-                "",
-                *(
-                    f"- fallback, {markdown(f'{i.subject}: {i.got}, not {i.wanted}: {i.reason}')}"
-                    for i in question.fallbacks
-                ),
-            ]
-            if question.fallbacks
-            else []
-        ),
-        "",
-        f"{record.environments} environments of {len(question.releases)} releases, wheels of {question.index}, "
-        f"{record.duration_s:.0f} s, finished {record.finished_utc}.",
-        "",
-        "Made by, and next:",
-        "",
-        f"    {shlex.join(question.command)}",
-        f"    {record.next_command}",
-    ]
-    return "\n".join(lines) + "\n"
+def render_summary_text(record: BisectionRecord) -> str:
+    return render_markdown("bisection.md.j2", **_values(record))
 
 
-def write(folder: Path) -> None:
-    """The page and the summary of a bisection, in its folder of reports/bisections/."""
-    write_report(folder, RECORD, BisectionRecord, {"summary.md": render_markdown, "index.html": render_page})
+def _values(record: BisectionRecord) -> dict[str, object]:
+    command = shlex.join(record.question.command)
+    return {"record": record, "question": record.question, "rows": release_rows(record), "command": command}

@@ -1,4 +1,4 @@
-"""Everything a report says, as one value: the page, summary.json, summary.md and junit.xml all render this. Pure."""
+"""The whole content of a report, as one value: the page, summary.json, summary.md and junit.xml render it. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,26 @@ from dataclasses import dataclass
 from reports import model
 from reports.attribute import attribute
 from reports.attribute.model import Cause
-from reports.compare.calibration import Calibration
-from reports.compare.control import Controls, controls
+from reports.compare.control import Calibration, Controls, controls
 from reports.compare.differences import (
     BuildDifference,
     Confounder,
-    Item,
+    Property,
     build_differences,
     confounders,
     environment_items,
 )
-from reports.compare.fastp import fast_p
 from reports.compare.gpus import Card, Measuring, Ran, cards, measuring, what_ran
-from reports.compare.kernelbench import Score, scores
-from reports.compare.latency import group_launches
-from reports.compare.moved import has_moved, never_right, significance
+from reports.compare.kernelbench import Score, fast_p, scores
 from reports.compare.outcomes import CellState, Failure, Version, cell_states, failures, version_of
-from reports.compare.repeats import unrepeatable
-from reports.compare.rows import compare
-from reports.compare.seen import blind_spots
+from reports.compare.properties import blind_spots, unrepeatable
+from reports.compare.rows import compare, has_moved, never_right, significance
 from reports.load.evidence import Evidence
 from reports.model import Comparison, FastP, LatencySide
-from reports.render.commands import matrix_command, place_options
 from reports.render.explanations import Explanation, causes_by_row, explanations, unmoved
-from reports.render.formats import tally_text
 from reports.render.headline import headline
 from reports.render.reproduce import with_scripts
+from reports.text import matrix_command, place_options, tally_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +59,7 @@ class Report:
     cells: list[CellState]
     fast_p: list[FastP]
     kernelbench: list[Score]
-    environment_items: list[Item]
+    environment_items: list[Property]
     builds: list[BuildDifference]
     failures: list[Failure]
     correctness_counts: dict[str, int]
@@ -98,23 +92,22 @@ class Report:
 
     @property
     def no_tally(self) -> str:
-        """What is said where no row is counted."""
+        """In place of a count of rows, where there are none."""
         return "nothing to compare with" if self.alone else "none"
 
 
 def build_report(evidence: Evidence, calibration: Calibration | None = None, *, count_missing: bool = False) -> Report:
-    """`calibration`: what controls of another run said of this procedure; `count_missing`: see `kernelbench.scores`."""
-    launches = group_launches(evidence.launches)
-    rows = compare(evidence, launches)
-    told = with_scripts(evidence, explanations(attribute(evidence, rows)))
-    by_row = causes_by_row(told)
+    """`calibration`: the controls of another run; `count_missing`: see `kernelbench.scores`."""
+    rows = compare(evidence)
+    explained = with_scripts(evidence, explanations(attribute(evidence, rows)))
+    by_row = causes_by_row(explained)
     versions = [version_of(evidence, name) for name in evidence.run.environments]
-    cells = cell_states(evidence, launches)
+    cells = cell_states(evidence)
     moved = sorted((row for row in rows if has_moved(row, unmoved(row, by_row))), key=significance)
     return Report(
         evidence=evidence,
         rows=rows,
-        explanations=told,
+        explanations=explained,
         by_row=by_row,
         moved=moved,
         never_right=never_right(rows),
@@ -123,8 +116,8 @@ def build_report(evidence: Evidence, calibration: Calibration | None = None, *, 
         versions=versions,
         confounders=confounders(evidence),
         cells=cells,
-        fast_p=fast_p(evidence, launches),
-        kernelbench=scores(evidence, launches, count_missing),
+        fast_p=fast_p(evidence),
+        kernelbench=scores(evidence, count_missing),
         environment_items=environment_items(evidence),
         builds=build_differences(evidence),
         failures=failures(evidence),
@@ -135,7 +128,7 @@ def build_report(evidence: Evidence, calibration: Calibration | None = None, *, 
         measuring=measuring(evidence),
         ran=what_ran(evidence, "cuda") or what_ran(evidence, "cpu"),
         measured=measured(evidence, rows),
-        controls=controls(evidence, launches),
+        controls=controls(evidence),
         calibration=calibration,
         headline=headline(versions, rows, by_row),
         matrix_command=matrix_command(place_options(evidence.run.command)),
@@ -161,20 +154,14 @@ def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
                 ),
             )
     order = {name: number for number, name in enumerate(evidence.run.environments)}
-    place = {key[:4]: number for number, key in enumerate(found)}
     workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
-    return [
-        found[key]
-        for key in sorted(
-            found,
-            key=lambda key: (
-                key[0],
-                workloads.get(key[1], len(workloads)),
-                place[key[:4]],
-                order.get(key[4], len(order)),
-            ),
-        )
-    ]
+    targets = {key[:4]: number for number, key in enumerate(found)}
+
+    def place(key: tuple[str, str, str, str, str]) -> tuple[str, int, int, int]:
+        device, workload, _, _, environment = key
+        return device, workloads.get(workload, len(workloads)), targets[key[:4]], order.get(environment, len(order))
+
+    return [found[key] for key in sorted(found, key=place)]
 
 
 def counts(verdicts: Iterable[str]) -> dict[str, int]:

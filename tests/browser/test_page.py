@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from reports.render.formats import TIMES
+from reports.text import TIMES
 from tests.unit.spec import NEXT, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_pairs, write_run
 

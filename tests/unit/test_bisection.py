@@ -14,7 +14,7 @@ from harness.schema.run_records import Fallback
 from harness.schema.storage import load_record, save_record
 from harness.search.bisect import observe
 from harness.search.bisect.answer import conclude, describe, print_table
-from reports.render.bisection import render_markdown, render_page, rows
+from reports.render.bisection import release_rows, render_page, render_summary_text
 from tests.unit.test_records import launch
 
 NASTY = "<script>alert(1)</script> | `x`"
@@ -127,12 +127,12 @@ def test_every_release_is_a_row_of_the_table_and_of_the_page(capsys: pytest.Capt
     releases = [*question().releases[:4], Release(version="2.4.1", skipped="no wheel"), question().releases[4]]
     records = [version("2.1.0", 0, 0), version("2.5.0", 1, 20)]
     record = conclude(question(releases=releases), records, [0, None, None, None, -1, 1])
-    found = {row.version: row.verdict for row in rows(record)}
+    found = {row.version: row.verdict for row in release_rows(record)}
     assert list(found) == [release.version for release in releases]
-    assert (found["2.2.0"], found["2.4.1"], found["2.5.0"]) == ("not asked", "skipped", "bad")
+    assert (found["2.2.0"], found["2.4.1"], found["2.5.0"]) == ("not tried", "skipped", "bad")
     print_table(record)
     printed = capsys.readouterr().out
-    page, summary = render_page(record), render_markdown(record)
+    page, summary = render_page(record), render_summary_text(record)
     for release in releases:
         assert release.version in printed and release.version in page and release.version in summary
     assert "no wheel" in printed and "no wheel" in page and "no wheel" in summary
@@ -144,8 +144,8 @@ def test_the_page_shows_times_fallbacks_and_what_is_not_monotonic() -> None:
     fallback = Fallback(subject="torch2.1.0", wanted="https://own", got="https://pypi", reason="unreachable")
     asked = question(what="latency", target="math", looks=[5, 10, 20], fallbacks=[fallback])
     page = render_page(conclude(asked, records, [0, None, 1, 0, 1]))
-    assert page.count("<circle") == 4 and "Not monotonic" in page and "unreachable" in page
-    assert "cpu 0.05, cuda 0.01" in page and "https://pypi" in render_markdown(
+    assert page.count('class="forest"') == 4 and "Not monotonic" in page and "unreachable" in page
+    assert "cpu 0.05, cuda 0.01" in page and "https://pypi" in render_summary_text(
         conclude(asked, records, [0, None, 1, 0, 1])
     )
 
@@ -155,7 +155,7 @@ def test_what_a_record_says_is_escaped() -> None:
     records = [version("2.1.0", 0, 0), version("2.5.0", 1, 0, cells=[cell])]
     record = conclude(question(target=NASTY), records, [0, -1, -1, -1, 1])
     assert "<script>" not in render_page(record)
-    assert "<script>" not in render_markdown(record) and "| `x`" not in render_markdown(record)
+    assert "<script>" not in render_summary_text(record) and "| `x`" not in render_summary_text(record)
 
 
 def test_the_report_is_written_beside_its_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ from reports import model
 from reports.attribute import explained
 from reports.attribute.model import DECISIVE, MASKED_BY_INPUTS, NOTHING_MOVED, RACE, STRONG, WRONG_STREAM
 from reports.compare.gate import WRONG, judge
-from reports.compare.latency import group_launches
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.explanations import explanations
@@ -56,12 +55,11 @@ def test_it_is_told_first_and_how_to_mend_it(case: Case, grade: str, tmp_path: P
 def test_every_trial_passes_and_its_verdict_is_no_pass(where: tuple[str, ...], verdict: str, tmp_path: Path) -> None:
     write_run(tmp_path, made(*where))
     evidence = load_evidence(tmp_path)
-    rows = group_launches(evidence.launches)
-    row = next(row for row in compare(evidence, rows) if row.kind == "kernel")
+    row = next(row for row in compare(evidence) if row.kind == "kernel")
     assert row.correctness.verdict == verdict and row.correctness.this.status == "ok"
     assert ("on another stream" in row.correctness.why) is bool(where)
     here = next(cell for cell in evidence.run.cells if cell.environment == NEXT)
-    assert (judge(evidence, rows, here, "flash", model.COLD).verdict == WRONG) is (NEXT in where)
+    assert (judge(evidence, here, "flash", model.COLD).verdict == WRONG) is (NEXT in where)
 
 
 @pytest.mark.parametrize("case", [SKIPPED, Case(hot_message="capturing its calls raised RuntimeError: x"), Case()])

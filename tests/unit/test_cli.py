@@ -151,7 +151,7 @@ RUN = SimpleNamespace(folder=Path("FOLDER"))
 
 
 def start(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], reported: list[int]
+    monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], reported: int
 ) -> tuple[int, list[str]]:
     """Exit code, and what was done, where a run and its report end with these codes."""
     done: list[str] = []
@@ -187,19 +187,19 @@ SWEEP = ["sweep", "--kernel=k", "--workload=w"]
 @pytest.mark.parametrize(
     ("words", "codes", "done", "code"),
     [
-        (["matrix", "--quick"], ([], []), ["matrix", "report"], 0),
-        (["matrix", "--no-report"], ([BUILD_FAILED], [10]), ["matrix"], BUILD_FAILED),
-        (["matrix"], ([], [10]), ["matrix", "report"], 10),
-        (["matrix"], ([BUILD_FAILED], []), ["matrix", "report"], BUILD_FAILED),
-        (["matrix"], ([INFRASTRUCTURE], [10]), ["matrix", "report"], INFRASTRUCTURE),
-        (["eval", "--torch", "2.5.0"], ([], []), ["matrix", "report"], 0),
-        (["kernelbench", "P", "S", "--quick"], ([], []), ["matrix", "report"], 0),
-        (["gate", "--reference=flash", "--make", "--quick"], ([], [11]), ["matrix", "gate"], 11),
-        (["gate", "DIR"], ([], [40]), ["gate"], 40),
-        (["bisect", "--good=2.1.0", "--bad=2.5.0"], ([], []), ["bisect", "report"], 0),
-        (["bisect", "--good=2.1.0", "--bad=2.5.0", "--strict"], ([], []), ["bisect", "report"], 40),
-        (SWEEP, ([], []), ["sweep", "report"], 0),
-        ([*SWEEP, "--write", "--strict"], ([], []), ["sweep", "write", "report"], 40),
+        (["matrix", "--quick"], ([], 0), ["matrix", "report"], 0),
+        (["matrix", "--no-report"], ([BUILD_FAILED], 10), ["matrix"], BUILD_FAILED),
+        (["matrix"], ([], 10), ["matrix", "report"], 10),
+        (["matrix"], ([BUILD_FAILED], 0), ["matrix", "report"], BUILD_FAILED),
+        (["matrix"], ([INFRASTRUCTURE], 10), ["matrix", "report"], INFRASTRUCTURE),
+        (["eval", "--torch", "2.5.0"], ([], 0), ["matrix", "report"], 0),
+        (["kernelbench", "P", "S", "--quick"], ([], 0), ["matrix", "report"], 0),
+        (["gate", "--reference=flash", "--make", "--quick"], ([], 11), ["matrix", "gate"], 11),
+        (["gate", "DIR"], ([], 40), ["gate"], 40),
+        (["bisect", "--good=2.1.0", "--bad=2.5.0"], ([], 0), ["bisect", "report"], 0),
+        (["bisect", "--good=2.1.0", "--bad=2.5.0", "--strict"], ([], 0), ["bisect", "report"], 40),
+        (SWEEP, ([], 0), ["sweep", "report"], 0),
+        ([*SWEEP, "--write", "--strict"], ([], 0), ["sweep", "write", "report"], 40),
     ],
 )
 def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(

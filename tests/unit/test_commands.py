@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.render.commands import eval_command, matrix_command, place_options
+from reports.text import eval_command, matrix_command, place_options
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ def test_what_reproduces_a_run_runs_where_it_ran(given: list[str], kept: list[st
 
 def test_commands_carry_the_place() -> None:
     place = ["--executor", "docker"]
-    assert matrix_command(place, "k", "seed-fp32", "cpu") == (
+    assert matrix_command(place, kernel="k", workload="seed-fp32", device="cpu") == (
         "nox -s matrix -- --kernel k --workload seed-fp32 --device cpu --executor docker"
     )
     assert matrix_command() == "nox -s matrix"
-    assert eval_command(place, "2.5.0", "k", None, None) == (
+    assert eval_command(place, "2.5.0", kernel="k") == (
         "nox -s \"eval(torch='2.5.0')\" -- --kernel k --executor docker"
     )

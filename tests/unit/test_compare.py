@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.records import Outcome
-from reports.compare.fastp import fast_p
-from reports.compare.latency import group_launches
+from reports.compare.kernelbench import fast_p
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.model import Comparison
@@ -21,7 +20,7 @@ SEED = "seed-fp16"
 def rows_of(folder: Path, spec: Spec) -> dict[str, Comparison]:
     write_run(folder, spec)
     evidence = load_evidence(folder)
-    return {row.id: row for row in compare(evidence, group_launches(evidence.launches))}
+    return {row.id: row for row in compare(evidence)}
 
 
 def kernel_row(folder: Path, spec: Spec) -> Comparison:
@@ -86,14 +85,14 @@ def test_three_launches_find_a_doubling_and_one_finds_nothing(tmp_path: Path) ->
     cases = {(NEXT, "kernel", SEED): Case(slowdown=2.0)}
     assert kernel_row(tmp_path / "three", Spec(cases=cases, launches=3)).latency.verdict == "regressed"
     timed = kernel_row(tmp_path / "one", Spec(cases=cases, launches=1)).latency
-    assert timed.verdict == "undecided" and "it takes 2" in timed.why
+    assert timed.verdict == "undecided" and "takes at least 2" in timed.why
 
 
 def test_a_change_of_about_what_counts_is_said_to_be_one(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", SEED): Case(slowdown=1.012)}
     timed = kernel_row(tmp_path, Spec(cases=cases, launches=30, min_effect=0.01)).latency
     assert timed.verdict == "moved_about_the_threshold" and timed.launches_needed is None
-    assert timed.why.startswith("slower for sure, q = ") and "about the 1% that count" in timed.why
+    assert timed.why.startswith("significantly slower, q = ") and "about the minimum effect of 1%" in timed.why
 
 
 @pytest.mark.parametrize(("status", "verdict"), [("crashed", "broken"), ("unsupported", "no_longer_supported")])
@@ -108,7 +107,7 @@ def test_only_blocks_of_both_environments_are_compared(tmp_path: Path) -> None:
     for index in range(6):
         run.launch_path(NEXT, "attention_scalar", "cpu", index).unlink()
     evidence = load_evidence(tmp_path)
-    row = compare(evidence, group_launches(evidence.launches))[0]
+    row = compare(evidence)[0]
     assert "4 + 4 launches" in row.latency.why
 
 
@@ -171,7 +170,7 @@ def test_a_record_that_contradicts_itself_is_undecided(tmp_path: Path) -> None:
     record = load_record(path, ValidationRecord)
     save_record(path, record.model_copy(update={"status": "ok"}))
     evidence = load_evidence(tmp_path)
-    judged = compare(evidence, group_launches(evidence.launches))[0].correctness
+    judged = compare(evidence)[0].correctness
     assert judged.verdict == "undecided" and "19 of 100" in judged.why
 
 
@@ -191,7 +190,7 @@ def test_fast_p_counts_correct_and_faster(tmp_path: Path) -> None:
     cases = {(NEXT, "flash", "*"): Case(slowdown=3.0), (NEXT, "kernel", "seed-fp32"): Case(passed=1)}
     write_run(tmp_path, Spec(cases=cases))
     evidence = load_evidence(tmp_path)
-    found = {(line.environment, line.reference): line for line in fast_p(evidence, group_launches(evidence.launches))}
+    found = {(line.environment, line.reference): line for line in fast_p(evidence)}
     line = found[NEXT, "flash"]
     assert (line.problems, line.fast_0, line.fast_1, line.fast_2) == (2, 0.5, 0.5, 0.5)
     assert found[BASE, "flash"].fast_0 == 1.0 and found[BASE, "flash"].fast_2 == 0.0

@@ -14,8 +14,7 @@ from harness.schema.records import Agreement, RecipeResult, TargetResult, Valida
 from harness.stats.outputs import errors_moved
 from harness.worker import protocol
 from reports import model
-from reports.compare import statistics
-from reports.compare.correctness import Bits, compare_errors, fisher_p, verdict
+from reports.compare.correctness import Bits, compare_errors, fisher_p, pass_interval, verdict
 from reports.model import CorrectnessSide, Rate
 from tests.unit.committed import committed
 
@@ -111,7 +110,7 @@ def test_two_equally_exact_kernels_are_rarely_called_apart() -> None:
 
 
 def side(failed: int, trials: int, differ: int) -> CorrectnessSide:
-    low, high = statistics.pass_interval(trials - failed, trials, 0.95)
+    low, high = pass_interval(trials - failed, trials, 0.95)
     rate = Rate(passed=trials - failed, trials=trials, low=low, high=high, rule="rounding", against=protocol.TRUTH)
     return CorrectnessSide(
         environment="e", status="wrong" if failed else "ok", rate=rate, repeats_differ=differ, decides="rounding"

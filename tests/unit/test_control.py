@@ -9,9 +9,9 @@ import pytest
 
 from harness.cli.main import main
 from harness.errors import BAD_INPUT, InputError
+from reports.commands import load_calibration
 from reports.compare import control
-from reports.compare.calibration import calibrate, load_calibration
-from reports.compare.latency import group_launches
+from reports.compare.control import calibrate
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
@@ -39,7 +39,7 @@ def spec(**changes: object) -> Spec:
 def controls_of(folder: Path, given: Spec, launches: int = 10) -> control.Controls:
     write_run(folder, given)
     evidence = load_evidence(folder)
-    found = control.controls(evidence, group_launches(evidence.launches), launches)
+    found = control.controls(evidence, launches)
     assert found is not None
     return found
 
@@ -102,7 +102,7 @@ def test_too_few_blocks_are_said(tmp_path: Path) -> None:
 def test_trials_are_disjoint_and_leave_no_launch_twice(tmp_path: Path) -> None:
     write_run(tmp_path, spec(launches=25))
     evidence = load_evidence(tmp_path)
-    rows = control.replica_rows(evidence, group_launches(evidence.launches), BASE, REPLICA)
+    rows = control.replica_rows(evidence, BASE, REPLICA)
     groups = control.trials(rows, 10)
     assert groups == [set(range(10)), set(range(10, 20))]
 
@@ -112,7 +112,7 @@ def test_the_procedure_is_the_reports_own(tmp_path: Path) -> None:
     given = spec(kernels=("attention_scalar",), slowed={}, cases={(REPLICA, "flash", "*"): Case(slowdown=1.05)})
     write_run(tmp_path, given)
     evidence = load_evidence(tmp_path)
-    rows = control.replica_rows(evidence, group_launches(evidence.launches), BASE, REPLICA)
+    rows = control.replica_rows(evidence, BASE, REPLICA)
     judged = control.judge(evidence, rows, set(range(20)))
     said = {
         (row.target, timed.verdict, timed.ratio, timed.q_value)
@@ -156,7 +156,7 @@ def test_the_command_prints_and_stores_and_another_page_cites(
     (tmp_path / "cpu" / "calibration.json").write_bytes(stored.read_bytes())
     write_run(tmp_path / "cpu", Spec())
     assert main(["report", str(tmp_path / "cpu")]) == 0
-    assert "run on another GPU: NVIDIA H200; this run: none" in (tmp_path / "cpu" / "index.html").read_text()
+    assert "ran on another GPU: NVIDIA H200; this run: none" in (tmp_path / "cpu" / "index.html").read_text()
 
 
 def test_the_page_of_a_run_with_controls_shows_them(tmp_path: Path) -> None:

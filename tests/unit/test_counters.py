@@ -17,7 +17,7 @@ from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, save_record
 from harness.worker import counters, wire
-from reports.compare.counters import Counted, counted
+from reports.compare.gpus import Counted, counted
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report

@@ -13,12 +13,11 @@ from reports.attribute.model import (
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
 )
-from reports.compare.latency import group_launches
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.page import CAUSES_SHOWN, render_page
 from reports.render.report import Report, build_report
-from reports.render.summaries import render_markdown
+from reports.render.summaries import render_summary_text
 from tests.unit.experiments import FOLLOWS, poison
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
@@ -81,7 +80,7 @@ def test_what_a_kernel_suffers_from_comes_before_a_reference_that_moved_under_it
         **{(where, "kernel", "seed-fp16"): Case(passed=0, units=400.0) for where in (BASE, NEXT)},
     }
     evidence = load_evidence(write_run(tmp_path, Spec(trials=5, cases=cases)).folder)
-    causes = attribute(evidence, compare(evidence, group_launches(evidence.launches)))
+    causes = attribute(evidence, compare(evidence))
     of_kernel = [(cause.cause, cause.workloads) for cause in causes if cause.kernel]
     assert of_kernel == [(WRONG_EVERYWHERE, ("seed-fp16",)), (REFERENCE_MOVED, ("seed-fp32",))]
     assert build_report(evidence).explanations[0].lead.cause == WRONG_EVERYWHERE
@@ -97,7 +96,7 @@ def test_a_card_shows_the_figure_what_was_ruled_out_and_the_next_command(tmp_pat
         assert text in first_screen, text
     assert "experiments/torch2.5.0-cu121-py311/attention_scalar-cpu/seed-fp16/poison.json" in first_screen
     assert 'href="#correctness/torch2.5.0-cu121-py311/attention_scalar/seed-fp16/cpu"' in first_screen
-    text = render_markdown(report)
+    text = render_summary_text(report)
     assert "### Uninitialised host memory: attention\\_scalar (decisive)" in text
     assert "| output zero | 6/6 | 1.1 | A |" in text and "- ruled out, a race: " in text
 
@@ -109,7 +108,7 @@ def test_a_row_names_the_causes_that_it_belongs_to(tmp_path: Path) -> None:
 
 def test_what_is_wrong_in_every_version_is_in_the_summary(tmp_path: Path) -> None:
     wrong = {(name, "kernel", "*"): Case(passed=1, units=400.0) for name in (BASE, NEXT)}
-    text = render_markdown(report_of(tmp_path, Spec(trials=5, cases=wrong)))
+    text = render_summary_text(report_of(tmp_path, Spec(trials=5, cases=wrong)))
     assert "### Wrong or broken in every version" in text
     assert "- attention\\_scalar, seed-fp16, cpu: failing, wrong in both: 1 of 5 trials pass in each" in text
 

@@ -52,7 +52,7 @@ def test_among_many_rows_slow_must_be_surer() -> None:
 
 def test_what_is_undecided_says_how_many_launches_would_tell() -> None:
     [ratio] = compare_launches([([100.0] * 6, [90.0, 94, 99, 93, 98, 92])], 0.95)
-    said = re.search(r"about (\d+) would tell", rule(ratio, 0.95, 1)[1])
+    said = re.search(r"about (\d+) would be enough", rule(ratio, 0.95, 1)[1])
     assert said and int(said[1]) > 6
 
 

@@ -15,7 +15,7 @@ from reports.load.evidence import load_evidence
 from reports.model import Comparison
 from reports.render.page import render_page
 from reports.render.report import Report, build_report
-from reports.render.summaries import render_csv, render_junit, render_markdown, render_summary
+from reports.render.summaries import render_junit, render_summary, render_summary_text, render_timings
 from tests.unit.spec import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_run
 from tests.unit.test_page import HOSTILE, assert_harmless
@@ -75,23 +75,23 @@ def test_a_kernel_that_is_slower_hot_alone_moved_and_says_so(tmp_path: Path) -> 
     assert "1 slower by 5%" in report.headline
     texts = [seen.text for _, cause in report.by_row[report.moved[0].id] for seen in cause.evidence]
     assert any("only replays moved" in text for text in texts)
-    assert "hot: regressed" in render_markdown(report)
-    assert exit_codes(report, frozenset({"latency"})) == [11]
+    assert "hot: regressed" in render_summary_text(report)
+    assert exit_codes(report.evidence, report.rows, frozenset({"latency"})) == [11]
     assert 'failures="1"' in render_junit(report)
 
 
 def test_hot_times_that_are_undecided_are_under_strict(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_message="cannot be captured")}))
     assert {row.latency.verdict for row in report.rows} == {"pass"}
-    assert exit_codes(report, frozenset({"latency"}), strict=True) == [40]
-    assert not exit_codes(report, frozenset({"correctness"}), strict=True)
+    assert exit_codes(report.evidence, report.rows, frozenset({"latency"}), strict=True) == [40]
+    assert not exit_codes(report.evidence, report.rows, frozenset({"correctness"}), strict=True)
 
 
 def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(environments=(BASE,)))
     nothing = "nothing to compare with"
     assert dict(report.tallies) == {"correctness": "2 pass", "latency": nothing, "hot latency": nothing}
-    assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_markdown(report)
+    assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_summary_text(report)
     page = render_page(report)
     assert page.count(f'<dd><span class="dim">{nothing}</span></dd>') == 2
     assert "One environment: there is none from which" in page and "moved beyond doubt" not in page
@@ -133,8 +133,8 @@ def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ceilings", "reason"),
     [
-        (None, f"this run holds no ceilings of {UUID}"),
-        (Outcome(status="timed_out", message="not within 60 s"), "ceilings timed out: not within 60 s"),
+        (None, f"this run holds no measured peaks of {UUID}"),
+        (Outcome(status="timed_out", message="not within 60 s"), "measured peaks timed out: not within 60 s"),
     ],
 )
 def test_shares_that_are_missing_have_their_reason(tmp_path: Path, ceilings: Outcome | None, reason: str) -> None:
@@ -142,7 +142,7 @@ def test_shares_that_are_missing_have_their_reason(tmp_path: Path, ceilings: Out
     found = kernel_row(report).latency.this.rates
     assert found.tflops is not None and found.tflops_share is None and found.message == reason
     page = render_page(report)
-    assert "No shares for NVIDIA H200" in page and reason.removeprefix("ceilings ") in page
+    assert "No shares for NVIDIA H200" in page and reason.removeprefix("measured peaks ") in page
 
 
 def test_the_page_names_the_gpu_its_state_and_what_default_ran(whole: Report) -> None:
@@ -170,10 +170,10 @@ def test_the_share_of_the_run_in_which_the_gpu_measured(whole: Report) -> None:
 
 def test_throttling_and_other_processes_are_confounders(whole: Report) -> None:
     said = {item.subject: item.statement for item in whole.confounders}
-    assert "held its clocks back (sw_power_cap): " in said["GPU clock"]
+    assert "throttled (sw_power_cap): " in said["GPU clock"]
     assert said["GPU clock"].endswith("in 2 of 30 launches")
-    assert said["GPU"] == "1 other process held the GPU during 1 of 30 launches"
-    assert "17 throttled left out" in render_page(whole)
+    assert said["GPU"] == "1 other process used the GPU during 1 of 30 launches"
+    assert "17 throttled, discarded" in render_page(whole)
 
 
 def test_another_clock_is_a_confounder_and_evidence(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_bundle_says_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_the_csv_holds_every_target_in_every_environment(whole: Report) -> None:
-    lines = list(csv.DictReader(io.StringIO(render_csv(whole))))
+    lines = list(csv.DictReader(io.StringIO(render_timings(whole))))
     assert len(lines) == 3 * 6 * 6
     host_math = next(line for line in lines if (line["environment"], line["target"]) == (HOST, "math"))
     assert host_math["cold_us"] and not host_math["hot_us"] and "cannot be captured" in host_math["no_hot_because"]
@@ -225,7 +225,7 @@ def test_the_csv_holds_every_target_in_every_environment(whole: Report) -> None:
 
 def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", SEED): Case(status="crashed", message='=HYPERLINK("https://x.example")')}
-    lines = list(csv.DictReader(io.StringIO(render_csv(report_of(tmp_path, small(cases=cases))))))
+    lines = list(csv.DictReader(io.StringIO(render_timings(report_of(tmp_path, small(cases=cases))))))
     messages = [line["message"] for line in lines if line["message"]]
     assert messages and all(message.startswith("'=") for message in messages)
 
@@ -236,7 +236,7 @@ def test_summary_and_markdown_carry_the_gpu(whole: Report) -> None:
     assert value["counts"]["hot_latency"]["pass"]
     row = next(row for row in value["comparisons"] if row["target"] == "attention_scalar")
     assert row["hot"]["this"]["rates"]["tflops_share"] and row["latency"]["this"]["gpu"]["enqueue_us"]
-    text = render_markdown(whole)
+    text = render_summary_text(whole)
     assert "- GPU: NVIDIA H200, driver 580.159.04" in text and "% FLOP/s" in text
 
 

@@ -12,11 +12,10 @@ from harness.config.kernelbench import Folders, kernel_name, pair, parse_name, w
 from harness.config.matrix import parse_matrix
 from harness.errors import InputError
 from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
-from reports.compare.latency import group_launches
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
-from reports.render.summaries import render_markdown, render_summary
+from reports.render.summaries import render_summary, render_summary_text
 from tests.conftest import ROOT
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_pairs, write_run
@@ -165,7 +164,7 @@ def test_scores_are_of_each_version(tmp_path: Path) -> None:
     cases = {(NEXT, "model", "*"): Case(slowdown=3.0)}
     write_pairs(tmp_path, Spec(cases=cases, kernels=("one", "two")))
     evidence = load_evidence(tmp_path)
-    lines = {line.environment: line for line in scores(evidence, group_launches(evidence.launches))}
+    lines = {line.environment: line for line in scores(evidence)}
     assert lines[BASE].fast["0"] == lines[NEXT].fast["0"] == lines[NEXT].fast["2"] == 1.0
     assert lines[BASE].fast["1.5"] == 0.0
     found = lines[NEXT].solutions[0]
@@ -176,19 +175,18 @@ def test_scores_are_of_each_version(tmp_path: Path) -> None:
 def test_where_some_kernels_were_chosen_the_rest_is_not_missing(tmp_path: Path) -> None:
     write_pairs(tmp_path, Spec(), missing=["level1/2_b.py"])
     evidence = load_evidence(tmp_path)
-    rows = group_launches(evidence.launches)
-    assert {(line.problems, line.missing) for line in scores(evidence, rows, count_missing=True)} == {(2, 1)}
+    assert {(line.problems, line.missing) for line in scores(evidence, count_missing=True)} == {(2, 1)}
     found = evidence.run.kernelbench
     assert found is not None
     more = found.model_copy(update={"pairs": {**found.pairs, "not_chosen": "level1/3_c.py"}})
     chosen = dataclasses.replace(evidence, run=evidence.run.model_copy(update={"kernelbench": more}))
-    assert {(line.problems, line.missing) for line in scores(chosen, rows, count_missing=True)} == {(1, 0)}
+    assert {(line.problems, line.missing) for line in scores(chosen, count_missing=True)} == {(1, 0)}
 
 
 def test_what_is_wrong_in_validation_is_incorrect_with_its_reason(tmp_path: Path) -> None:
     write_pairs(tmp_path, Spec(cases={(NEXT, "kernel", "*"): Case(passed=19)}))
     evidence = load_evidence(tmp_path)
-    line = next(x for x in scores(evidence, group_launches(evidence.launches)) if x.environment == NEXT)
+    line = next(x for x in scores(evidence) if x.environment == NEXT)
     assert line.fast["0"] == 0.0 and line.problems == 1
     assert line.solutions[0].why.startswith("wrong: ") and line.solutions[0].speedup is None
 
@@ -196,12 +194,9 @@ def test_what_is_wrong_in_validation_is_incorrect_with_its_reason(tmp_path: Path
 def test_what_a_launch_found_out_is_incorrect_too(tmp_path: Path) -> None:
     write_pairs(tmp_path, Spec())
     evidence = load_evidence(tmp_path)
-    launches = evidence.launches
-    at = (launches.environment == NEXT) & (launches.target == "kernel") & (launches.block == 3)
-    launches["correct"] = launches["correct"].astype(object)
-    launches.loc[at, "correct"] = False
-    launches.loc[at, "message"] = "its output does not follow its inputs"
-    line = next(x for x in scores(evidence, group_launches(launches)) if x.environment == NEXT)
+    launches = evidence.launches[NEXT, "attention_scalar", "cpu", "seed-fp32", "kernel"]
+    launches[3] = launches[3]._replace(correct=False, message="its output does not follow its inputs")
+    line = next(x for x in scores(evidence) if x.environment == NEXT)
     assert line.fast["0"] == 0.0
     assert line.solutions[0].why == "launch 4: its output does not follow its inputs"
 
@@ -212,8 +207,8 @@ def test_a_launch_that_the_solution_ended_is_held_against_it(tmp_path: Path) -> 
     key = (NEXT, "attention_scalar", "cpu")
     ended = {"status": "crashed", "message": "exited with 0", "timings": []}
     evidence.launch_records[key] = [record.model_copy(update=ended) for record in evidence.launch_records[key]]
-    rows = group_launches(evidence.launches[evidence.launches.environment != NEXT])
-    line = next(x for x in scores(evidence, rows) if x.environment == NEXT)
+    launches = {found: rows for found, rows in evidence.launches.items() if found[0] != NEXT}
+    line = next(x for x in scores(dataclasses.replace(evidence, launches=launches)) if x.environment == NEXT)
     assert (line.problems, line.fast["0"]) == (1, 0.0) and line.solutions[0].why == "crashed in launch 1: exited with 0"
 
 
@@ -222,7 +217,7 @@ def test_a_reference_that_does_not_run_leaves_its_problem_out(tmp_path: Path) ->
     crashed = Case(status="crashed", message="the same")
     write_pairs(tmp_path, Spec(cases={(NEXT, "model", "*"): refused, (NEXT, "kernel", "*"): crashed}))
     evidence = load_evidence(tmp_path)
-    line = next(x for x in scores(evidence, group_launches(evidence.launches)) if x.environment == NEXT)
+    line = next(x for x in scores(evidence) if x.environment == NEXT)
     assert (line.problems, line.left_out) == (0, 1) and line.solutions[0].why == "no such operator"
 
 
@@ -236,7 +231,7 @@ def test_the_page_and_the_summaries_say_it(tmp_path: Path) -> None:
     assert re.search(r'<span class="num">(3|3\.0\d|2\.9\d)\S \[', section), "with its interval"
     assert "incorrect" in section and "level1/&lt;b&gt;.py" in section
     assert '<section id="fastp">' not in page, "of attention kernels, and there is none"
-    text = render_markdown(report)
+    text = render_summary_text(report)
     assert "### fast_p" in text and "Without a solution: 1, not counted." in text
     assert '"kernelbench":[{' in render_summary(report)
     counted = render_page(build_report(load_evidence(tmp_path), count_missing=True))

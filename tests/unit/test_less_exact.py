@@ -32,8 +32,8 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
     assert row in report.moved and report.correctness_counts["less_exact"] == 1
     assert "1 kernel output correct as before" in report.headline and "1 less exact" in report.headline
     assert "v-less_exact" in render_page(report)
-    assert exit_codes(report, frozenset({"correctness"})) == []
-    assert exit_codes(report, frozenset({"exactness"})) == [errors.CORRECTNESS_REGRESSED]
+    assert exit_codes(report.evidence, report.rows, frozenset({"correctness"})) == []
+    assert exit_codes(report.evidence, report.rows, frozenset({"exactness"})) == [errors.CORRECTNESS_REGRESSED]
 
 
 def test_its_cause_is_looked_for_as_that_of_a_failure(tmp_path: Path) -> None:

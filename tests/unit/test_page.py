@@ -14,10 +14,12 @@ from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
-from reports.render.durations import brief_time, time_text
-from reports.render.formats import strip
-from reports.render.page import SERVER_ROWS, csp_hash, render_page
+from reports.render.page import render_page
+from reports.render.pictures import strip
 from reports.render.report import Report, build_report
+from reports.render.tables import SERVER_ROWS
+from reports.render.templating import csp_hash
+from reports.text import brief_time, time_text
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -107,7 +109,7 @@ def test_small_runs_need_no_script(tmp_path: Path) -> None:
     for row in report.rows:
         assert f'id="correctness/{row.id}"' in visible and f'id="latency/{row.id}"' in visible
         assert row.command in visible
-    for text in ("2.1.0+cu121", "2.5.0+cu121", "19/100", "12%\N{EN DASH}28%", "Reference drift", "fast_p"):
+    for text in ("2.1.0+cu121", "2.5.0+cu121", "19/100", "12%\N{EN DASH}28%", "Changes in the references", "fast_p"):
         assert text in visible
     assert not unpack(page, "details")
 
@@ -143,7 +145,7 @@ def test_a_kernel_that_was_always_wrong_did_not_move(tmp_path: Path, case: Case)
     assert [row.workload for row in report.never_right] == ["seed-fp16"]
     first_screen = render_page(report).partition("<main>")[0]
     assert report.never_right[0].id in first_screen.partition("Wrong or broken in every version")[2]
-    assert not exit_codes(report, frozenset({"correctness", "latency"}))
+    assert not exit_codes(report.evidence, report.rows, frozenset({"correctness", "latency"}))
     places = [failure.places for failure in report.failures if failure.status == case.status]
     assert len(places) == (1 if case.message else 0) and all(len(found) > 1 for found in places)
 

@@ -13,14 +13,17 @@ from reports.attribute.model import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_S
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
-from reports.render.summaries import render_markdown, summary
+from reports.render.summaries import render_summary_text, summary
 from tests.unit.attributed import WRONG, Make, both, causes_of, of_kernel, spec
 from tests.unit.experiments import checkers, clean, conditions, result
 from tests.unit.spec import NEXT, Case
 from tests.unit.synthetic import write_run
 
 ATOMIC = Case(repeats_differ=9, repeats_units=0.42)
-SAID = "attention_scalar (cpu) is not bit-repeatable: other bits in 9 of 10 trials, at most 0.42 units apart"
+SAID = (
+    "attention_scalar (cpu) is not bit-repeatable: a second run on the same bytes gave other bits in 9 of 10 trials, "
+    "at most 0.42 rounding units apart"
+)
 
 
 def test_it_is_right_and_every_output_says_that_it_does_not_repeat(
@@ -31,8 +34,8 @@ def test_it_is_right_and_every_output_says_that_it_does_not_repeat(
     row = next(row for row in report.rows if row.kind == "kernel")
     assert row.correctness.verdict == "pass" and row.correctness.bits.word == "not bit-repeatable"
     assert len(report.unrepeatable) == 1 and report.unrepeatable[0].startswith(SAID)
-    assert report.unrepeatable[0].endswith("every output within the rule")
-    assert SAID in render_markdown(report).replace("\\", "")
+    assert report.unrepeatable[0].endswith("every output is within tolerance")
+    assert SAID in render_summary_text(report).replace("\\", "")
     assert summary(report)["not_bit_repeatable"] == report.unrepeatable
     page = render_page(report)
     assert SAID in page and '<span class="tag">not bit-repeatable</span>' in page

@@ -83,8 +83,8 @@ def test_a_gate_says_what_it_could_not_have_seen_and_how_many_launches_would(
     write_run(tmp_path, Spec(spread=0.08))
     assert main(["report", str(tmp_path), "--fail-on", "latency"]) == 40
     said = capsys.readouterr().out.splitlines()[-1]
-    assert "a slow-down of 10% could not have been seen in 6 of 6 times; of these the hardest is " in said
-    found = re.search(r"about (\d+) launches of each environment would \(--launches\)", said)
+    assert "a slow-down of 10% could not have been detected in 6 of 6 timed rows; the hardest is " in said
+    found = re.search(r"about (\d+) launches of each environment would be enough \(--launches\)", said)
     assert found and 10 < int(found[1]) < 400
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.schema.records import KnownWrong, RecipeResult, ValidationRecord
 from reports import model
-from reports.compare import correctness, seen
+from reports.compare import correctness, properties
 from reports.model import Bits, CorrectnessSide
 
 
@@ -30,16 +30,17 @@ def test_a_fault_is_seen_where_one_recipe_sees_it() -> None:
     found = record(
         [wrong("a key", False), wrong("zeros", True), *sizes], [wrong("a key", False), wrong("zeros", False)]
     )
-    assert seen.unseen(found) == ["a key", "a scale 0.001"]
-    assert seen.smallest(found) == ["a scale 0.003"]
-    assert seen.unseen_text(found) == "a key, a scale 0.001"
-    assert seen.unseen_text(record([wrong("zeros", True)])) == "nothing that was tried"
-    assert seen.unseen_text(record([])) == "\N{EM DASH}", "an older record says nothing of it"
+    assert properties.undetected(found) == ["a key", "a scale 0.001"]
+    assert properties.smallest_detected(found) == ["a scale 0.003"]
+    assert properties.undetected_text(found) == "a key, a scale 0.001"
+    assert properties.undetected_text(record([wrong("zeros", True)])) == "none of those tried"
+    assert properties.undetected_text(record([])) == "\N{EM DASH}", "an older record says nothing of it"
 
 
 def test_what_it_was_judged_as_is_said() -> None:
-    assert seen.precision_text([]) == "plain arithmetic in the dtype"
-    assert seen.precision_text(["tf32_convolution", "float16_sums"]) == "TF32 in convolutions and float16 accumulators"
+    assert properties.precision_text([]) == "plain arithmetic in the dtype"
+    both = properties.precision_text(["tf32_convolution", "float16_sums"])
+    assert both == "TF32 in convolutions and float16 accumulators"
 
 
 def verdict(before: str, now: str) -> tuple[str, str]:

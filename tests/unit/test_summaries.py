@@ -9,7 +9,7 @@ from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
 from reports.load.evidence import load_evidence
 from reports.render.report import Report, build_report
-from reports.render.summaries import SCHEMA_VERSION, render_junit, render_markdown, render_summary
+from reports.render.summaries import SCHEMA_VERSION, render_junit, render_summary, render_summary_text
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import cells, write_run
 
@@ -49,7 +49,7 @@ def test_unobserved_versions_are_null(tmp_path: Path) -> None:
 
 
 def test_markdown_is_short_and_holds_the_verdict(tmp_path: Path) -> None:
-    text = render_markdown(report_of(tmp_path, MOVED))
+    text = render_summary_text(report_of(tmp_path, MOVED))
     assert text.startswith("**From PyTorch 2.1.0+cu121 to 2.5.0+cu121: ")
     assert len(text.splitlines()) < 130 and "nox -s matrix -- --kernel" in text
 
@@ -58,7 +58,7 @@ def test_markdown_of_hostile_names_is_text(tmp_path: Path) -> None:
     hostile = "`|<img src=x> @everyone\n# heading"
     fallback = Fallback(subject=hostile, wanted=hostile, got=hostile, reason=hostile)
     stacks = {NEXT: Outcome(status="broken", message=hostile)}
-    text = render_markdown(report_of(tmp_path, Spec(fallbacks=(fallback,), stacks=stacks)))
+    text = render_summary_text(report_of(tmp_path, Spec(fallbacks=(fallback,), stacks=stacks)))
     assert "\n# heading" not in text
     assert r"\<img src=x\> \@everyone" in text
     columns = [line.replace("\\|", "").count("|") if line.startswith("| ") else 0 for line in text.splitlines()]

@@ -14,7 +14,7 @@ from harness.schema.storage import load_record, save_record
 from harness.schema.sweep_records import BatchRecord, Compared, Confirmation, SweepQuestion, SweepRecord, Trial
 from harness.search.sweep.answer import answer, next_command, print_table, verdict_of
 from harness.search.sweep.measure import score
-from reports.render.sweep import leaderboard, render_csv, render_page
+from reports.render.sweep import leaderboard, render_leaderboard, render_page
 
 X = "\N{MULTIPLICATION SIGN}"
 NASTY = "<script>alert(1)</script>"
@@ -104,13 +104,13 @@ def test_what_is_next_when_all_was_tried_or_written() -> None:
 
 def test_the_leaderboard_has_finals_first_and_the_incumbent_where_its_one_puts_it() -> None:
     rows = leaderboard(sweep())
-    assert [(row.place, row.setting, row.searched, row.again) for row in rows] == [
+    assert [(row.rank, row.setting, row.searched, row.again) for row in rows] == [
         ("1", "A=2", f"0.800{X}", f"0.820{X}"),
         ("\N{EN DASH}", "A=1", f"1{X}", f"1{X}"),
         ("2", "A=3", f"1.300{X}", f"1.200{X}"),
     ]
-    assert rows[0].lines[0].time == "84.05 \N{MICRO SIGN}s [82.00, 86.10]", "six launches: an interval of the median"
-    assert rows[0].lines[0].ratio == f"0.820{X} [0.800, 0.840]"
+    assert rows[0].places[0].time == "84.05 \N{MICRO SIGN}s [82.00, 86.10]", "six launches: an interval of the median"
+    assert rows[0].places[0].ratio == f"0.820{X} [0.800, 0.840]"
     assert [row.setting for row in leaderboard(sweep(None, final=1.1))] == ["A=1", "A=2", "A=3"]
     assert leaderboard(sweep(None, trials=REJECTED)) == []
 
@@ -120,13 +120,13 @@ def test_a_page_says_what_matters_and_nothing_of_a_candidate_runs() -> None:
     assert NASTY not in page and "&lt;script&gt;" in page
     assert page.count("<script") == 0
     for said in ("winner's curse", "geometric mean", "did not compile", "not clean under poison", f"0.850{X}",
-                 f"is 0.850{X}, the geometric mean of these ratios, not the search&#39;s 0.800{X}",
+                 f"Quote 0.850{X}, the geometric mean of these ratios, not the search&#39;s 0.800{X}",
                  "leaderboard.csv", "prefers-color-scheme: dark",
-                 "nothing is known of it: shared: NaN"):  # fmt: skip
+                 "nothing is known about it: shared: NaN"):  # fmt: skip
         assert said in page, said
     assert "not confirmed" in render_page(sweep(confirmed=False))
     for record in (sweep(None, final=1.1), sweep(None, trials=REJECTED)):
-        assert "Nothing was to be confirmed" in render_page(record)
+        assert "nothing to confirm" in render_page(record)
 
 
 def test_cells_of_a_narrow_page_carry_their_column_s_name() -> None:
@@ -136,7 +136,7 @@ def test_cells_of_a_narrow_page_carry_their_column_s_name() -> None:
 
 
 def test_the_csv_has_every_setting_with_its_figures_or_its_reason() -> None:
-    rows = list(csv.DictReader(io.StringIO(render_csv(sweep()))))
+    rows = list(csv.DictReader(io.StringIO(render_leaderboard(sweep()))))
     assert [row["phase"] for row in rows] == ["search"] * 6 + ["final"] * 4 + ["confirmation"] * 2
     assert rows[0]["A"] == "2" and rows[0]["median_us"] == "80.0" and rows[0]["ratio_low"] == ""
     assert {row["rejected"] for row in rows} == {"", "build", "poison"}

@@ -1,0 +1,203 @@
+"""What the command line does with records: render, judge, print. Nothing is measured, and no record is touched.
+
+Each function returns an exit code and raises a HarnessError (`harness.errors`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness import errors
+from harness.errors import InputError
+from harness.progress import printable
+from harness.schema.bisection_records import BisectionRecord
+from harness.schema.storage import load_record
+from harness.schema.sweep_records import SweepRecord
+from harness.worker import protocol
+from reports import model
+from reports.compare import gate
+from reports.compare.control import LAUNCHES, Calibration, calibrate, calibration_lines
+from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
+from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
+from reports.load.evidence import load_evidence
+from reports.render import bisection, sweep
+from reports.render.page import render_page
+from reports.render.report import Report, build_report
+from reports.render.reproduce import render_script
+from reports.render.summaries import render_junit, render_summary, render_summary_text, render_timings
+from reports.text import ABSENT, ratio_interval, short, time_text
+
+LATEST = Path("reports") / "latest"
+CALIBRATION = "calibration.json"
+WIDTH = 320  # a row is a line, also in a log
+AnyAnswered = TypeVar("AnyAnswered", BisectionRecord, SweepRecord)
+
+
+def render_run(
+    run_folder: Path = LATEST,
+    *,
+    out: Path | None = None,
+    calibration: Path | None = None,
+    count_missing: bool = False,
+    fail_on: frozenset[str] = frozenset(),
+    strict: bool = False,
+    detect: float = DETECT,
+) -> int:
+    """The report of a run. `calibration`: by default the one in the run's folder, if there is one."""
+    gc.disable()  # one pass over data without cycles: the collector would walk all records again and again
+    beside = run_folder / CALIBRATION
+    cited = calibration or (beside if beside.is_file() else None)
+    known = load_calibration(cited) if cited else None
+    report = build_report(load_evidence(run_folder), known, count_missing=count_missing)
+    page = write_report(report, out or run_folder)
+    print(report.headline)
+    print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
+    for sentence in report.unrepeatable:
+        print(printable(sentence))
+    print(page)
+    evidence, rows = report.evidence, report.rows
+    if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
+        print(text)
+    return errors.exit_code(exit_codes(evidence, rows, fail_on, strict, detect))
+
+
+def judge_controls(run_folder: Path, *, launches: int = LAUNCHES, write: Path | None = None) -> int:
+    """What the controls of a run say of the procedure; `write`: stored, for the pages of other runs to cite."""
+    found = calibrate(load_evidence(run_folder), launches)
+    if write is not None:
+        _write(write, found.model_dump_json(indent=1) + "\n", "give another --write")
+    print("\n".join(calibration_lines(found.controls)))
+    return errors.DONE
+
+
+def judge_gate(
+    run_folder: Path = LATEST,
+    *,
+    kernels: Sequence[str] = (),
+    workloads: Sequence[str] = (),
+    reference: str | None = None,
+    at_most: float = AT_MOST,
+    modes: Sequence[str] = (model.COLD, model.HOT),
+) -> int:
+    """Whether kernels are fast enough, and correct everywhere. `reference`: by default what PyTorch picks."""
+    found = gate.gate(
+        load_evidence(run_folder),
+        kernels=kernels,
+        workloads=workloads,
+        reference=reference,
+        at_most=at_most,
+        modes=modes,
+    )
+    if not found:
+        raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
+    _print_gate(found, at_most)
+    return gate.exit_code(found)
+
+
+def render_bisection(folder: Path) -> int:
+    """A bisection's page and summary, into its folder."""
+    record = load_answered(folder / "bisection.json", BisectionRecord)
+    files = {"summary.md": bisection.render_summary_text(record), "index.html": bisection.render_page(record)}
+    return _write_answer(folder, record, files)
+
+
+def render_sweep(folder: Path) -> int:
+    """A sweep's leaderboard, as CSV and as a page, into its folder."""
+    record = load_answered(folder / "sweep.json", SweepRecord)
+    files = {sweep.TABLE: sweep.render_leaderboard(record), "index.html": sweep.render_page(record)}
+    return _write_answer(folder, record, files)
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """All files, each whole or not at all; index.html last, so that a page never stands before its data."""
+    scripts = {each.script: render_script(report.evidence, each) for each in report.explanations if each.script}
+    files = {
+        **scripts,
+        "summary.json": render_summary(report),
+        "timings.csv": render_timings(report),
+        "summary.md": render_summary_text(report),
+        "junit.xml": render_junit(report),
+        "index.html": render_page(report),
+    }
+    for stale in folder.glob("reproduce-*.py"):
+        if stale.name not in files:
+            stale.unlink(missing_ok=True)  # of an earlier report with other causes
+    for name, text in files.items():
+        _write(folder / name, text, "give another --out")
+    return folder / "index.html"
+
+
+def _write_answer(folder: Path, record: BisectionRecord | SweepRecord, files: Mapping[str, str]) -> int:
+    for name, text in files.items():
+        _write(folder / name, text, "make it writable")
+    print(printable(record.answer))
+    print(folder / "index.html")
+    return errors.DONE
+
+
+def _write(path: Path, text: str, remedy: str) -> None:
+    try:
+        # A lone surrogate in a record has no bytes in UTF-8.
+        protocol.write_atomically(str(path), text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}", remedy) from None
+
+
+def load_calibration(path: Path) -> Calibration:
+    remedy = f"make one: kernel-matrix control RUN --write {CALIBRATION}"
+    try:
+        return Calibration.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", remedy) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"{each}: " for each in [".".join(map(str, first["loc"]))] if each)
+        raise InputError(f"{path}: not a calibration: {where}{first['msg']}", remedy) from None
+
+
+def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
+    """RecordError where the record cannot be trusted, InputError where there is none."""
+    if path.is_file():
+        return load_record(path, record)
+    folder = path.parent
+    if (folder / "question.json").is_file():
+        raise InputError(f"{folder}: not finished", "start the same command again: it resumes from its records")
+    raise InputError(f"{folder}: has no {path.name}", f"name a folder of reports/{path.stem}s/")
+
+
+def _print_gate(found: Sequence[Judged], at_most: float) -> None:
+    table = Table(box=None, pad_edge=False)
+    gpu = any(each.cell.device == "cuda" for each in found)
+    for column in ("cell", *(["timed"] if gpu else []), "kernel", "reference", "share, 95%", "launches", "gate", "why"):
+        table.add_column(column)
+    for each in found:
+        kernel_us, reference_us = (
+            time_text(median(times) if times else None) for times in (each.kernel_us, each.reference_us)
+        )
+        cells = [
+            each.cell.id,
+            *([each.mode] if gpu else []),
+            kernel_us,
+            f"{each.reference} {reference_us}",
+            ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high) if each.ratio else ABSENT,
+            str(len(each.kernel_us) or ABSENT),
+            each.verdict,
+            short(each.why),
+        ]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    Console(highlight=False, width=WIDTH).print(table)
+    counts = {verdict: sum(each.verdict == verdict for each in found) for verdict in CODES}
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    print(
+        f"rule: at most {at_most:g} of the reference's time, by the whole {CONFIDENCE:.0%} interval of the ratio, "
+        f"and correct in every environment: {tally}"
+    )

@@ -1,0 +1,112 @@
+"""What validation says besides right and wrong: which wrong answers it would detect, and whether bits repeat. Pure.
+
+A wrong answer is detected where one of a workload's recipes detects it; of those of several sizes, the smallest counts.
+
+Sums whose order is not fixed (atomic additions, split-K) round differently each time. Every run of a trial is held
+against the rule, so what is right here is right in each; only `deterministic: true` in matrix.yaml makes it a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from harness.schema.records import KnownWrong, ValidationRecord
+from reports.load.evidence import Evidence
+from reports.model import Comparison, CorrectnessSide
+from reports.text import ABSENT
+
+PRECISIONS = {
+    "tf32_convolution": "TF32 in convolutions",
+    "tf32_matmul": "TF32 in matrix products",
+    "float16_sums": "float16 accumulators",
+}
+
+
+def _answers(record: ValidationRecord) -> dict[str, tuple[KnownWrong, bool]]:
+    """By name: a known wrong answer, and whether any recipe detected it."""
+    found: dict[str, tuple[KnownWrong, bool]] = {}
+    for recipe in record.recipes:
+        for wrong in recipe.power:
+            found[wrong.name] = wrong, wrong.seen or (wrong.name in found and found[wrong.name][1])
+    return found
+
+
+def undetected(record: ValidationRecord) -> list[str]:
+    return [name for name, (_, seen) in _answers(record).items() if not seen]
+
+
+def smallest_detected(record: ValidationRecord) -> list[str]:
+    """The smallest of each kind that comes in sizes."""
+    found: dict[str, KnownWrong] = {}
+    for wrong, seen in _answers(record).values():
+        if seen and wrong.size is not None and wrong.size < (_size(found.get(wrong.kind)) or float("inf")):
+            found[wrong.kind] = wrong
+    return [wrong.name for wrong in found.values()]
+
+
+def _size(wrong: KnownWrong | None) -> float | None:
+    return wrong.size if wrong else None
+
+
+def undetected_text(record: ValidationRecord) -> str:
+    if not _answers(record):
+        return ABSENT
+    return ", ".join(undetected(record)) or "none of those tried"
+
+
+def precision_text(names: Iterable[str]) -> str:
+    """The arithmetic that a kernel was judged as."""
+    return " and ".join(PRECISIONS.get(name, name) for name in names) or "plain arithmetic in the dtype"
+
+
+def blind_spots(evidence: Evidence) -> list[str]:
+    """A sentence for each workload on which something that is wrong would pass."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in evidence.validations.values():
+        if missed := undetected(record):
+            sentence = f"validation would not detect {', '.join(missed)}"
+            if best := smallest_detected(record):
+                sentence += f" (smallest detected: {', '.join(best)})"
+            places = found.setdefault((record.workload, sentence), [])
+            if record.device not in places:
+                places.append(record.device)
+    return [f"{workload} ({', '.join(devices)}): {sentence}" for (workload, sentence), devices in found.items()]
+
+
+def repeat_text(side: CorrectnessSide) -> str:
+    """Such as "other bits in 3 of 20 trials, at most 0.42 rounding units apart"."""
+    if side.status not in ("ok", "wrong") or not side.recipes:
+        return ABSENT
+    if not side.repeats_differ:
+        return "the same in every repeated trial"
+    size = ""
+    if side.repeats_max_units is not None:
+        size = f", at most {side.repeats_max_units:.3g} rounding units apart"
+    elif side.repeats_max_abs is not None:
+        size = f", at most {side.repeats_max_abs:.3g} apart"
+    return f"other bits in {side.repeats_differ} of {sum(recipe.trials for recipe in side.recipes)} trials{size}"
+
+
+def unrepeatable(rows: Sequence[Comparison]) -> list[str]:
+    """A sentence for each target on a device, kernels first as the rows are."""
+    found: dict[tuple[str, str, str], dict[tuple[str, str], CorrectnessSide]] = {}
+    for row in rows:
+        for side in (row.correctness.baseline, row.correctness.this):
+            if side.repeats_differ:
+                sides = found.setdefault((row.kind, row.target, row.device), {})
+                sides[row.workload, side.environment] = side
+    return [_unrepeatable(kind, target, device, sides) for (kind, target, device), sides in found.items()]
+
+
+def _unrepeatable(kind: str, target: str, device: str, sides: dict[tuple[str, str], CorrectnessSide]) -> str:
+    """Of all cells the one with the largest difference is quoted."""
+    (workload, environment), side = max(
+        sides.items(), key=lambda item: (item[1].repeats_max_units or 0.0, item[1].repeats_differ)
+    )
+    more = f", and {len(sides) - 1} more" if len(sides) > 1 else ""
+    right = all(side.status == "ok" for side in sides.values())
+    name = f"reference {target}" if kind == "reference" else target
+    return (
+        f"{name} ({device}) is not bit-repeatable: a second run on the same bytes gave {repeat_text(side)} "
+        f"({workload} in {environment}{more}); {'every output is' if right else 'not every output is'} within tolerance"
+    )

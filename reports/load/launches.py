@@ -1,0 +1,79 @@
+"""What each launch measured of each target: records in, rows out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+from typing import NamedTuple
+
+from harness.schema.records import LaunchRecord, Timing
+from harness.stats.medians import COLD, HOT, time_us
+
+# What launches said before they recorded whether calls escaped.
+UNWRITTEN = "outputs unwritten: what a call does is not in the graph"
+
+
+class Launch(NamedTuple):
+    """One target in one launch. Times are None where there are none; `hot_message` says why there are no replays."""
+
+    block: int
+    status: str
+    message: str
+    log_excerpt: str
+    median_us: float | None
+    samples: int
+    correct: bool | None
+    hot_us: float | None
+    hot_samples: int
+    hot_message: str
+    enqueue_us: float | None
+    sm_mhz: float | None
+    throttled: int
+    capped: int = 0
+
+    def time_us(self, mode: str) -> float | None:
+        """Of cold calls, or of a graph's replays."""
+        return self.median_us if mode == COLD else self.hot_us
+
+
+Key = tuple[str, str, str, str, str]  # environment, kernel, device, workload, target
+
+
+def escapes(timing: Timing) -> bool:
+    """Whether the work of a call was put on another stream than the one that the call was given."""
+    return timing.escaped is True or (timing.escaped is None and UNWRITTEN in timing.hot_message)
+
+
+def group_launches(records: Iterable[LaunchRecord]) -> dict[Key, list[Launch]]:
+    """In block order, as the records are."""
+    groups: dict[Key, list[Launch]] = {}
+    for record in records:
+        for timing in record.timings:
+            key = (record.environment, record.kernel, record.device, timing.workload, timing.target)
+            groups.setdefault(key, []).append(_launch(record, timing))
+    return groups
+
+
+def _launch(record: LaunchRecord, timing: Timing) -> Launch:
+    """A time that is not positive is no time: the clock is broken."""
+    status, message, hot_message = timing.status, timing.message, timing.hot_message
+    if status == "ok" and not (timing.samples_us and min(timing.samples_us) > 0):
+        status, message = "broken", "the record holds no positive times"
+    if timing.hot_us and min(timing.hot_us) <= 0:
+        hot_message = "the record holds replays of no positive time"
+    return Launch(
+        block=record.index,
+        status=status,
+        message=message,
+        log_excerpt=timing.log_excerpt,
+        median_us=time_us(timing, COLD),
+        samples=len(timing.samples_us),
+        correct=timing.correct,
+        hot_us=time_us(timing, HOT),
+        hot_samples=len(timing.hot_us),
+        hot_message=hot_message,
+        enqueue_us=median(timing.enqueue_us) if status == "ok" and timing.enqueue_us else None,
+        sm_mhz=timing.sm_mhz,
+        throttled=timing.throttled_samples,
+        capped=len(timing.capped) + len(timing.hot_capped),
+    )

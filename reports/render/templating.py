@@ -1,0 +1,141 @@
+"""Templates: HTML pages that fetch nothing, and Markdown that can be pasted into an issue. Pure.
+
+Every string that came from a record is escaped: by Jinja's autoescape in HTML, by `reports.text.markdown` in Markdown.
+The content security policy admits a page's one script and one style by their digests, so that even a missed escape
+could not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from reports import text
+from reports.compare.control import share_text
+from reports.compare.rows import leading_time
+from reports.render import pictures
+
+TEMPLATES = Path(__file__).parent / "templates"
+EXCERPT = 4000
+
+
+def _tail(excerpt: str, length: int = EXCERPT) -> str:
+    """The end says why; an excerpt has no business being longer than a screen."""
+    return excerpt if len(excerpt) <= length else f"[...]\n{excerpt[-length:]}"
+
+
+def _code(value: object) -> Markup:
+    """Inline code of Markdown, whatever backticks and bars it holds."""
+    flat = " ".join(str(value).split()).replace("|", "\\|")
+    fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
+    return Markup(f"{fence} {flat} {fence}" if "`" in flat else f"`{flat}`")
+
+
+def _command(value: str) -> Markup:
+    """A line of an indented block of Markdown, where nothing needs an escape."""
+    return Markup(" ".join(value.split()))
+
+
+FILTERS = {
+    "words": text.words,
+    "time": text.time_text,
+    "rate": text.rate_text,
+    "number": text.number,
+    "column_number": text.column_number,
+    "flops": text.flop_rate,
+    "rate_interval": text.rate_interval,
+    "percent": text.percent,
+    "change": text.change_text,
+    "interval": text.interval_text,
+    "short": text.short,
+    "share_text": share_text,
+    "tail": _tail,
+    "bar": pictures.bar,
+    "code": _code,
+    "command": _command,
+}
+GLOBALS = {
+    "symbols": pictures.SYMBOLS,
+    "strip": pictures.strip,
+    "badge": pictures.badge,
+    "rate_cell": pictures.rate_cell,
+    "median_cell": pictures.median_cell,
+    "wrong_tag": pictures.wrong_tag,
+    "share_cell": pictures.share_cell,
+    "share_bar": pictures.share_bar,
+    "ratio_picture": pictures.ratio_picture,
+    "line_tags": (Markup('<span class="line">'), Markup("</span>")),
+    "leading": leading_time,
+}
+
+
+def _environment(**options: Any) -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    made.filters |= FILTERS
+    made.globals |= GLOBALS
+    return made
+
+
+@lru_cache(maxsize=1)
+def html_templates() -> jinja2.Environment:
+    return _environment(autoescape=True)
+
+
+@lru_cache(maxsize=1)
+def _markdown_templates() -> jinja2.Environment:
+    """Whatever a template prints is escaped, unless it is marked as Markdown already."""
+    return _environment(finalize=lambda value: value if isinstance(value, Markup) else text.markdown(value))
+
+
+def render_html(template: str, **values: Any) -> str:
+    return html_templates().get_template(template).render(**values, **inlined("style", "style.css"))
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    written = _markdown_templates().get_template(template).render(**values)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", written)).strip() + "\n"
+
+
+def render_csv(rows: Iterable[Mapping[str, object]]) -> str:
+    """Columns in the order in which rows first name them; what a row lacks is empty."""
+    import pandas as pd
+
+    table = pd.DataFrame([{name: _plain(value) for name, value in row.items()} for row in rows], dtype=object)
+    written: str = table.to_csv(index=False, lineterminator="\n")
+    return written
+
+
+def _plain(value: object) -> object:
+    """A spreadsheet runs what begins like a formula; some of this text was written by the code under test."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def pack(value: object) -> Markup:
+    """JSON, gzip, base64: no character of it can end a script element. mtime 0, so that equal reports are equal."""
+    return Markup(base64.b64encode(gzip.compress(json.dumps(value).encode(), 6, mtime=0)).decode())
+
+
+def csp_hash(code: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+def inlined(name: str, file: str) -> dict[str, str]:
+    """A page's one style or script, and the digest by which its content security policy admits it."""
+    code = (TEMPLATES / file).read_text()
+    return {name: Markup(code), f"{name}_hash": csp_hash(code)}

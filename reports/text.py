@@ -1,0 +1,166 @@
+"""Numbers, names and commands as a reader meets them. Pure.
+
+A number never stands without its unit; an estimate never without its interval, or a word that it has none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from reports.model import Latency, LatencySide, Rate, Rates
+
+ABSENT = "\N{EM DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def short(text: str, length: int = 120) -> str:
+    """The beginning of a message; the whole stands with the row's evidence."""
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+
+
+def unit_of(microseconds: float) -> tuple[float, str, int | None]:
+    """Size of the unit in microseconds, its name, and decimal places; None where it is below them all."""
+    for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "\N{MICRO SIGN}s")):
+        if microseconds >= size:
+            return size, unit, max(0, 3 - math.floor(math.log10(microseconds / size)))
+    return 1.0, "\N{MICRO SIGN}s", None
+
+
+def time_text(microseconds: float | None) -> str:
+    """Four significant digits, in the unit that keeps them before the thousands."""
+    if microseconds is None:
+        return ABSENT
+    size, unit, places = unit_of(microseconds)
+    return f"{microseconds / size:.{places}f} {unit}" if places is not None else f"{microseconds:.3g} {unit}"
+
+
+def brief_time(microseconds: float, sign: str = "") -> str:
+    """Three significant digits; of a difference with its sign, where that is "+"."""
+    size, unit, _ = unit_of(float(f"{abs(microseconds):.3g}"))
+    return f"{microseconds / size:{sign}.3g} {unit}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return ABSENT if value is None else f"{value:.{digits}g}"
+
+
+def column_number(value: float | None) -> str:
+    """Three significant digits, zeros at the end included, for columns."""
+    return ABSENT if value is None else f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
+
+
+def percent(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+
+
+def span(values: Sequence[float], form: str) -> str:
+    """The smallest and the largest of some values, once where they read alike."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def flop_rate(tflops: float | None) -> str:
+    """Achieved floating-point operations per second, in the unit that keeps three digits readable."""
+    if tflops is None:
+        return ABSENT
+    return f"{tflops:.3g} T" if tflops >= 1 else f"{tflops * 1e3:.3g} G"
+
+
+def rate_text(rate: Rate | None) -> str:
+    return f"{rate.passed}/{rate.trials}" if rate else ABSENT
+
+
+def rate_interval(rate: Rate | None) -> str:
+    return f"{rate.low:.0%}\N{EN DASH}{rate.high:.0%}" if rate else ""
+
+
+def with_interval(text: str, low: float | None, high: float | None, form: str) -> str:
+    return f"{text} (no interval)" if low is None or high is None else f"{text} [{low:{form}}, {high:{form}}]"
+
+
+def ratio_interval(ratio: float, low: float | None, high: float | None, form: str = ".3f") -> str:
+    """1.031x [1.022, 1.040]."""
+    return with_interval(f"{ratio:{form}}{TIMES}", low, high, form)
+
+
+def change_text(latency: Latency) -> str:
+    """The ratio to the baseline, never without its interval where one exists."""
+    return ABSENT if latency.ratio is None else ratio_interval(latency.ratio, latency.low, latency.high)
+
+
+def median_interval_text(median_us: float, low_us: float | None, high_us: float | None) -> str:
+    """13.80 us [13.77, 13.91]."""
+    size, _, places = unit_of(median_us)
+    low, high = (None if value is None else value / size for value in (low_us, high_us))
+    return with_interval(time_text(median_us), low, high, f".{3 if places is None else places}f")
+
+
+def interval_text(side: LatencySide | None) -> str:
+    """A median of launch medians and its interval, or why there is none."""
+    if side is None or side.median_us is None:
+        return ABSENT if side is None else side.message or words(side.status)
+    return median_interval_text(side.median_us, side.low_us, side.high_us)
+
+
+def rates_text(found: Rates) -> str:
+    """Both rates with their shares, or why there is no share."""
+    parts = []
+    for value, unit, share in ((found.tflops, "TFLOP/s", found.tflops_share), (found.gbps, "GB/s", found.gbps_share)):
+        if value is not None:
+            parts.append(f"{value:.3g} {unit}" + (f" ({percent(share)} of device peak)" if share is not None else ""))
+    return "; ".join([*parts, *([found.message] if found.message else [])]) or ABSENT
+
+
+def tally_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {words(verdict)}" for verdict, count in counts.items())
+
+
+def markdown(text: object) -> str:
+    """Text as Markdown shows it, and nothing else: no markup, no mention, no second column."""
+    return re.sub(r"([\\`*_{}\[\]<>|#@!~&])", r"\\\1", " ".join(str(text).split()))
+
+
+# Options of a run's command that say what its kernels are, unless matrix.yaml does, and where its cells ran.
+PLACE = ("--executor", "--base-image", "--bundle", "--problems", "--solutions", "--sample", "--dtype")
+
+
+def place_options(command: Sequence[str]) -> list[str]:
+    """Those of a run's options that a command which reproduces it must repeat, quoted for the shell."""
+    kept: list[str] = []
+    for word, following in zip(command, [*command[1:], ""], strict=True):
+        if word in PLACE:
+            kept += [word, shlex.quote(following)]
+        elif word.startswith(tuple(f"{option}=" for option in PLACE)):
+            kept.append(shlex.quote(word))
+    return kept
+
+
+def matrix_command(place: Sequence[str] = (), **selected: str | None) -> str:
+    """`selected`: the kernel, workload and device. They came from records, so each is quoted."""
+    options = [*_selection(selected), *place]
+    return " ".join(["nox -s matrix", *(["--", *options] if options else [])])
+
+
+def eval_command(place: Sequence[str], torch: str, **selected: str | None) -> str:
+    session = f"eval(torch='{torch}')"
+    # Double quotes read better, and are safe for what a version may hold.
+    quoted = f'"{session}"' if re.fullmatch(r"[\w.+-]+", torch) else shlex.quote(session)
+    return " ".join(["nox -s", quoted, "--", *_selection(selected), *place])
+
+
+def _selection(selected: Mapping[str, str | None]) -> list[str]:
+    given = [(name, value) for name, value in selected.items() if value is not None]
+    return [part for name, value in given for part in (f"--{name}", shlex.quote(value))]
