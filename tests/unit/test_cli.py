@@ -203,7 +203,7 @@ SWEEP = ["sweep", "--kernel=k", "--workload=w"]
     ],
 )
 def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
-    words: list[str], codes: tuple[list[int], list[int]], done: list[str], code: int, monkeypatch: pytest.MonkeyPatch,
+    words: list[str], codes: tuple[list[int], int], done: list[str], code: int, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     assert start(monkeypatch, words, *codes) == (code, done)
@@ -214,9 +214,9 @@ def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
 
 def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert start(monkeypatch, ["explain"], [], []) == (BAD_INPUT, [])
+    assert start(monkeypatch, ["explain"], [], 0) == (BAD_INPUT, [])
     write_run(tmp_path / "reports" / "latest", Spec())
-    assert start(monkeypatch, ["explain"], [], [10]) == (10, ["explain", "report"])
+    assert start(monkeypatch, ["explain"], [], 10) == (10, ["explain", "report"])
 
 
 @pytest.mark.parametrize("verb", [["bisect", "--good=2.1.0", "--bad=2.5.0"], SWEEP])
