@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -29,6 +28,7 @@ from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.container.engines import SecondEngine, variables
 from tests.messages import made
+from tests.projects import attempt
 
 BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4")
 BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
@@ -133,17 +133,11 @@ def place(image: str) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
     folder.chmod(0o755)
     try:
-        command = [sys.executable, "-m", "harness", "bundle", "--arch=90", "--torch=2.5.0", "--level=3"]
-        done = subprocess.run(
-            [*command, "--part-mb=100", f"--base-image={BASE}", f"--out={folder / 'out'}"],
-            cwd=ROOT, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert f"proven {BUNDLED}: 5 results bit for bit" in done.stdout
-        done = subprocess.run(
-            ["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+        options = ["--arch=90", "--torch=2.5.0", "--level=3", "--part-mb=100", f"--base-image={BASE}"]
+        code, said = attempt([sys.executable, "-m", "harness", "bundle", *options, f"--out={folder / 'out'}"])
+        assert code == 0 and f"proven {BUNDLED}: 5 results bit for bit" in said, said
+        code, said = attempt(["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"])
+        assert code == 0, said
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,10 +15,9 @@ from harness.isolate import Task
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import Bundle, load_bundle
 from harness.isolate.bundle.namespaces import probe_namespaces
-from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.container.conftest import BUNDLED, planned, stage_code
-from tests.environments.test_run import SHIPPED, head, make_project
+from tests.projects import SHIPPED, head, latest, make_project
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
 EXTENSION = """\
@@ -106,7 +105,7 @@ def test_the_harness_runs_by_what_it_brings(bundle: Bundle) -> None:
     assert done.returncode == 0 and f"(3, 11) {bundle.folder / 'python'}" in done.stdout, done.stderr
     done = subprocess.run([bundle.folder / "run", "schema"], env=bare, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(
-        (ROOT / "harness" / "matrix.schema.json").read_text()
+        (ROOT / "harness" / "config" / "matrix.schema.json").read_text()
     )
     done = subprocess.run([bundle.folder / "run", "reports", "--help"], env=bare, cwd=ROOT, capture_output=True)
     assert done.returncode == 0, done.stderr
@@ -121,7 +120,7 @@ def test_a_matrix_runs_from_it(bundle: Bundle, tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    run = Run((project / "reports" / "latest").resolve())
+    run = latest(project)
     assert run.load().executor == "bundle" and len(run.load().bundle) > 1
     assert {validation.status for validation in run.validations()} == {"ok"}
     assert [launch.status for launch in run.launches()] == ["ok"]

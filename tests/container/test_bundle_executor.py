@@ -148,7 +148,7 @@ def test_a_cell_is_another_user_s_with_no_rights(cells: Cells) -> None:
 def test_it_writes_to_its_own_folder_and_nowhere_else(cells: Cells, unpacked: Path) -> None:
     before = snapshot(unpacked)
     places = ["/x", "/usr/x", "/etc/passwd", "/opt/environment/x", "/opt/environment/bin/python", "/in/x",
-              "/in/request.json", "/in/worker/inside/__init__.py", "/dev/x", "/sys/x", "/proc/sys/kernel/hostname",
+              "/in/request.json", "/in/worker/worker/__init__.py", "/dev/x", "/sys/x", "/proc/sys/kernel/hostname",
               "/proc/sysrq-trigger", "/var/x", "/root/x", "/home/x"]  # fmt: skip
     result = cells.result(
         ATTEMPTS

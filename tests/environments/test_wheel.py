@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.storage import Run
 from tests.conftest import ROOT
-from tests.environments.test_run import head
+from tests.projects import WORKLOADS, head, latest
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
@@ -21,12 +20,6 @@ START = "import sys, kernel_matrix; sys.exit(kernel_matrix.main())"  # what the 
 KERNEL = """\
 kernels:
   - {name: mine, sources: {cpu: [attention_of_mine.cpp]}}
-workloads:
-  - name: small
-    shape: {batch: 1, heads: 2, seq_len: 70, head_dim: 64}
-    dtypes: {cpu: [float32]}
-    trials: 2
-    extra_trials: 1
 """
 
 
@@ -63,12 +56,12 @@ def test_it_brings_one_name_and_what_projects_need_not_hold(installed: Path) -> 
 
 def test_a_matrix_runs_from_it_in_a_foreign_folder(installed: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "csrc" / "attention_scalar_cpu.cpp", tmp_path / "attention_of_mine.cpp")
-    (tmp_path / "matrix.yaml").write_text(head("2.1.0", "2.5.0") + KERNEL)
+    (tmp_path / "matrix.yaml").write_text(head("2.1.0", "2.5.0") + KERNEL + WORKLOADS)
     variables = {**os.environ, "PYTHONPATH": str(installed)}
     words = [sys.executable, "-c", START, "matrix", "--executor=venv", "--launches=1"]
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    run = Run((tmp_path / "reports" / "latest").resolve())
+    run = latest(tmp_path)
     assert {(record.kernel, record.status) for record in run.validations()} == {("mine", "ok")}
     assert (run.folder / "index.html").is_file()
     left = {path.name for path in tmp_path.iterdir()}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.environments.test_run import SHIPPED, head, make_project, start
 from tests.faults.scripted import BROKEN, Scripted, contents
+from tests.projects import SHIPPED, copy_pins, head, make_project, start
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
 
@@ -81,26 +81,26 @@ def test_a_real_environment_that_cannot_be_made_is_broken_until_it_can(
     wheels = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    code, printed, run = start(project, "matrix", "--launches=1", "--executor=venv")
+    code, printed, run = start(project, "matrix", "--launches=1")
     assert code == 30, printed
     assert [e.status for e in run.environments()] == ["broken"] and {v.status for v in run.validations()} == {"broken"}
 
     monkeypatch.delenv("UV_OFFLINE")
     monkeypatch.setenv("UV_CACHE_DIR", wheels)
-    pins = next((project / "docker" / "pins").glob("torch2.5.0-pypi-*.txt"))
+    pins = next(copy_pins(project).glob("torch2.5.0-pypi-*.txt"))
     good = pins.read_text()
     lines = good.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("setuptools=="))
     last = next((i for i in range(first + 1, len(lines)) if "==" in lines[i]), len(lines))
     lines[first:last] = [lines[first].split("\\")[0].split("--hash")[0] + f" --hash=sha256:{'0' * 64}"]
     pins.write_text("\n".join(lines) + "\n")
-    code, printed, damaged = start(project, "matrix", "--launches=1", "--executor=venv")
+    code, printed, damaged = start(project, "matrix", "--launches=1")
     assert code == 30 and "ash" in printed, printed
     record = damaged.environments()[0]
     assert record.status == "broken" and "setuptools" in record.message, record.message
 
     pins.write_text(good)
-    code, printed, mended = start(project, "matrix", "--launches=1", "--executor=venv")
+    code, printed, mended = start(project, "matrix", "--launches=1")
     assert code == 0 and "nothing changed" not in printed, printed
     assert mended.folder not in (run.folder, damaged.folder)
     assert {record.status for record in [*mended.validations(), *mended.launches()]} == {"ok"}

@@ -16,8 +16,8 @@ import pytest
 from harness.schema.records import LaunchRecord, Timing
 from harness.schema.storage import Run, refuse_without_space
 from harness.worker import protocol
-from tests.environments.test_run import SHIPPED, command, head, make_project
 from tests.faults.scripted import ROOT, Scripted, contents, identities, litter
+from tests.projects import SHIPPED, head, make_project, start
 
 pytestmark = [
     pytest.mark.process,
@@ -214,18 +214,16 @@ def test_real_verbs_on_a_full_disk_blame_nobody(tmp_path: Path) -> None:
     little, so that it is full in one of them after the other."""
     project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
     place = project / "reports" / "runs"
-    start = command(project, "matrix", "--launches=1", "--executor=venv", "--device=cpu")
     with disk(place, 40 * KIB):
         for size_bytes in (40 * KIB, 200 * KIB, 400 * KIB, 600 * KIB):
             resize(place, size_bytes)
-            done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 30, done.stdout + done.stderr
-            said(done.stderr, place)
+            code, printed, _ = start(project, "matrix", "--launches=1", "--device=cpu")
+            assert code == 30, printed
+            said(printed, place)
             for folder in place.iterdir():
                 rows = [*Run(folder).validations(), *Run(folder).launches(), *Run(folder).builds()]
                 assert {row.status for row in rows} <= {"ok"}, rows
         resize(place, ROOM)
-        done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        run = Run((project / "reports" / "latest").resolve())
+        code, printed, run = start(project, "matrix", "--launches=1", "--device=cpu")
+        assert code == 0, printed
         assert {row.status for row in [*run.validations(), *run.launches(), *run.builds()]} == {"ok"}

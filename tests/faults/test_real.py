@@ -20,9 +20,9 @@ import pytest
 from harness.schema.records import BINDING_OBJECT
 from harness.schema.storage import Run
 from harness.tools import cache_folder
-from tests.environments.test_run import command, head, make_project
 from tests.faults.scripted import ROOT, identities, litter
 from tests.faults.test_at_once import wait_until
+from tests.projects import command, head, latest, make_project
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -66,7 +66,7 @@ class Real:
         child = self.start()
         printed = child.communicate(timeout=600)[0]
         assert child.returncode == 0, printed
-        return Run((self.root / "reports" / "latest").resolve())
+        return latest(self.root)
 
     def launched(self) -> list[Path]:
         return list((self.root / "reports" / "runs").glob("*/launches/*/*/*.json"))

@@ -32,6 +32,7 @@ def sources() -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 def test_every_cpu_specimen_compiles_for_both_versions(tmp_path: Path) -> None:
     """torch/version.h is all that a specimen without a binding takes of PyTorch."""
     for version in VERSIONS:
