@@ -16,7 +16,8 @@ from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import Bundle, load_bundle
 from harness.isolate.bundle.namespaces import probe_namespaces
 from tests.conftest import ROOT
-from tests.container.conftest import BUNDLED, planned, stage_code
+from tests.container.cells import BUNDLED, stage_code
+from tests.container.conftest import planned
 from tests.projects import SHIPPED, head, latest, make_project
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]

@@ -19,7 +19,7 @@ from harness.isolate.sandbox import VERB
 from harness.schema.storage import Run
 from harness.worker import protocol
 from tests.conftest import ROOT
-from tests.container.conftest import BUNDLED
+from tests.container.cells import BUNDLED
 from tests.container.project import docker_run
 from tests.container.unpacked import NOBODY, mounted, readable, snapshot
 from tests.projects import SHIPPED, command, head, latest, make_project, outputs

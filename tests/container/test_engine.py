@@ -21,7 +21,8 @@ from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import base_identity, build_image
 from harness.schema.storage import Run
 from tests.conftest import ROOT
-from tests.container.conftest import BASE, LIMITS, Cells, planned
+from tests.container.cells import LIMITS, Cells
+from tests.container.conftest import BASE, planned
 from tests.container.engines import SecondEngine, Wire, until
 from tests.container.project import (
     DOCKER,

@@ -21,7 +21,8 @@ from harness.isolate.docker.executor import DockerExecutor, owner
 from harness.isolate.docker.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
 from harness.isolate.process import birth
 from tests.conftest import ROOT
-from tests.container.conftest import BASE, LIMITS, planned
+from tests.container.cells import LIMITS
+from tests.container.conftest import BASE, planned
 from tests.container.engines import SecondEngine, until
 from tests.container.project import begin, printed
 from tests.projects import SHIPPED, attempt, command, copy_pins, head, make_project

@@ -16,7 +16,8 @@ from harness.isolate import MOST_RESULT_BYTES, Answer, Task
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.logs import LOG_LIMIT_BYTES
-from tests.container.conftest import LIMITS, Cells
+from tests.container.cells import LIMITS, SLEEP_S, AnyCells, Cells, asleep
+from tests.container.unpacked import mounted
 from tests.messages import asked
 
 pytestmark = pytest.mark.container
@@ -132,35 +133,25 @@ def test_what_it_prints_without_end(cells: Cells) -> None:
     assert answer.ended.timed_out and task.log.stat().st_size < LOG_LIMIT_BYTES + 100
 
 
-def test_time(cells: Cells) -> None:
+LEAVES_ASLEEP = f"""
+import os, signal, subprocess, time
+for number in set(signal.Signals) - {{signal.SIGKILL, signal.SIGSTOP}}:
+    signal.signal(number, signal.SIG_IGN)
+subprocess.Popen(["setsid", "sleep", "{SLEEP_S}"], start_new_session=True)
+print("began", flush=True)
+time.sleep({{}})
+"""
+
+
+@pytest.mark.parametrize(("sleep_s", "timeout_s"), [(600, 5), (0.1, 60)], ids=["at its limit", "after its end"])
+def test_what_it_started_ends_with_it(any_cells: AnyCells, sleep_s: float, timeout_s: float) -> None:
+    """Also what ignores signals and is in a session of its own."""
     started = time.monotonic()
-    code = """
-    import os, signal, time
-    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_IGN)
-    print('began', flush=True)
-    os.fork()
-    time.sleep(600)
-    """
-    answer = cells(code, timeout_s=5)
-    assert answer.ended.timed_out and answer.ended.how == "killed at its limit of 5 s"
+    answer = any_cells(LEAVES_ASLEEP.format(sleep_s), timeout_s=timeout_s)
     assert "began" in answer.ended.log and time.monotonic() - started < 60
-
-
-def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
-    """Its daemons end with it."""
-    started = time.monotonic()
-    daemon = """
-    import os, time
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            time.sleep(600)
-        os._exit(0)
-    os.wait()
-    """
-    assert cells(daemon).result == {}
-    assert time.monotonic() - started < 60
+    assert answer.ended.timed_out is (answer.result is None) is (sleep_s == 600)
+    assert not answer.ended.timed_out or answer.ended.how == "killed at its limit of 5 s"
+    assert not asleep() and not mounted(str(any_cells.folder))
 
 
 @pytest.mark.parametrize(
@@ -169,16 +160,23 @@ def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
         ("import os; os._exit(0)", "exited with 0 before it gave a result"),
         ("import sys; sys.exit(0)", "exited with 0 before it gave a result"),
         ("import os; os._exit(3)", "exited with 3"),
-        ("import os; os._exit(200)", "exited with 200"),
         ("import os; os.abort()", "died by SIGABRT"),
         ("import os; os.kill(os.getpid(), 9)", "died by SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", "died by SIGSEGV"),
-        ("import os; os.kill(-1, 9)", "exited with 1"),
         ("raise SystemError", "exited with 1"),
     ],
 )
-def test_how_it_ends_is_told_apart(cells: Cells, code: str, how: str) -> None:
-    answer = cells(code)
+def test_how_it_ends_is_distinguished(any_cells: AnyCells, code: str, how: str) -> None:
+    answer = any_cells(code)
+    assert answer.result is None and answer.ended.how == how and not answer.ended.killed_by
+
+
+@pytest.mark.parametrize(
+    ("code", "how"), [("os._exit(200)", "exited with 200"), ("os.kill(-1, 9)", "exited with 1")]
+)
+def test_how_it_ends_in_a_container(cells: Cells, code: str, how: str) -> None:
+    """The keeper outlives a cell that kills all it can."""
+    answer = cells(f"import os; {code}")
     assert answer.result is None and answer.ended.how == how and not answer.ended.killed_by
 
 
@@ -328,16 +326,10 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
     def judge(*writes: Path) -> tuple[dict[str, object], dict[Path, int]]:
         answer = executor.run(
             Task(
-                environment="here",
-                verb="judge",
-                request=asked("judge", request),
-                scratch=tmp_path / "scratch",
-                log=tmp_path / "log",
-                timeout_s=120,
-                reads=(truth,),
-                writes=writes,
+                environment="here", verb="judge", request=asked("judge", request), scratch=tmp_path / "scratch",
+                log=tmp_path / "log", timeout_s=120, reads=(truth,), writes=writes,
             )
-        )
+        )  # fmt: skip
         assert answer.result is not None, answer.ended.log
         return answer.result, {path: path.stat().st_mtime_ns for path in truth.rglob("*.truth")}
 

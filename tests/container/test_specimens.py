@@ -10,7 +10,7 @@ from harness.isolate.docker.container import CellLimits
 from harness.isolate.docker.engine import Engine
 from harness.specimens.format import Specimen, load_specimens
 from tests.conftest import ROOT
-from tests.container.conftest import Cells
+from tests.container.cells import Cells
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
