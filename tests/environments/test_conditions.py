@@ -17,7 +17,7 @@ from harness.experiments.condition_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
 from harness.schema.experiment_records import Condition, ConditionResult
 from tests.conftest import ROOT
-from tests.environments.verbs import REFERENCES, Environment, jobs_of, kernel_of, stage, workload
+from tests.environments.verbs import REFERENCES, Environment, jobs_of, kernel_of, stage, weighed, workload
 from tests.faulty import SOURCE, STRIDES
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
@@ -222,7 +222,7 @@ def test_what_a_process_says_of_itself_is_not_believed(bench: Bench) -> None:
     (bench.out / "7" / "1-1.bin").unlink()
     (bench.out / "7" / "1-1.bin").symlink_to("1-0.bin")
     listed = [Condition(label=str(number)) for number in range(len(cases))]
-    jobs = [{**job, "done": done} for job, (done, _, _) in zip(jobs_of(listed, 2, 2), cases, strict=True)]
+    jobs = [weighed(job, done) for job, (done, _, _) in zip(jobs_of(listed, 2, 2), cases, strict=True)]
     results = bench.environment.weigh(jobs, listed, CASE, bench.out)
     for result, (_, status, words) in zip(results, cases, strict=True):
         assert result.status == status and words in result.message

@@ -146,8 +146,7 @@ class Environment:
     ) -> list[ConditionResult]:  # fmt: skip
         truth = str(out.with_name(f"{out.name}-truth"))
         request = {"workload": case, "seed": seed, "threads": threads, "candidate_out": str(out), "truth_dir": truth}
-        jobs = [{name: value for name, value in job.items() if name != "patience_s"} for job in ended]
-        request |= {"decides": "rounding", "limits": LIMITS, "device": "cpu", "jobs": jobs}
+        request |= {"decides": "rounding", "limits": LIMITS, "device": "cpu", "jobs": ended}
         rows = self.result("weigh", request)["results"]
         return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in rows]
 
@@ -162,7 +161,12 @@ def jobs_of(
 def ended_of(jobs: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
     """Of the jobs those that ended, each with what its process left."""
     paths = [(job, out / str(job["number"]) / "done.json") for job in jobs]
-    return [{**job, "done": json.loads(path.read_text())} for job, path in paths if path.exists()]
+    return [weighed(job, json.loads(path.read_text())) for job, path in paths if path.exists()]
+
+
+def weighed(job: dict[str, Any], done: object) -> dict[str, Any]:
+    """A job as `weigh` asks for it."""
+    return {**{name: value for name, value in job.items() if name != "patience_s"}, "done": done}
 
 
 def workload(dtype: str = "float32", head_dim: int = 16) -> dict[str, Any]:

@@ -13,13 +13,11 @@ from tests.projects import SHIPPED, copy_pins, head, make_project, start
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
 
 
-def test_a_mended_environment_is_measured_by_the_same_command(tmp_path: Path) -> None:
-    undisturbed, scripted = Scripted(tmp_path / "undisturbed"), Scripted(tmp_path / "scripted")
-    assert undisturbed.run()[0] == 0
+def test_a_mended_environment_is_measured_by_the_same_command(tmp_path: Path, undisturbed: Scripted) -> None:
+    scripted = Scripted(tmp_path)
     (scripted.root / BROKEN).write_text("2.5.0")
     for number in (1, 2):  # still broken: tried again, and said again
-        code, printed = scripted.run()
-        assert code == 30 and "the index cannot be reached" in printed, printed
+        assert "the index cannot be reached" in scripted.done(code=30)
         assert len(scripted.runs) == number
         run = scripted.latest
         assert {e.torch: e.status for e in run.environments()} == {"2.1.0": "ok", "2.5.0": "broken"}
@@ -29,45 +27,34 @@ def test_a_mended_environment_is_measured_by_the_same_command(tmp_path: Path) ->
     before = scripted.latest
 
     (scripted.root / BROKEN).unlink()
-    code, printed = scripted.run()
-    assert code == 0 and "nothing changed" not in printed, printed
+    assert "nothing changed" not in scripted.done()
     assert contents(scripted.latest) == contents(undisturbed.latest)
     assert scripted.latest.folder != before.folder and contents(before) == broken, "the broken run's records stay"
-    code, printed = scripted.run()
-    assert code == 0 and "nothing changed" in printed, printed
+    assert "nothing changed" in scripted.done()
 
 
-def test_a_run_that_measures_a_mended_environment_may_be_killed(tmp_path: Path) -> None:
+def test_a_run_that_measures_a_mended_environment_may_be_killed(tmp_path: Path, undisturbed: Scripted) -> None:
     """Wherever: the rerun takes up the mended run, and not the broken one."""
-    undisturbed = Scripted(tmp_path / "undisturbed")
-    assert undisturbed.run()[0] == 0
     for number in range(60, 600, 140):
         scripted = Scripted(tmp_path / str(number))
         (scripted.root / BROKEN).write_text("2.1.0")
-        assert scripted.run()[0] == 30
+        scripted.done(code=30)
         (scripted.root / BROKEN).unlink()
-        process = scripted.start(die=number)
-        process.join(120)
-        assert process.exitcode in (-9, 0)
-        code, printed = scripted.run()
-        assert code == 0, printed
+        scripted.killed(number)
+        scripted.done()
         assert contents(scripted.latest) == contents(undisturbed.latest), number
         assert len(scripted.runs) == 2, number
 
 
-def test_an_environment_that_breaks_between_two_halves_of_a_run(tmp_path: Path) -> None:
-    undisturbed, scripted = Scripted(tmp_path / "undisturbed"), Scripted(tmp_path / "scripted")
-    assert undisturbed.run()[0] == 0
-    process = scripted.start(die=500)
-    process.join(120)
-    assert process.exitcode == -9 and scripted.runs
+def test_an_environment_that_breaks_between_two_halves_of_a_run(tmp_path: Path, undisturbed: Scripted) -> None:
+    scripted = Scripted(tmp_path)
+    assert scripted.killed(500) and scripted.runs
     marker = next((scripted.cache / "environments").glob("torch2.5.0-*/complete.json"))
     marker.unlink()
     (scripted.root / BROKEN).write_text("2.5.0")
-    assert scripted.run()[0] == 30
+    scripted.done(code=30)
     (scripted.root / BROKEN).unlink()
-    code, printed = scripted.run()
-    assert code == 0, printed
+    scripted.done()
     assert contents(scripted.latest) == contents(undisturbed.latest)
 
 

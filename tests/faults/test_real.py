@@ -20,8 +20,7 @@ import pytest
 from harness.schema.records import BINDING_OBJECT
 from harness.schema.storage import Run
 from harness.tools import cache_folder
-from tests.faults.scripted import ROOT, identities, litter
-from tests.faults.test_at_once import wait_until
+from tests.faults.scripted import ROOT, identities, litter, wait_until
 from tests.projects import command, head, latest, make_project
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
