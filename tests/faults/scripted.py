@@ -281,6 +281,14 @@ class Scripted:
         """(inode, time of change) of every finished validation, launch and crossing."""
         return identities(self.root / "reports" / "runs")
 
+    def finish_as(self, undisturbed: Scripted, kept: Mapping[Path, tuple[int, int]] = {}) -> None:
+        """A rerun completes, equals an undisturbed run, leaves nothing behind, and does nothing of `kept` again."""
+        self.done()
+        now = self.kept
+        assert {path: now.get(path) for path in kept} == kept, "what was finished was done again, or lost"
+        assert contents(self.latest) == contents(undisturbed.latest)
+        assert not litter(self.root), litter(self.root)
+
     @property
     def runs(self) -> list[Path]:
         return sorted(path for path in (self.root / "reports" / "runs").glob("*") if path.is_dir())

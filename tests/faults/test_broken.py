@@ -41,8 +41,7 @@ def test_a_run_that_measures_a_mended_environment_may_be_killed(tmp_path: Path, 
         scripted.done(code=30)
         (scripted.root / BROKEN).unlink()
         scripted.killed(number)
-        scripted.done()
-        assert contents(scripted.latest) == contents(undisturbed.latest), number
+        scripted.finish_as(undisturbed)
         assert len(scripted.runs) == 2, number
 
 
@@ -54,8 +53,7 @@ def test_an_environment_that_breaks_between_two_halves_of_a_run(tmp_path: Path, 
     (scripted.root / BROKEN).write_text("2.5.0")
     scripted.done(code=30)
     (scripted.root / BROKEN).unlink()
-    scripted.done()
-    assert contents(scripted.latest) == contents(undisturbed.latest)
+    scripted.finish_as(undisturbed)
 
 
 @pytest.mark.environments

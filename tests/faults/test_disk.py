@@ -16,7 +16,7 @@ import pytest
 from harness.schema.records import LaunchRecord, Timing
 from harness.schema.storage import Run, refuse_without_space
 from harness.worker import protocol
-from tests.faults.scripted import ROOT, Scripted, contents, litter
+from tests.faults.scripted import ROOT, Scripted, contents
 from tests.projects import SHIPPED, head, make_project, start
 
 pytestmark = [
@@ -77,10 +77,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
                 found.pop("run.json"), known.pop("run.json")
                 assert {name: known[name] for name in found} == found, "what is recorded is no row of the disk's"
         remount(place, f"size={ROOM}")
-        scripted.done()
-        assert contents(scripted.latest) == contents(undisturbed.latest)
-        assert not litter(scripted.root), litter(scripted.root)
-        assert {path: scripted.kept.get(path) for path in kept} == kept, "what was finished was done again, or lost"
+        scripted.finish_as(undisturbed, kept)
 
 
 def test_a_disk_without_inodes_is_full_too(tmp_path: Path, undisturbed: Scripted) -> None:
@@ -90,8 +87,7 @@ def test_a_disk_without_inodes_is_full_too(tmp_path: Path, undisturbed: Scripted
         remount(place, "nr_inodes=30")
         said(scripted.done(code=30), place)
         remount(place, "nr_inodes=10000")
-        scripted.done()
-        assert contents(scripted.latest) == contents(undisturbed.latest)
+        scripted.finish_as(undisturbed)
 
 
 def launch(message: str) -> LaunchRecord:

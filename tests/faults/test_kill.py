@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scripted import Scripted, contents, litter
+from tests.faults.scripted import Scripted, contents
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
 
@@ -39,14 +39,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scripted, flo
 
 
 def check(scripted: Scripted, kept: dict[Path, tuple[int, int]], undisturbed: Scripted, how: str) -> None:
-    """Rerun, and compare."""
     print(how)
-    scripted.done()
-    assert {path: scripted.kept.get(path) for path in kept} == kept, f"{how}: what was finished was done again, or lost"
-    assert contents(scripted.latest) == contents(undisturbed.latest), how
+    scripted.finish_as(undisturbed, kept)
     assert scripted.latest.folder.parent == (scripted.root / "reports" / "runs").resolve()
-    assert len(scripted.runs) == 1, f"{how}: {scripted.runs}"
-    assert not litter(scripted.root), f"{how}: {litter(scripted.root)}"
+    assert len(scripted.runs) == 1, scripted.runs
 
 
 def wait_for_records(process: ForkServerProcess, scripted: Scripted, wanted: int) -> None:
