@@ -169,7 +169,7 @@ def silent() -> Iterator[tuple[str, list[str]]]:
     server.shutdown()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 def test_nothing_of_an_interrupted_build_is_left(
     second: SecondEngine, silent: tuple[str, list[str]], tmp_path: Path, how: signal.Signals
 ) -> None:

@@ -19,7 +19,7 @@ MOMENTS: dict[str, Callable[[Path], bool]] = {
 }
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_nothing_is_left_and_nothing_is_lost(image: str, tmp_path: Path, how: signal.Signals, moment: str) -> None:
     project = make_small_project(tmp_path / "project")
