@@ -11,12 +11,11 @@ import pytest
 
 from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins
-from harness.isolate import Task
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import Bundle, load_bundle
 from harness.isolate.bundle.namespaces import probe_namespaces
 from tests.conftest import ROOT
-from tests.container.cells import BUNDLED, stage_code
+from tests.container.cells import BUNDLED, BundleCells
 from tests.container.conftest import planned
 from tests.projects import SHIPPED, head, latest, make_project
 
@@ -79,14 +78,9 @@ def test_a_library_that_lost_its_code_is_found(executor: BundleExecutor) -> None
     assert f"{name}: loaded before packing, and not here" in problem and "ELF" in problem
 
 
-def test_extensions_are_built_in_it(executor: BundleExecutor, tmp_path: Path) -> None:
-    executor.worker = stage_code(tmp_path / "fake")
-    task = Task(
-        environment=BUNDLED, verb="code", request={"code": EXTENSION}, scratch=tmp_path / "scratch",
-        log=tmp_path / "log", timeout_s=850, compiles=True,
-    )  # fmt: skip
-    answer = executor.run(task)
-    assert answer.result == {"twice": [2.0, 2.0]}, answer.ended.log[-3000:]
+def test_extensions_are_built_in_it(place: Path, tmp_path: Path) -> None:
+    cells = BundleCells(place / "there", tmp_path, user=None)
+    assert cells.result(EXTENSION, timeout_s=850, compiles=True) == {"twice": [2.0, 2.0]}
 
 
 def test_observing_it_finds_every_pin(executor: BundleExecutor, matrix: Matrix) -> None:
