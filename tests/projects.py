@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from harness.cli.progress import Display
 from harness.config.plan import Selection
 from harness.isolate.choose import make_executor
@@ -107,6 +109,11 @@ def start(
 ) -> Finished:
     code, printed = attempt(command(project, verb, f"--executor={executor}", *arguments), variables)
     return Finished(code, printed, latest(project))
+
+
+def command_lines() -> dict[int, list[str]]:
+    """The words of each process of this machine, by its id."""
+    return {process.pid: process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])}
 
 
 def report(run: Run, *arguments: str) -> tuple[int, str]:

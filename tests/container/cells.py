@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 
 from harness.errors import InfrastructureError
@@ -23,6 +22,7 @@ from harness.isolate.docker.container import CellLimits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from tests.messages import made
+from tests.projects import command_lines
 
 LIMITS = CellLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
 BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
@@ -166,11 +166,4 @@ def achieved(result: dict[str, str]) -> dict[str, str]:
 
 def asleep() -> list[int]:
     """Processes of this machine that a cell left asleep."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if SLEEP_S in process.cmdline():
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
+    return [process for process, words in command_lines().items() if SLEEP_S in words]

@@ -25,7 +25,7 @@ from harness.isolate.docker.images import base_identity, build_image
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.container.cells import BUNDLED, AnyCells, BundleCells, Cells
-from tests.container.engines import SecondEngine, variables
+from tests.container.engines import SecondEngine
 from tests.container.unpacked import NOBODY, readable
 from tests.projects import attempt
 
@@ -38,7 +38,9 @@ def engine() -> Engine:
     if os.geteuid() != 0:
         pytest.skip("not root: these tests mount disks and start engines")
     try:
-        with variables({"DOCKER_HOST": None, "DOCKER_CONTEXT": None}):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("DOCKER_HOST", raising=False)
+            patch.delenv("DOCKER_CONTEXT", raising=False)
             found = Engine()
     except HarnessError as error:
         pytest.skip(f"no container engine: {error.message}")
@@ -161,7 +163,8 @@ def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small(second: SecondEngine, matrix: Matrix, pins: Path, tmp_path: Path) -> str:
     """An image on the second engine, with Python and next to nothing else."""
-    with variables({"DOCKER_HOST": second.address}):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", second.address)
         engine = Engine()
     base = base_identity(engine, BASE)
     return build_image(engine, planned(matrix, "2.5.0"), pins, cache=tmp_path / "small", base=base)[0].id

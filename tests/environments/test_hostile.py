@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.isolate.logs import LOG_LIMIT_BYTES
@@ -14,7 +13,17 @@ from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run, load_record
 from tests.conftest import ROOT
 from tests.hostile import HOSTILE, SCRIPT, SLEEP_S, check_launch, check_validation, files_of
-from tests.projects import BROKEN_SOURCE, WORKLOADS, Finished, head, make_project, report, solutions, start
+from tests.projects import (
+    BROKEN_SOURCE,
+    WORKLOADS,
+    Finished,
+    command_lines,
+    head,
+    make_project,
+    report,
+    solutions,
+    start,
+)
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -169,7 +178,7 @@ def test_a_loud_kernel_fills_no_disk(hostile: Finished) -> None:
 
 
 def test_no_process_is_left(hostile: Finished) -> None:
-    assert not [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", SLEEP_S]]
+    assert ["sleep", SLEEP_S] not in command_lines().values()
 
 
 def test_the_page_shows_what_they_say_and_runs_none_of_it(hostile: Finished) -> None:

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.run.folders import all_runs, new_run, point_latest
 from harness.schema.storage import Run
 from tests.faults.scripted import Scripted, contents, litter, wait_until
 from tests.faults.test_kill import SEED
+from tests.projects import command_lines
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -50,15 +50,8 @@ def by_plan(scripted: Scripted) -> dict[str, object]:
 
 def processes_of(scripted: Scripted) -> list[str]:
     """Children whose program or arguments lie in the project or its cache."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if str(scripted.cache) in line or str(scripted.root) in line:
-            found.append(line)
-    return found
+    lines = map(" ".join, command_lines().values())
+    return [line for line in lines if str(scripted.cache) in line or str(scripted.root) in line]
 
 
 def test_two_runs_at_once_both_killed_are_finished_by_reruns(tmp_path: Path, undisturbed: Scripted) -> None:
