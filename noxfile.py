@@ -14,6 +14,7 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["matrix"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
+PYTEST = ("python", "-m", "pytest")
 DONE, BUILD_FAILED = 0, 20  # exit codes of `kernel-matrix`: harness/errors.py
 
 
@@ -119,18 +120,28 @@ def fault_cases(session: nox.Session) -> None:
     session.run("python", "-m", "tests.fault_cases", *session.posargs)
 
 
+def run_tests(session: nox.Session, chosen: str) -> None:
+    """The tests that a marker expression chooses: two files at a time, then those that run alone."""
+    install(session, "tests")
+    session.run("python", "-m", "tests.environments.pinned", success_codes=[0, 1])  # where it fails, its tests say so
+    session.run(*PYTEST, "-m", f"{chosen}not alone", "-n2", "--dist=loadfile", "--no-loadscope-reorder")
+    session.run(*PYTEST, "-m", f"{chosen}alone")
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests; those that need an engine, a GPU or a browser are skipped, with the reason, where there is none.
-
-    Two at once, but for those that something beside them would disturb: they come last.
-    """
-    install(session, "tests")
+    """The fast tests: unit tests, a real matrix, its page. `-- OPTIONS`: pytest with these options instead."""
     if session.posargs:
-        session.run("python", "-m", "pytest", *session.posargs)
-        return
-    session.run("python", "-m", "pytest", "-m", "not alone", "-n2", "--dist=loadfile")
-    session.run("python", "-m", "pytest", "-m", "alone")
+        install(session, "tests")
+        session.run(*PYTEST, *session.posargs)
+    else:
+        run_tests(session, "not slow and ")
+
+
+@nox.session
+def tests_all(session: nox.Session) -> None:
+    """Every test that this machine can run; `-- rest`: without those of `tests`. What is skipped says why."""
+    run_tests(session, "slow and " if session.posargs == ["rest"] else "")
 
 
 @nox.session

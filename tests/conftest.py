@@ -1,4 +1,7 @@
-"""Unit tests start no process and open no connection by accident: what does, says so with a marker."""
+"""Markers by folder, and a guard: unit tests start no process and open no connection by accident.
+
+`nox -s tests` runs what is not `slow`, `nox -s tests_all` everything. What is `alone` runs after everything else.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,19 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 REAL = {"environments", "container", "gpu", "browser", "process"}
-# What measures time, kills processes, fills disks or counts containers: all of these but what is named.
+# Needs an engine, a GPU, faults or minutes; single tests elsewhere have the marker in their file.
+SLOW = ("container", "emulator", "environments", "faults", "gpu")
+FAST = ("environments/test_matrix.py",)
+# Something beside them would disturb them: they measure time, kill processes, fill disks or count containers.
 ALONE = (
-    "browser", "container", "environments", "faults", "gpu", "unit/test_bundling_unpack.py", "unit/test_gpu.py",
+    "container", "environments", "faults", "gpu", "unit/test_bundling_unpack.py", "unit/test_gpu.py",
     "unit/test_worker_check.py", "unit/test_worker_sampling.py", "unit/test_process.py",
 )  # fmt: skip
-NOT_ALONE = (
+BESIDE_OTHERS = (
     "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
-    "environments/test_host.py", "environments/test_hostile.py", "environments/test_worker.py",
-    "environments/test_worker_problems.py",
+    "environments/test_host.py", "environments/test_hostile.py", "environments/test_matrix.py",
+    "environments/test_rule.py", "environments/test_wheel.py", "environments/test_worker.py",
+    "environments/test_worker_problems.py", "faults/test_bisect.py", "faults/test_stale.py",
 )  # fmt: skip
 
 
@@ -34,7 +41,7 @@ def root() -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_real(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a marker that says otherwise, a child process or a connection is an error."""
+    """Without a marker that allows it, a child process or a connection is an error."""
     if REAL & {mark.name for mark in request.node.iter_markers()}:
         return
 
@@ -49,9 +56,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     gpu = shutil.which("nvidia-smi")
     for item in items:
-        place = item.path.relative_to(ROOT / "tests")
-        if any(place.is_relative_to(name) for name in ALONE) and place.as_posix() not in NOT_ALONE:
-            item.add_marker("alone")
+        file = item.path.relative_to(ROOT / "tests")
+        for marker, names, but in (("slow", SLOW, FAST), ("alone", ALONE, BESIDE_OTHERS)):
+            if any(file.is_relative_to(name) for name in names) and file.as_posix() not in but:
+                item.add_marker(marker)
         if item.get_closest_marker("browser") and not browser:
             item.add_marker(pytest.mark.skip(reason="no Chromium: apt-get install chromium"))
         if item.get_closest_marker("gpu") and not gpu:

@@ -7,9 +7,11 @@ there; `TIMING` in them tells a launch.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.schema.records import LaunchRecord
+from harness.schema.records import LaunchRecord, ValidationRecord
+from harness.schema.storage import Run
 
 INCORRECT = "incorrect"  # the kernel's row of the launch has times, and `correct` is False
 SLEEP_S = "86399"  # what `daemon` leaves asleep
@@ -102,6 +104,18 @@ def daemon():
 
 HOSTILE: dict[str, Hostile] = {
     "right": hostile("ok", "", "return right(x)", timed="ok"),
+    # -- it is wrong -------------------------------------------------------------------------------------
+    "aborts": hostile("crashed", "SIGABRT", "os.abort()"),
+    "hangs": hostile(
+        "timed_out", "limit", "import subprocess\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)"
+    ),
+    "raises": hostile("crashed", "no such luck", "raise RuntimeError('no such luck')"),
+    "other_shape": hostile("wrong", "expected", "return right(x)[:, :-1]"),
+    "other_dtype": hostile("wrong", "float64", "return right(x.double())"),
+    "not_a_number": hostile("wrong", "", "return right(x) * float('nan')"),
+    "wrong_value": hostile("wrong", "", "return right(x) * 1.01"),
+    "zeros": hostile("wrong", "", "return torch.zeros_like(x)"),  # within KernelBench's tolerance of every element
+    "not_a_tensor": hostile("wrong", "", "return 1.0"),
     # -- it ends, or talks -------------------------------------------------------------------------------
     "exits": hostile("crashed", "exited with 0 before it gave a result", "os._exit(0)"),
     "leaves": hostile("crashed", "trial 0 raised SystemExit: 0", "sys.exit(0)"),
@@ -185,8 +199,8 @@ HOSTILE: dict[str, Hostile] = {
         timed="wrong", timed_said="replaced time.perf_counter_ns",
     ),
     "replaces_sampling": hostile(
-        "ok", "", "return right(x)", timed="wrong", timed_said="replaced inside.sampling.sample",
-        before="if TIMING:\n    import inside.sampling\n    inside.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
+        "ok", "", "return right(x)", timed="wrong", timed_said="replaced worker.sampling.sample",
+        before="if TIMING:\n    import worker.sampling\n    worker.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
     ),
     "replaces_clock_below_python": hostile(
         "ok", "", "return right(x)", before=BELOW_PYTHON, timed="wrong", timed_said="by another clock"
@@ -221,6 +235,25 @@ HOSTILE: dict[str, Hostile] = {
         "crashed", "", "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",
     ),
 }  # fmt: skip
+
+
+def files_of(cases: Mapping[str, Hostile], **replaced: str) -> dict[str, str]:
+    """The project's files: the problem, and each solution with the words in braces replaced."""
+    files = {"faults/problem.py": PROBLEM}
+    for name, case in cases.items():
+        files[f"faults/{name}.py"] = case.source
+        for word, value in replaced.items():
+            files[f"faults/{name}.py"] = files[f"faults/{name}.py"].replace(f"{{{word}}}", value)
+    return files
+
+
+def check_validation(case: Hostile, run: Run, name: str, said: str | None = None) -> ValidationRecord:
+    """That its validation has the status and the words of the table, or `said`, and is not long."""
+    validation = next(record for record in run.validations() if record.kernel == name)
+    assert validation.status == case.status, validation.message
+    assert (case.said if said is None else said) in validation.message and len(validation.message) < 700
+    assert case.status == "ok" or validation.message
+    return validation
 
 
 def check_launch(case: Hostile, launch: LaunchRecord) -> None:

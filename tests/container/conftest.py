@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import textwrap
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,33 +16,20 @@ from harness.config.environments import PYPI
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError
-from harness.isolate import Answer, Task
+from harness.errors import HarnessError, InfrastructureError
+from harness.isolate.bundle.namespaces import ENTER
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import base_identity, build_image
 from harness.isolate.sandbox import SandboxLimits
 from harness.tools import cache_folder
 from tests.conftest import ROOT
-from tests.container.engines import SecondEngine, variables
-from tests.messages import made
+from tests.container.cells import BUNDLED, AnyCells, BundleCells, Cells
+from tests.container.engines import SecondEngine
+from tests.container.unpacked import NOBODY, readable
+from tests.projects import attempt
 
 BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4")
-BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
-LIMITS = SandboxLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
-
-# In place of harness/worker: a verb that runs the code of its request as the code under test would run.
-WORKER = """\
-import json, sys
-verb, asked, answered = sys.argv[1:]
-request = json.load(open(asked))
-result = {}
-exec(request["code"])
-with open(answered + ".part", "w") as file:
-    json.dump(result, file)
-import os
-os.replace(answered + ".part", answered)
-"""
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +38,9 @@ def engine() -> Engine:
     if os.geteuid() != 0:
         pytest.skip("not root: these tests mount disks and start engines")
     try:
-        with variables({"DOCKER_HOST": None, "DOCKER_CONTEXT": None}):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("DOCKER_HOST", raising=False)
+            patch.delenv("DOCKER_CONTEXT", raising=False)
             found = Engine()
     except HarnessError as error:
         pytest.skip(f"no container engine: {error.message}")
@@ -71,45 +57,6 @@ def matrix() -> Matrix:
 def planned(matrix: Matrix, torch: str) -> PlannedEnvironment:
     spec = next(environment for environment in matrix.environments if environment.torch == torch)
     return PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
-
-
-def stage_code(folder: Path) -> Path:
-    """An executor's `inside` whose only verb runs its request's code."""
-    (folder / "worker").mkdir(parents=True, exist_ok=True)
-    (folder / "worker" / "__init__.py").write_text("")
-    (folder / "worker" / "__main__.py").write_text(WORKER)
-    return folder
-
-
-class Cells:
-    """Runs code in cells of one image, through the executor: what a verb may do, this may."""
-
-    def __init__(self, engine: Engine, image: str, folder: Path, limits: SandboxLimits = LIMITS) -> None:
-        self.folder = folder
-        self.executor = DockerExecutor(engine, folder / "project", folder / "cache", 2, limits=limits)
-        self.executor.worker = stage_code(folder / "fake")
-        self.executor._images["here"] = image
-
-    def task(self, code: str, timeout_s: float = 60, **options: Any) -> Task:
-        name = uuid.uuid4().hex
-        return Task(
-            environment="here",
-            name="code",
-            request=made(code=textwrap.dedent(code), **options.pop("request", {})),
-            scratch=self.folder / "scratch" / name,
-            log=self.folder / "logs" / f"{name}.log",
-            timeout_s=timeout_s,
-            **options,
-        )
-
-    def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer:
-        return self.executor.run(self.task(code, timeout_s, **options))
-
-    def result(self, code: str, **options: Any) -> dict[str, Any]:
-        """What the code put into `result`."""
-        answer = self(code, **options)
-        assert answer.result is not None, (answer.ended.how, answer.ended.log)
-        return answer.result
 
 
 @pytest.fixture(scope="session")
@@ -133,17 +80,11 @@ def place(image: str) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
     folder.chmod(0o755)
     try:
-        command = [sys.executable, "-m", "harness", "bundle", "--arch=90", "--torch=2.5.0", "--level=3"]
-        done = subprocess.run(
-            [*command, "--part-mb=100", f"--base-image={BASE}", f"--out={folder / 'out'}"],
-            cwd=ROOT, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert f"proven {BUNDLED}: 5 results bit for bit" in done.stdout
-        done = subprocess.run(
-            ["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+        options = ["--arch=90", "--torch=2.5.0", "--level=3", "--part-mb=100", f"--base-image={BASE}"]
+        code, said = attempt([sys.executable, "-m", "harness", "bundle", *options, f"--out={folder / 'out'}"])
+        assert code == 0 and f"proven {BUNDLED}: 5 results bit for bit" in said, said
+        code, said = attempt(["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"])
+        assert code == 0, said
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -157,6 +98,36 @@ def unpacked(place: Path) -> Path:
 @pytest.fixture(scope="session")
 def cells(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory) -> Cells:
     return Cells(engine, image, tmp_path_factory.mktemp("cells"))
+
+
+@contextlib.contextmanager
+def opened(unpacked: Path, who: str) -> Iterator[BundleCells]:
+    if who == "nobody" and not readable(ENTER):
+        pytest.skip(f"another user cannot read {ENTER}")
+    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-cells-"))
+    try:
+        yield BundleCells(unpacked, folder, NOBODY if who == "nobody" else None)
+    except InfrastructureError as error:
+        pytest.skip(f"this machine refuses {who} a root of its own: {error.message}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=["root", "nobody"])
+def bundle_cells(request: pytest.FixtureRequest, unpacked: Path) -> Iterator[BundleCells]:
+    """Cells of the bundle: of root's, and of a user without rights where this machine lets one have namespaces."""
+    with opened(unpacked, request.param) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=["container", "root", "nobody"])
+def any_cells(request: pytest.FixtureRequest) -> Iterator[AnyCells]:
+    """Cells of each kind."""
+    if request.param == "container":
+        yield request.getfixturevalue("cells")
+        return
+    with opened(request.getfixturevalue("unpacked"), request.param) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -192,7 +163,8 @@ def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small(second: SecondEngine, matrix: Matrix, pins: Path, tmp_path: Path) -> str:
     """An image on the second engine, with Python and next to nothing else."""
-    with variables({"DOCKER_HOST": second.address}):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", second.address)
         engine = Engine()
     base = base_identity(engine, BASE)
     return build_image(engine, planned(matrix, "2.5.0"), pins, cache=tmp_path / "small", base=base)[0].id

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -170,22 +170,3 @@ class SecondEngine:
             yield
         finally:
             filler.unlink()
-
-
-@contextlib.contextmanager
-def variables(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Environment variables of this process, for a while; None removes one."""
-    before = {name: os.environ.get(name) for name in changes}
-
-    def put(values: Mapping[str, str | None]) -> None:
-        for name, value in values.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-    put(changes)
-    try:
-        yield
-    finally:
-        put(before)

@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import docker
 
 from harness.isolate.docker.engine import OWNER
-from harness.schema.storage import Run
 from tests.candidates.hostile import PROBLEM
 from tests.conftest import ROOT
 from tests.container.conftest import BASE
-from tests.environments.test_run import command, head, make_project
+from tests.projects import Finished, command, head, latest, make_project, solutions
 
 DOCKER = ("--executor=docker", f"--base-image={BASE}")
+# Gives a harness up to two seconds, instead of minutes, to find an engine that went away.
+IMPATIENT = """\
+import sys
+from harness.isolate.docker import executor
+executor.AWAY_S = 2.0
+from harness.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def begin(
-    project: Path, *arguments: str, verb: str = "matrix", variables: Mapping[str, str] = {}, log: Path | None = None
+    project: Path, *arguments: str, variables: Mapping[str, str] = {}, impatient: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a run; what it prints goes to `log`."""
-    with contextlib.ExitStack() as stack:
-        output = stack.enter_context((log or project / "printed").open("wb"))
+    """Start a matrix, in containers unless `arguments` name an executor; `printed` is what it prints."""
+    own = () if any(word.startswith("--executor") for word in arguments) else DOCKER
+    words = command(project, "matrix", *own, *arguments)
+    with (project / "printed").open("wb") as output:
         return subprocess.Popen(
-            command(project, verb, *arguments), cwd=ROOT, env={**os.environ, **variables}, stdout=output,
-            stderr=subprocess.STDOUT,
+            [sys.executable, "-c", IMPATIENT, *words[3:]] if impatient else words, cwd=ROOT,
+            env={**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT,
+            # A shell's background job ignores Ctrl-C, and hands that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
 
@@ -36,15 +48,11 @@ def printed(project: Path) -> str:
     return (project / "printed").read_text(errors="replace")
 
 
-def latest(project: Path) -> Run:
-    return Run((project / "reports" / "latest").resolve())
-
-
-def docker_run(project: Path, *arguments: str, variables: Mapping[str, str] = {}) -> tuple[int, str, Run, int]:
-    """(exit code, what was printed, the run, the harness's process id) of a run in containers."""
-    child = begin(project, *DOCKER, *arguments, variables=variables)
+def docker_run(project: Path, *arguments: str, variables: Mapping[str, str] = {}) -> tuple[Finished, int]:
+    """(what a run in containers gave, the harness's process id)."""
+    child = begin(project, *arguments, variables=variables)
     code = child.wait()
-    return code, printed(project), latest(project), child.pid
+    return Finished(code, printed(project), latest(project)), child.pid
 
 
 def containers_of(pid: int, address: str | None = None) -> list[str]:
@@ -68,18 +76,11 @@ class ModelNew(torch.nn.Module):
             time.sleep(2)
         return torch.exp(x) * 1e-5
 """
-SMALL = (
-    head("2.5.0")
-    + "kernels:\n  - {name: right, problem: faults/problem.py, model_new: faults/right.py, devices: [cpu], trials: 2}\n"
-)
 
 
 def make_small_project(folder: Path) -> Path:
-    project = make_project(folder, SMALL)
-    (project / "faults").mkdir()
-    (project / "faults" / "problem.py").write_text(PROBLEM)
-    (project / "faults" / "right.py").write_text(KERNEL)
-    return project
+    files = {"faults/problem.py": PROBLEM, "faults/right.py": KERNEL}
+    return make_project(folder, head("2.5.0") + "kernels:\n" + solutions(["right"]), files)
 
 
 def launches(project: Path) -> dict[str, int]:

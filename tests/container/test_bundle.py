@@ -11,14 +11,13 @@ import pytest
 
 from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins
-from harness.isolate import Task
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import Bundle, load_bundle
 from harness.isolate.bundle.namespaces import probe_namespaces
-from harness.schema.storage import Run
 from tests.conftest import ROOT
-from tests.container.conftest import BUNDLED, planned, stage_code
-from tests.environments.test_run import SHIPPED, head, make_project
+from tests.container.cells import BUNDLED, BundleCells
+from tests.container.conftest import planned
+from tests.projects import SHIPPED, head, latest, make_project
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
 EXTENSION = """\
@@ -79,14 +78,9 @@ def test_a_library_that_lost_its_code_is_found(executor: BundleExecutor) -> None
     assert f"{name}: loaded before packing, and not here" in problem and "ELF" in problem
 
 
-def test_extensions_are_built_in_it(executor: BundleExecutor, tmp_path: Path) -> None:
-    executor.worker = stage_code(tmp_path / "fake")
-    task = Task(
-        environment=BUNDLED, name="code", request={"code": EXTENSION}, scratch=tmp_path / "scratch",
-        log=tmp_path / "log", timeout_s=850, compiles=True,
-    )  # fmt: skip
-    answer = executor.run(task)
-    assert answer.result == {"twice": [2.0, 2.0]}, answer.ended.log[-3000:]
+def test_extensions_are_built_in_it(place: Path, tmp_path: Path) -> None:
+    cells = BundleCells(place / "there", tmp_path, user=None)
+    assert cells.result(EXTENSION, timeout_s=850, compiles=True) == {"twice": [2.0, 2.0]}
 
 
 def test_observing_it_finds_every_pin(executor: BundleExecutor, matrix: Matrix) -> None:
@@ -121,7 +115,7 @@ def test_a_matrix_runs_from_it(bundle: Bundle, tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    run = Run((project / "reports" / "latest").resolve())
+    run = latest(project)
     assert run.load().executor == "bundle" and len(run.load().bundle) > 1
     assert {validation.status for validation in run.validations()} == {"ok"}
     assert [launch.status for launch in run.launches()] == ["ok"]

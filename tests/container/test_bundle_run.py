@@ -19,10 +19,10 @@ from harness.isolate.sandbox import TASK_USER
 from harness.schema.storage import Run
 from harness.worker import protocol
 from tests.conftest import ROOT
-from tests.container.conftest import BUNDLED
-from tests.container.project import DOCKER
+from tests.container.cells import BUNDLED
+from tests.container.project import docker_run
 from tests.container.unpacked import NOBODY, mounted, readable, snapshot
-from tests.environments.test_run import SHIPPED, command, head, make_project
+from tests.projects import SHIPPED, command, head, latest, make_project, outputs
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
@@ -36,15 +36,7 @@ def bundle_run(
         env={**os.environ, "KERNEL_MATRIX_CACHE": str(cache), "HOME": str(cache), "PYTHONDONTWRITEBYTECODE": "1"},
         **options,
     )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr, Run((project / "reports" / "latest").resolve())
-
-
-def outputs(run: Run) -> dict[tuple[str, str], list[str]]:
-    """Recipe and target to the digests of its outputs, of every validation."""
-    return {
-        (recipe.recipe, target.target): target.output_sha256
-        for validation in run.validations() for recipe in validation.recipes for target in recipe.targets
-    }  # fmt: skip
+    return done.returncode, done.stdout + done.stderr, latest(project)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +66,9 @@ def test_a_matrix_runs_in_an_unpacked_bundle(as_root: tuple[Path, Run], unpacked
 
 def test_its_outputs_are_the_container_s_bit_for_bit(as_root: tuple[Path, Run], tmp_path: Path, image: str) -> None:
     project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
-    done = subprocess.run(command(project, "matrix", *DOCKER, "--launches=1"), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    theirs = outputs(Run((project / "reports" / "latest").resolve()))
+    finished, _ = docker_run(project, "--launches=1")
+    assert finished.code == 0, finished.printed
+    theirs = outputs(finished.run)
     assert outputs(as_root[1]) == theirs and len(theirs) == 3 * 4
 
 

@@ -1,45 +1,20 @@
-"""What a cell keeps from the code in it, seen from that code."""
+"""What a container's cell keeps from the code in it, seen from that code. Of a bundle's: test_bundle_executor.py."""
 
 from __future__ import annotations
 
 import os
 import socket
-import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from harness.isolate.sandbox import KEEPER_USER, TASK_USER
-from tests.container.conftest import Cells
+from tests.container.cells import AnyCells, Cells, achieved
 
 pytestmark = pytest.mark.container
-
-# Each attempt leaves what it achieved in `result`, or the error's name: nothing may be achieved.
-ATTEMPT = """
-import ctypes, errno, os, socket, subprocess, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def attempt(name, act):
-    try:
-        result[name] = f"achieved: {act()!r}"
-    except Exception as error:
-        result[name] = errno.errorcode.get(getattr(error, "errno", None), repr(error))
-def call(name, *arguments):
-    if libc[name](*arguments) < 0:
-        raise OSError(ctypes.get_errno(), name)
-"""
-
-
-def attempts(cells: Cells, code: str, reads: tuple[Path, ...] = (), **request: Any) -> dict[str, str]:
-    return cells.result(ATTEMPT + textwrap.dedent(code), request=request, reads=reads)
-
-
-def achieved(result: dict[str, str]) -> dict[str, str]:
-    return {name: said for name, said in result.items() if said.startswith("achieved")}
-
 
 @pytest.fixture
 def listener() -> Iterator[tuple[int, list[object]]]:
@@ -75,8 +50,7 @@ def test_there_is_no_network(cells: Cells, listener: tuple[int, list[object]]) -
     while not heard:
         pass
     heard.clear()
-    result = attempts(
-        cells,
+    result = cells.attempts(
         """
         for address in request["addresses"]:
             attempt(address, lambda: socket.create_connection((address, request["port"]), 2))
@@ -103,8 +77,7 @@ def test_the_hosts_files_are_not_there(cells: Cells, tmp_path: Path) -> None:
     for folder in tmp_path.parents:
         if folder.stat().st_uid == os.getuid() and str(folder).startswith("/tmp/"):
             folder.chmod(0o755)
-    result = attempts(
-        cells,
+    result = cells.attempts(
         """
         for path in request["paths"]:
             attempt(path, lambda: open(path).read() if not os.path.isdir(path) else os.listdir(path))
@@ -119,8 +92,7 @@ def test_nothing_but_its_own_folder_can_be_written(cells: Cells) -> None:
     source = cells.executor.root / "csrc" / "kernel.cu"
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text("of the project")
-    result = attempts(
-        cells,
+    result = cells.attempts(
         """
         given = [folder for folder, _, _ in os.walk("/in")]
         assert "/in/project/csrc" in given
@@ -148,8 +120,7 @@ def test_nothing_but_its_own_folder_can_be_written(cells: Cells) -> None:
 
 
 def test_no_more_rights_can_be_had(cells: Cells) -> None:
-    result = attempts(
-        cells,
+    result = cells.attempts(
         """
         status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines())
         result["status"] = ",".join(status[key].strip() for key in
@@ -216,10 +187,10 @@ def test_other_processes_are_not_to_be_seen(cells: Cells) -> None:
 
 
 @pytest.mark.parametrize("compiles", [False, True])
-def test_what_it_wrote_it_runs_only_where_it_must(cells: Cells, compiles: bool) -> None:
-    result = cells.result(
+def test_what_it_wrote_it_runs_only_where_it_must(any_cells: AnyCells, compiles: bool) -> None:
+    result = any_cells.result(
         """
-        import os, shutil, subprocess, ctypes
+        import os, shutil, subprocess
         shutil.copy("/bin/true", "/out/program")
         os.chmod("/out/program", 0o755)
         try:
@@ -232,6 +203,6 @@ def test_what_it_wrote_it_runs_only_where_it_must(cells: Cells, compiles: bool) 
     assert result["program"] == (0 if compiles else "Permission denied")
 
 
-def test_a_cell_sees_nothing_of_the_one_before(cells: Cells) -> None:
-    cells.result("open('/out/left', 'w').write('x'); result['x'] = 1")
-    assert cells.result("import os; result['left'] = os.listdir('/out')")["left"] == []
+def test_a_cell_sees_nothing_of_the_one_before(any_cells: AnyCells) -> None:
+    any_cells.result("open('/out/left', 'w').write('x'); result['x'] = 1")
+    assert any_cells.result("import os; result['left'] = os.listdir('/out')")["left"] == []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,27 +15,30 @@ from harness.config.environments import PYPI
 from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
+from harness.isolate import Answer
 from harness.isolate.docker import executor
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import base_identity, build_image
 from harness.schema.storage import Run
 from tests.conftest import ROOT
-from tests.container.conftest import BASE, LIMITS, Cells, planned
+from tests.container.cells import LIMITS, Cells
+from tests.container.conftest import BASE, planned
 from tests.container.engines import SecondEngine, Wire, until
 from tests.container.project import (
     DOCKER,
     begin,
     containers_of,
     docker_run,
-    latest,
     launches,
     make_small_project,
     now_in,
     printed,
 )  # fmt: skip
-from tests.environments.test_run import command
+from tests.projects import attempt, command, latest
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
+
+NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere.sock"}
 
 
 @pytest.fixture(params=["DOCKER_HOST", "DOCKER_CONTEXT", "current context", "tcp"])
@@ -115,22 +118,14 @@ def test_an_engine_that_cannot_be_had_is_one_error(
 def test_no_engine_is_an_error_with_a_remedy(tmp_path: Path, verb: str) -> None:
     project = make_small_project(tmp_path / "project")
     options = DOCKER if verb == "matrix" else ("list",)
-    done = subprocess.run(
-        command(project, verb, *options), cwd=ROOT, env={**os.environ, "DOCKER_HOST": "unix:///nowhere.sock"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 30 and "Traceback" not in done.stderr
-    assert "engine" in done.stderr and "remedy: start" in done.stderr
+    code, said = attempt(command(project, verb, *options), NO_ENGINE)
+    assert code == 30 and "Traceback" not in said and "engine" in said and "remedy: start" in said
 
 
 def test_auto_without_an_engine_takes_virtual_environments_and_says_why(tmp_path: Path) -> None:
     project = make_small_project(tmp_path / "project")
-    done = subprocess.run(
-        command(project, "matrix", "--list"), cwd=ROOT, env={**os.environ, "DOCKER_HOST": "unix:///nowhere.sock"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "executor: virtual environments, since no container engine answers: " in done.stdout
+    code, said = attempt(command(project, "matrix", "--list"), NO_ENGINE)
+    assert code == 0 and "executor: virtual environments, since no container engine answers: " in said, said
 
 
 @pytest.fixture
@@ -143,7 +138,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 @pytest.mark.parametrize("at_once", [True, False], ids=["for a moment", "until it is missed"])
 def test_an_engine_that_comes_back_costs_nothing(image: str, wire: Wire, tmp_path: Path, at_once: bool) -> None:
     project = make_small_project(tmp_path / "project")
-    child = begin(project, *DOCKER, "--launches=2", variables={"DOCKER_HOST": wire.address})
+    child = begin(project, "--launches=2", variables={"DOCKER_HOST": wire.address})
     until(lambda: now_in(project, "launch"), "a launch", timeout_s=300)
     wire.cut()
     if not at_once:
@@ -157,26 +152,12 @@ def test_an_engine_that_comes_back_costs_nothing(image: str, wire: Wire, tmp_pat
     until(lambda: not containers_of(child.pid), "no container left")
 
 
-IMPATIENT = """\
-import sys
-from harness.isolate.docker import executor
-executor.AWAY_S = 2.0
-from harness.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def test_an_engine_that_stays_away_ends_the_run_and_nothing_is_lost(image: str, wire: Wire, tmp_path: Path) -> None:
     project = make_small_project(tmp_path / "project")
-    words = command(project, "matrix", *DOCKER, "--launches=3")[3:]
-    variables = {**os.environ, "DOCKER_HOST": wire.address}
-    with (project / "printed").open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, *words], cwd=ROOT, env=variables, stdout=output, stderr=output
-        )
-        until(lambda: len(launches(project)) == 1 and now_in(project, "launch"), "the second launch", timeout_s=300)
-        wire.cut()
-        assert child.wait(60) == 30, printed(project)
+    child = begin(project, "--launches=3", variables={"DOCKER_HOST": wire.address}, impatient=True)
+    until(lambda: len(launches(project)) == 1 and now_in(project, "launch"), "the second launch", timeout_s=300)
+    wire.cut()
+    assert child.wait(60) == 30, printed(project)
     said = printed(project)
     assert f"the container engine at {wire.address} went away" in said.replace("http+unix", "unix"), said
     assert "remedy: start it" in said and "the same command" in said and "Traceback" not in said
@@ -185,7 +166,7 @@ def test_an_engine_that_stays_away_ends_the_run_and_nothing_is_lost(image: str, 
     until(lambda: not containers_of(child.pid), "no container left")
 
     wire.mend()
-    code, said, run, _ = docker_run(project, "--launches=3", variables={"DOCKER_HOST": wire.address})
+    (code, said, run), _ = docker_run(project, "--launches=3", variables={"DOCKER_HOST": wire.address})
     assert code == 0, said
     assert len(run.launches()) == 3 and {launch.status for launch in run.launches()} == {"ok"}
     assert launches(project).items() >= kept.items() and "validated before" in said
@@ -196,48 +177,44 @@ def test_an_engine_that_goes_away_while_environments_are_made_ends_the_run(
 ) -> None:
     """Before anything is prepared, nobody waits: the message is the same."""
     project = make_small_project(tmp_path / "project")
-    words = command(project, "matrix", *DOCKER, "--launches=1")[3:]
-    with (project / "printed").open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, *words], cwd=ROOT, env={**os.environ, "DOCKER_HOST": wire.address},
-            stdout=output, stderr=output,
-        )  # fmt: skip
-        until(lambda: containers_of(child.pid), "the first cell", timeout_s=120)
-        wire.cut()
-        assert child.wait(60) == 30, printed(project)
+    child = begin(project, "--launches=1", variables={"DOCKER_HOST": wire.address}, impatient=True)
+    until(lambda: containers_of(child.pid), "the first cell", timeout_s=120)
+    wire.cut()
+    assert child.wait(60) == 30, printed(project)
     assert "went away" in printed(project) and "Traceback" not in printed(project)
     runs = [Run(path.parent) for path in (project / "reports" / "runs").glob("*/run.json")]
     assert all(not run.environments() for run in runs), "what was not made is not broken either"
 
 
-def test_a_killed_dockerd_that_is_started_again_costs_nothing(
-    second: SecondEngine, small: str, at: Callable[[str], Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cells = Cells(at(second.address), small, tmp_path)
-    task = cells.task("import time\nprint('began', flush=True)\ntime.sleep(2)\nresult['done'] = True")
+@contextlib.contextmanager
+def killed(second: SecondEngine, cells: Cells, sleep_s: float) -> Iterator[Future[Answer]]:
+    """A cell on the second engine, which is killed once that has begun."""
+    task = cells.task(f"import time\nprint('began', flush=True)\ntime.sleep({sleep_s})\nresult['done'] = True")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(cells.executor.run, task)
         until(lambda: task.log.exists() and b"began" in task.log.read_bytes(), "a cell")
         second.kill()
+        yield answer
+
+
+def test_a_killed_dockerd_that_is_started_again_costs_nothing(
+    second: SecondEngine, small: str, at: Callable[[str], Engine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with killed(second, Cells(at(second.address), small, tmp_path), 2) as answer:
         second.start()
         assert answer.result(60).result == {"done": True}
     assert "the container engine does not answer; waiting" in capsys.readouterr().out
     until(lambda: not containers_of(os.getpid(), second.address), "no container left")
 
 
-def test_a_dockerd_that_stays_dead_is_told(
+def test_a_dockerd_that_stays_dead_is_an_error(
     second: SecondEngine, small: str, at: Callable[[str], Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "AWAY_S", 1.0)
     cells = Cells(at(second.address), small, tmp_path)
-    task = cells.task("import time\nprint('began', flush=True)\ntime.sleep(600)")
     try:
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(cells.executor.run, task)
-            until(lambda: task.log.exists() and b"began" in task.log.read_bytes(), "a cell")
-            second.kill()
-            with pytest.raises(Unrecorded, match="went away"):
-                answer.result(60)
+        with killed(second, cells, 600) as answer, pytest.raises(Unrecorded, match="went away"):
+            answer.result(60)
         with pytest.raises(Unrecorded):
             Engine()
     finally:

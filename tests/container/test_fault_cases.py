@@ -9,7 +9,7 @@ import pytest
 from harness.config.shipped import CSRC
 from harness.isolate.docker.engine import Engine
 from harness.isolate.sandbox import SandboxLimits
-from tests.container.conftest import Cells
+from tests.container.cells import Cells
 from tests.fault_cases.cases import HERE, FaultCase, load_cases
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]

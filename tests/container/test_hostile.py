@@ -7,9 +7,18 @@ import pytest
 
 from harness.isolate.logs import LOG_LIMIT_BYTES
 from harness.schema.storage import Run
-from tests.candidates.hostile import AFTER_FIRST_TRIAL, HOSTILE, OUTPUTS, PROBLEM, Hostile, check_launch, hostile
+from tests.candidates.hostile import (
+    AFTER_FIRST_TRIAL,
+    HOSTILE,
+    OUTPUTS,
+    Hostile,
+    check_launch,
+    check_validation,
+    files_of,
+    hostile,
+)
 from tests.container.project import containers_of, docker_run
-from tests.environments.test_run import head, make_project
+from tests.projects import head, make_project, solutions
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
@@ -59,42 +68,31 @@ ALL = {name: HOSTILE[name] for name in MEET_THE_EXECUTOR} | CONTAINED
 
 
 @pytest.fixture(scope="module")
-def ran(image: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run, int]:
-    kernels = "".join(
-        f"  - {{name: {name}, problem: faults/problem.py, model_new: faults/{name}.py, devices: [cpu], trials: 2}}\n"
-        for name in ALL
-    )
+def ran(image: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, int]:
     limits = "limits: {validation_s: 60, launch_s: 60, memory_gib: 1.5, processes: 128, output_gib: 0.25}\n"
-    folder = tmp_path_factory.mktemp("hostile")
-    project = make_project(folder / "project", head("2.5.0") + "kernels:\n" + kernels + limits)
-    (project / "faults").mkdir()
-    (project / "faults" / "problem.py").write_text(PROBLEM)
-    (folder / "secret").write_text("1.0")
-    for name, case in ALL.items():
-        (project / "faults" / f"{name}.py").write_text(case.source.replace("{secret}", str(folder / "secret")))
-    code, printed, run, pid = docker_run(project, "--launches=1", "--device=cpu")
+    secret = tmp_path_factory.mktemp("hostile") / "secret"
+    secret.write_text("1.0")
+    matrix = head("2.5.0") + "kernels:\n" + solutions(ALL) + limits
+    project = make_project(secret.with_name("project"), matrix, files_of(ALL, secret=str(secret)))
+    (code, printed, run), pid = docker_run(project, "--launches=1", "--device=cpu")
     assert code == 0, printed
-    return printed, run, pid
+    return run, pid
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_each_is_the_row_that_it_is_without_a_container(ran: tuple[str, Run, int], name: str) -> None:
-    case, (printed, run, _) = ALL[name], ran
-    validation = next(v for v in run.validations() if v.kernel == name)
-    assert validation.status == case.status, (validation.message, printed)
-    assert OTHER_WORDS.get(name, case.said) in validation.message and len(validation.message) < 700
+def test_each_is_the_row_that_it_is_without_a_container(ran: tuple[Run, int], name: str) -> None:
+    validation = check_validation(ALL[name], ran[0], name, OTHER_WORDS.get(name))
     if name == "fills_its_folder":
         assert "No space left on device" in validation.log_excerpt
 
 
 @pytest.mark.parametrize("name", [name for name, case in ALL.items() if case.timed])
-def test_each_is_told_in_its_launch(ran: tuple[str, Run, int], name: str) -> None:
-    case, (_, run, _) = ALL[name], ran
-    check_launch(case, next(x for x in run.launches() if x.kernel == name))
+def test_each_launch_says_what_went_wrong_in_it(ran: tuple[Run, int], name: str) -> None:
+    check_launch(ALL[name], next(x for x in ran[0].launches() if x.kernel == name))
 
 
-def test_nothing_is_left_of_them(ran: tuple[str, Run, int]) -> None:
-    _, run, pid = ran
+def test_nothing_is_left_of_them(ran: tuple[Run, int]) -> None:
+    run, pid = ran
     assert not containers_of(pid)
     loud = list((run.folder / "logs").rglob("candidate-shouts-*.log"))
     assert len(loud) == 1 and loud[0].stat().st_size < LOG_LIMIT_BYTES + 100
@@ -102,7 +100,7 @@ def test_nothing_is_left_of_them(ran: tuple[str, Run, int]) -> None:
     assert not links
 
 
-def test_they_ran_where_they_should(ran: tuple[str, Run, int]) -> None:
-    seen = ran[1].environments()[0]
+def test_they_ran_where_they_should(ran: tuple[Run, int]) -> None:
+    seen = ran[0].environments()[0]
     assert seen.executor == "docker" and seen.observed and seen.observed.confinement
     assert seen.observed.confinement.memory_bytes == int(1.5 * 2**30) and seen.observed.confinement.processes == 128

@@ -21,9 +21,11 @@ from harness.isolate.docker.executor import DockerExecutor, owner
 from harness.isolate.docker.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
 from harness.isolate.process import birth
 from tests.conftest import ROOT
-from tests.container.conftest import BASE, LIMITS, planned
+from tests.container.cells import LIMITS
+from tests.container.conftest import BASE, planned
 from tests.container.engines import SecondEngine, until
-from tests.environments.test_run import SHIPPED, command, head, make_project
+from tests.container.project import begin, printed
+from tests.projects import SHIPPED, attempt, command, copy_pins, head, make_project
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(600)]
 
@@ -105,16 +107,13 @@ def test_a_base_that_is_not_there_is_said(
 
 
 def verb(project: Path, second: SecondEngine, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        command(project, "images", *arguments, f"--base-image={BASE}"), cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(project / "cache")},
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
+    variables = {"DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(project / "cache")}
+    return attempt(command(project, "images", *arguments, f"--base-image={BASE}"), variables)
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_project(tmp_path_factory.mktemp("project"), head("2.5.0") + SHIPPED)
+    return make_project(tmp_path_factory.mktemp("images") / "project", head("2.5.0") + SHIPPED)
 
 
 def test_images_are_listed_checked_and_removed(
@@ -136,13 +135,10 @@ def test_images_are_listed_checked_and_removed(
 
 
 def test_the_images_of_the_matrix_are_built_and_proven(image: str) -> None:
-    done = subprocess.run(
-        command(ROOT, "images", "build", f"--base-image={BASE}"), cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for version in ("2.1.0", "2.5.0"):
-        assert f"PyTorch {version}" in done.stdout
-    assert "and proven in" in done.stdout and "release 12.4" in done.stdout and "user 10002" in done.stdout
+    code, said = attempt(command(ROOT, "images", "build", f"--base-image={BASE}"))
+    assert code == 0, said
+    for words in ("PyTorch 2.1.0", "PyTorch 2.5.0", "and proven in", "release 12.4", "user 10002"):
+        assert words in said
 
 
 @pytest.fixture
@@ -173,23 +169,19 @@ def silent() -> Iterator[tuple[str, list[str]]]:
     server.shutdown()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 def test_nothing_of_an_interrupted_build_is_left(
     second: SecondEngine, silent: tuple[str, list[str]], tmp_path: Path, how: signal.Signals
 ) -> None:
     index, asked = silent
     text = (head("2.5.0") + SHIPPED).replace('cuda: "12.1"', f'cuda: "12.1", index: "{index}"')
     project = make_project(tmp_path / "project", text)
-    pins = project / "docker" / "pins"
-    (pins / "torch2.5.0-cu121-py311.txt").write_text((pins / "torch2.5.0-pypi-py311.txt").read_text())
-    child = subprocess.Popen(
-        command(project, "matrix", "--executor=docker", f"--base-image={BASE}"), cwd=ROOT,
-        env={**os.environ, "DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    pins = copy_pins(project)
+    (pins / "torch2.5.0-pypi-py311.txt").rename(pins / "torch2.5.0-cu121-py311.txt")
+    variables = {"DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")}
+    child = begin(project, variables=variables)
     until(lambda: asked or child.poll() is not None, "uv asking for a wheel", timeout_s=120)
-    assert child.poll() is None, child.communicate()[0].decode()
+    assert child.poll() is None, printed(project)
     assert second.docker("ps", "-q").stdout
     child.send_signal(how)
     assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.container.engines import until
-from tests.container.project import DOCKER, containers_of, docker_run, launches, make_small_project, now_in
-from tests.environments.test_run import command
+from tests.container.project import begin, containers_of, docker_run, launches, make_small_project, now_in, printed
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(600)]
 
@@ -23,27 +19,22 @@ MOMENTS: dict[str, Callable[[Path], bool]] = {
 }
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_nothing_is_left_and_nothing_is_lost(image: str, tmp_path: Path, how: signal.Signals, moment: str) -> None:
     project = make_small_project(tmp_path / "project")
-    with (project / "first").open("wb") as output:
-        child = subprocess.Popen(
-            command(project, "matrix", *DOCKER, "--launches=2"), cwd=ROOT, env=os.environ, stdout=output, stderr=output,
-            # A shell's background job ignores Ctrl-C, and hands that on.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
-        until(lambda: MOMENTS[moment](project), moment, timeout_s=300)
-        assert containers_of(child.pid), "something runs that could be left"
-        child.send_signal(how)
-        assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    child = begin(project, "--launches=2")
+    until(lambda: MOMENTS[moment](project), moment, timeout_s=300)
+    assert containers_of(child.pid), "something runs that could be left"
+    child.send_signal(how)
+    assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
     until(lambda: not containers_of(child.pid), "no container left", timeout_s=60)
-    said = (project / "first").read_text()
+    said = printed(project)
     assert "Traceback" not in said and (how == signal.SIGKILL or "interrupted; the same command goes on" in said), said
     kept = launches(project)
     assert len(kept) == (1 if moment == "launch" else 0)
 
-    code, said, run, pid = docker_run(project, "--launches=2")
+    (code, said, run), pid = docker_run(project, "--launches=2")
     assert code == 0, said
     assert [launch.status for launch in run.launches()] == ["ok", "ok"]
     assert [validation.status for validation in run.validations()] == ["ok"]

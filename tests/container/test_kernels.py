@@ -9,7 +9,7 @@ import pytest
 from harness.isolate.docker.engine import Engine
 from harness.isolate.sandbox import SandboxLimits
 from tests.conftest import ROOT
-from tests.container.conftest import Cells
+from tests.container.cells import Cells
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 

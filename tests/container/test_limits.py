@@ -16,7 +16,8 @@ from harness.isolate import MOST_RESULT_BYTES, Answer, Task
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.logs import LOG_LIMIT_BYTES
-from tests.container.conftest import LIMITS, Cells
+from tests.container.cells import LIMITS, SLEEP_S, AnyCells, Cells, asleep
+from tests.container.unpacked import mounted
 from tests.messages import asked
 
 pytestmark = pytest.mark.container
@@ -33,16 +34,63 @@ def ended(answer: Answer, how: str) -> None:
     assert answer.result is None and how in answer.ended.how, (answer.ended.how, answer.ended.log)
 
 
-def test_memory(cells: Cells) -> None:
-    answer = cells("held = []\nwhile True: held.append(bytearray(1 << 24))")
-    ended(answer, "killed at its memory limit of 0.5 GiB")
-    assert answer.ended.killed_by
+CHILD = "x = []\nwhile True: x.append(bytearray(1 << 24))"
+DEEP = """
+import os
+os.chdir("/out/w0")
+for _ in range(40):
+    os.mkdir("d" * 200)
+    os.chdir("d" * 200)
+open("deep", "w").write("x")
+os.chdir("/out")
+"""
+BOMBS = {
+    "forks": "while True: os.fork()",
+    "threads": "while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "a chain of forks": "while os.fork() == 0: pass\nos.wait()\nos._exit(1)",
+}
+AT_A_LIMIT = {
+    "memory": ("held = []\nwhile True: held.append(bytearray(1 << 24))", "its memory limit of 0.5 GiB"),
+    "memory of a child": (
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])", "its memory limit"
+    ),
+    **{name: (f"import os, threading, time\n{bomb}", "its limit of 96 processes") for name, bomb in BOMBS.items()},
+    "a sparse file": ("open('/out/w0/x', 'wb').truncate(1 << 40)", "its output limit: it left more than"),
+    "names too deep": (DEEP, "its output limit: it left a file that cannot be kept: File name too long"),
+}  # fmt: skip
 
 
-def test_memory_of_a_child_that_it_starts(cells: Cells) -> None:
-    child = "x = []\nwhile True: x.append(bytearray(1 << 24))"
-    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
-    ended(cells(code), "killed at its memory limit")
+@pytest.mark.parametrize("name", AT_A_LIMIT)
+def test_it_is_killed_at_a_limit_that_its_row_names(cells: Cells, tmp_path: Path, name: str) -> None:
+    """In time, and nothing of its output is kept."""
+    code, limit = AT_A_LIMIT[name]
+    (out := tmp_path / "out").mkdir()
+    started = time.monotonic()
+    answer = cells(code, reads=(out,), writes=(out,))
+    ended(answer, f"killed at {limit}")
+    assert answer.ended.killed_by and time.monotonic() - started < 60
+    assert name == "names too deep" or not list(out.iterdir())
+
+
+NO_RESULTS = {
+    **{
+        text: f"open('/out/result.json', 'w').write({text})"
+        for text in (
+            "''", "'\\0\\1\\2'", "'[]'", "'7'", "'null'", "'{\"status\"'", "'[' * 100_000", "'{\"a\":' * 5000",
+            "'{\"a\": ' + '[' * 600 + ']' * 600 + '}'", "'{\"a\": NaN}'", "'{\"a\": 1e999}'",
+            "'{\"a\": ' + '9' * 5000 + '}'",
+        )
+    },
+    "a pipe": "os.mkfifo('/out/result.json')",
+    "a folder": "os.mkdir('/out/result.json')",
+    "a link": "os.symlink('/etc/passwd', '/out/result.json')",
+    "an endless link": "os.symlink('/dev/zero', '/out/result.json')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("act", NO_RESULTS.values(), ids=NO_RESULTS)
+def test_a_result_that_is_none(cells: Cells, act: str) -> None:
+    ended(cells(f"import os\n{act}\nos._exit(0)"), "exited with 0 before it gave a result")
 
 
 def test_memory_filled_by_files_takes_the_whole_cell(engine: Engine, image: str, tmp_path: Path) -> None:
@@ -55,19 +103,6 @@ def test_memory_filled_by_files_takes_the_whole_cell(engine: Engine, image: str,
         "    while True: file.write(bytes(1 << 20))\n"
     )
     ended(wide(code), "killed at its memory limit of 0.0625 GiB")
-
-
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        "while True: os.fork()",
-        "while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-        "while os.fork() == 0: pass\nos.wait()\nos._exit(1)",
-    ],
-)
-def test_processes(cells: Cells, bomb: str) -> None:
-    answer = cells("import os, threading, time\n" + bomb, timeout_s=20)
-    ended(answer, "killed at its limit of 96 processes")
 
 
 def test_processes_that_never_end(cells: Cells) -> None:
@@ -90,15 +125,6 @@ def test_its_folder(cells: Cells) -> None:
         """
     )
     assert result == {"error": "No space left on device"}
-
-
-def test_a_sparse_file_that_is_larger_than_any_disk(cells: Cells, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    started = time.monotonic()
-    answer = cells("open('/out/w0/x', 'wb').truncate(1 << 40)", reads=(out,), writes=(out,))
-    ended(answer, "killed at its output limit: it left more than")
-    assert time.monotonic() - started < 60 and not list(out.iterdir())
 
 
 def test_more_files_than_it_may(cells: Cells, tmp_path: Path) -> None:
@@ -132,35 +158,26 @@ def test_what_it_prints_without_end(cells: Cells) -> None:
     assert answer.ended.timed_out and task.log.stat().st_size < LOG_LIMIT_BYTES + 100
 
 
-def test_time(cells: Cells) -> None:
-    started = time.monotonic()
-    code = """
-    import os, signal, time
-    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+LEAVES_ASLEEP = f"""
+import os, signal, subprocess, time
+for number in signal.Signals:
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_IGN)
-    print('began', flush=True)
-    os.fork()
-    time.sleep(600)
-    """
-    answer = cells(code, timeout_s=5)
-    assert answer.ended.timed_out and answer.ended.how == "killed at its limit of 5 s"
-    assert "began" in answer.ended.log and time.monotonic() - started < 60
+subprocess.Popen(["setsid", "sleep", "{SLEEP_S}"], start_new_session=True)
+print("began", flush=True)
+time.sleep({{}})
+"""
 
 
-def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
-    """Its daemons end with it."""
+@pytest.mark.parametrize(("sleep_s", "timeout_s"), [(600, 5), (0.1, 60)], ids=["at its limit", "after its end"])
+def test_what_it_started_ends_with_it(any_cells: AnyCells, sleep_s: float, timeout_s: float) -> None:
+    """Also what ignores signals and is in a session of its own."""
     started = time.monotonic()
-    daemon = """
-    import os, time
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            time.sleep(600)
-        os._exit(0)
-    os.wait()
-    """
-    assert cells(daemon).result == {}
-    assert time.monotonic() - started < 60
+    answer = any_cells(LEAVES_ASLEEP.format(sleep_s), timeout_s=timeout_s)
+    assert "began" in answer.ended.log and time.monotonic() - started < 60
+    assert answer.ended.timed_out is (answer.result is None) is (sleep_s == 600)
+    assert not answer.ended.timed_out or answer.ended.how == "killed at its limit of 5 s"
+    assert not asleep() and not mounted(str(any_cells.folder))
 
 
 @pytest.mark.parametrize(
@@ -169,44 +186,30 @@ def test_time_of_what_it_leaves_behind(cells: Cells) -> None:
         ("import os; os._exit(0)", "exited with 0 before it gave a result"),
         ("import sys; sys.exit(0)", "exited with 0 before it gave a result"),
         ("import os; os._exit(3)", "exited with 3"),
-        ("import os; os._exit(200)", "exited with 200"),
         ("import os; os.abort()", "died by SIGABRT"),
         ("import os; os.kill(os.getpid(), 9)", "died by SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", "died by SIGSEGV"),
-        ("import os; os.kill(-1, 9)", "exited with 1"),
         ("raise SystemError", "exited with 1"),
     ],
 )
-def test_how_it_ends_is_told_apart(cells: Cells, code: str, how: str) -> None:
-    answer = cells(code)
+def test_how_it_ends_is_distinguished(any_cells: AnyCells, code: str, how: str) -> None:
+    answer = any_cells(code)
     assert answer.result is None and answer.ended.how == how and not answer.ended.killed_by
 
 
-FORGED = "import os\nopen('/out/result.json', 'w').write({text})\nos._exit(0)"
-
-
 @pytest.mark.parametrize(
-    "text",
-    [
-        "''", "'\\0\\1\\2'", "'[]'", "'7'", "'null'", "'{\"status\"'", "'[' * 100_000", "'{\"a\":' * 5000",
-        "'{\"a\": ' + '[' * 600 + ']' * 600 + '}'", "'{\"a\": NaN}'", "'{\"a\": 1e999}'",
-        "'{\"a\": ' + '9' * 5000 + '}'",
-    ],
-)  # fmt: skip
-def test_a_result_that_is_none(cells: Cells, text: str) -> None:
-    ended(cells(FORGED.format(text=text)), "exited with 0 before it gave a result")
+    ("code", "how"), [("os._exit(200)", "exited with 200"), ("os.kill(-1, 9)", "exited with 1")]
+)
+def test_how_it_ends_in_a_container(cells: Cells, code: str, how: str) -> None:
+    """The keeper outlives a cell that kills all it can."""
+    answer = cells(f"import os; {code}")
+    assert answer.result is None and answer.ended.how == how and not answer.ended.killed_by
 
 
 def test_a_result_that_is_too_large(engine: Engine, image: str, tmp_path: Path) -> None:
     wide = Cells(engine, image, tmp_path, replace(LIMITS, output_bytes=400 << 20, memory_bytes=1 << 30))
-    size = MOST_RESULT_BYTES + 1
-    ended(wide(FORGED.format(text=f"' ' * {size}")), "exited with 0 before it gave a result")
-
-
-@pytest.mark.parametrize("act", ["os.mkfifo", "os.mkdir", "lambda p: os.symlink('/etc/passwd', p)",
-                                 "lambda p: os.symlink('/dev/zero', p)"])  # fmt: skip
-def test_a_result_that_is_no_file(cells: Cells, act: str) -> None:
-    ended(cells(f"import os\n({act})('/out/result.json')\nos._exit(0)"), "exited with 0 before it gave a result")
+    code = f"import os\nopen('/out/result.json', 'w').write(' ' * {MOST_RESULT_BYTES + 1})\nos._exit(0)"
+    ended(wide(code), "exited with 0 before it gave a result")
 
 
 LEAVES = """
@@ -271,18 +274,6 @@ def test_a_link_in_place_of_its_folder_leads_nowhere(cells: Cells, tmp_path: Pat
     assert not out.is_symlink() and not list(outside.iterdir())
 
 
-def test_folders_deeper_than_names_go(cells: Cells, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    code = (
-        "import os\nos.chdir('/out/w0')\n"
-        "for _ in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
-        "open('deep', 'w').write('x')\nos.chdir('/out')"
-    )
-    answer = cells(code, reads=(out,), writes=(out,))
-    ended(answer, "killed at its output limit: it left a file that cannot be kept: File name too long")
-
-
 def test_what_changes_while_it_is_collected_is_no_harm(cells: Cells, tmp_path: Path) -> None:
     """A daemon that goes on turning files into links and folders while the keeper reads."""
     out, outside = tmp_path / "out", tmp_path / "outside"
@@ -328,16 +319,10 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
     def judge(*writes: Path) -> tuple[dict[str, object], dict[Path, int]]:
         answer = executor.run(
             Task(
-                environment="here",
-                name="judge",
-                request=asked("judge", request),
-                scratch=tmp_path / "scratch",
-                log=tmp_path / "log",
-                timeout_s=120,
-                reads=(truth,),
-                writes=writes,
+                environment="here", name="judge", request=asked("judge", request), scratch=tmp_path / "scratch",
+                log=tmp_path / "log", timeout_s=120, reads=(truth,), writes=writes,
             )
-        )
+        )  # fmt: skip
         assert answer.result is not None, answer.ended.log
         return answer.result, {path: path.stat().st_mtime_ns for path in truth.rglob("*.truth")}
 

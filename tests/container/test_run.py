@@ -11,12 +11,12 @@ from typing import NamedTuple
 import pytest
 
 from harness.isolate.docker.engine import Engine
-from harness.schema.records import BINDING_OBJECT, BuildRecord, LaunchRecord, TargetResult
+from harness.schema.records import BINDING_OBJECT, BuildRecord, LaunchRecord
 from harness.schema.storage import Run, load_record
 from harness.tools import cache_folder, cache_lock
 from tests.container.conftest import BASE
-from tests.container.project import DOCKER, begin, containers_of, docker_run, latest, printed
-from tests.environments.test_run import SHIPPED, files, head, make_project, report
+from tests.container.project import begin, containers_of, docker_run, printed
+from tests.projects import SHIPPED, files, head, latest, make_project, outputs, report
 
 pytestmark = [pytest.mark.container, pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -46,7 +46,7 @@ def both(image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]
     folder = tmp_path_factory.mktemp("both")
     children = {}
     with cache_lock(cache_folder(), "measure"):
-        for executor, options in (("docker", DOCKER), ("venv", ("--executor=venv",))):
+        for executor, options in (("docker", ()), ("venv", ("--executor=venv",))):
             project = make_project(folder / executor, MATRIX)
             touch(project)
             children[executor] = project, begin(project, *options)
@@ -106,25 +106,18 @@ def test_the_records_say_where_it_ran(both: dict[str, Ran], engine: Engine) -> N
     assert all(environment.image == "" for environment in both["venv"].run.environments())
 
 
-def targets(ran: Ran) -> dict[tuple[str, str, str], TargetResult]:
-    return {
-        (validation.environment, recipe.recipe, target.target): target
-        for validation in ran.run.validations() for recipe in validation.recipes for target in recipe.targets
-    }  # fmt: skip
-
-
 def test_both_executors_give_the_same_bits(both: dict[str, Ran]) -> None:
-    inside, outside = targets(both["docker"]), targets(both["venv"])
+    inside, outside = outputs(both["docker"].run), outputs(both["venv"].run)
     assert inside.keys() == outside.keys() and len(inside) == 2 * 3 * 4
     compilers = {
         (executor, build.environment): build.compiler
         for executor, ran in both.items() for build in ran.run.builds() if build.device == "cpu"
     }  # fmt: skip
     compared = 0
-    for place, target in inside.items():
+    for place, digests in inside.items():
         environment, _, name = place
         if name != "kernel" or compilers["docker", environment] == compilers["venv", environment]:
-            assert target.output_sha256 and target.output_sha256 == outside[place].output_sha256, place
+            assert digests and digests == outside[place], place
             compared += 1
     assert compared >= 2 * 3 * 3
     for left, right in zip(both["docker"].run.validations(), both["venv"].run.validations(), strict=True):
@@ -166,7 +159,7 @@ def project_of(ran: Ran) -> Path:
 
 def test_an_unchanged_run_starts_no_container(both: dict[str, Ran]) -> None:
     before = files(both["docker"].run)
-    code, said, run, _ = docker_run(project_of(both["docker"]))
+    (code, said, run), _ = docker_run(project_of(both["docker"]))
     assert code == 0 and "nothing changed" in said and run.folder == both["docker"].run.folder
     assert files(run) == before
 
@@ -175,7 +168,7 @@ def test_a_changed_kernel_rebuilds_no_image(both: dict[str, Ran]) -> None:
     project = project_of(both["docker"])
     (project / "matrix.yaml").write_text(FAST)
     touch(project)
-    code, said, run, pid = docker_run(project, "--launches=1")
+    (code, said, run), pid = docker_run(project, "--launches=1")
     assert code == 0, said
     before = {environment.id: environment.image for environment in both["docker"].run.environments()}
     assert {environment.id: environment.image for environment in run.environments()} == before

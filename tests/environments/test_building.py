@@ -13,8 +13,8 @@ from harness.config.plan import PlannedBuild
 from harness.run.build import SHIPPED_BINDING, build
 from harness.run.context import Context
 from harness.schema.records import BINDING_OBJECT
-from tests.environments.contexts import built_context
-from tests.environments.test_run import BROKEN_SOURCE, SHIPPED, head, make_project
+from tests.conftest import ROOT
+from tests.projects import BROKEN_SOURCE, SHIPPED, built_context, head, make_project
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -30,13 +30,12 @@ workloads:
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
     """Of a project whose binding nobody has compiled yet."""
-    project = make_project(
-        tmp_path_factory.mktemp("building"), head("2.1.0", "2.5.0") + SHIPPED.replace("workloads:\n", TWO)
-    )
-    (project / "faults").mkdir()
-    (project / "faults" / "broken.cpp").write_text(BROKEN_SOURCE)
-    with (project / SHIPPED_BINDING).open("a") as file:
-        file.write(f"// {uuid.uuid4().hex}\n")
+    sources = {
+        "faults/broken.cpp": BROKEN_SOURCE,
+        SHIPPED_BINDING: f"{(ROOT / SHIPPED_BINDING).read_text()}// {uuid.uuid4().hex}\n",
+    }
+    text = head("2.1.0", "2.5.0") + SHIPPED.replace("workloads:\n", TWO)
+    project = make_project(tmp_path_factory.mktemp("building") / "project", text, sources)
     context = built_context(project)
     kept = {context.build_folder(record, record.key) for record in context.builds.values()}
     yield context

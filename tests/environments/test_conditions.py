@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ from harness.experiments.probes import FOLDER
 from harness.schema.experiment_records import Condition, ConditionResult
 from tests.candidates.faulty import SOURCE, STRIDES
 from tests.conftest import ROOT
-from tests.environments.verbs import LIMITS, Environment, stage, workload
+from tests.environments.verbs import REFERENCES, Environment, jobs_of, kernel_of, stage, weighed, workload
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
-REFERENCES = ["flash", "math", "default"]
+CASE = workload(head_dim=64)
 
 
 class Bench:
@@ -33,90 +32,26 @@ class Bench:
         self.environment = environment
         self.out = environment.folder / "conditions"
         self.probe = environment.folder / "poison.so"
-        self.artifact = self.build("faulty", SOURCE, [str(ROOT / "csrc" / "attention_binding.cpp")])
+        self.artifact = self.build("faulty", SOURCE, ROOT / "csrc" / "attention_binding.cpp")
 
-    def build(self, name: str, source: str, more: list[str] | None = None) -> str:
-        path, folder = self.environment.folder / f"{name}.cpp", self.environment.folder / f"build-{name}"
-        path.write_text(source)
-        result = self.environment.result(
-            "build",
-            {
-                "name": name,
-                "sources": [str(path), *(more or [])],
-                "include_dirs": [str(ROOT / "csrc")],
-                "flags": {"cxx": ["-O1", "-fopenmp"], "nvcc": [], "ld": ["-pthread", "-fopenmp"]},
-                "defines": {},
-                "architectures": [],
-                "build_dir": str(folder),
-                "load": True,
-            },
-        )
+    def build(self, name: str, source: str, *more: Path) -> str:
+        cxx, ld = ("-O1", "-fopenmp"), ("-pthread", "-fopenmp")
+        result = self.environment.build(name, source, more=more, cxx=cxx, ld=ld)
         assert result["status"] == "ok", result["log_excerpt"]
         return str(result["artifact"])
 
-    def compile_probe(self) -> dict[str, Any]:
-        request = {"source": str(FOLDER / "poison.cpp"), "out": str(self.probe), "architecture": ""}
+    def library(self, source: Path, out: Path, architecture: str = "") -> dict[str, Any]:
+        request = {"source": str(source), "out": str(out), "architecture": architecture}
         return self.environment.result("library", request)
 
     def run(
-        self,
-        conditions: list[Condition],
-        fault: str,
-        *,
-        artifact: str = "",
-        trials: int = 2,
-        repeats: int = 2,
-        patience_s: float = 60.0,
+        self, conditions: list[Condition], fault: str, *, artifact: str = "", **asked: Any
     ) -> tuple[list[ConditionResult], int]:
-        """(results of all conditions whose job ended, the process's exit code)."""
-        shutil.rmtree(self.out, ignore_errors=True)
-        jobs = [
-            {
-                "number": n,
-                "condition": c.model_dump(),
-                "trials": list(range(trials)),
-                "repeats": repeats,
-                "patience_s": patience_s,
-            }
-            for n, c in enumerate(conditions)
-        ]
-        case = {**workload(), "head_dim": 64}
-        request = {
-            "kernel": {"name": "faulty", "device": "cpu", "artifact": artifact or self.artifact, "model_new": None},
-            "workload": case,
-            "seed": 0,
-            "threads": 2,
-            "out": str(self.out),
-            "jobs": jobs,
-            "libraries": {"stack": str(self.probe)},
-        }
-        os.environ["FAULTY_KERNEL"] = fault
-        try:
-            _, code, errors = self.environment.run("conditions", request)
-        finally:
-            del os.environ["FAULTY_KERNEL"]
-        ended = [
-            {**{k: job[k] for k in ("number", "condition", "trials", "repeats")},
-             "done": json.loads((self.out / str(job["number"]) / "done.json").read_text())}
-            for job in jobs if (self.out / str(job["number"]) / "done.json").exists()
-        ]  # fmt: skip
-        assert ended or code < 0, errors
-        return self.weigh(ended, conditions, case), code
-
-    def weigh(self, ended: list[Any], conditions: list[Condition], case: dict[str, Any]) -> list[ConditionResult]:
-        request = {
-            "workload": case,
-            "seed": 0,
-            "threads": 2,
-            "candidate_out": str(self.out),
-            "truth_dir": str(self.environment.folder / "truth"),
-            "decides": "rounding",
-            "limits": LIMITS,
-            "device": "cpu",
-            "jobs": ended,
-        }
-        rows = self.environment.result("weigh", request)["results"]
-        return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in rows]
+        """(results of all conditions whose job ended, the process's exit code) of the kernel with a fault."""
+        return self.environment.conditions(
+            kernel_of(artifact or self.artifact), CASE, conditions, self.out,
+            libraries={"stack": str(self.probe)}, FAULTY_KERNEL=fault, **asked,
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +60,8 @@ def benches(pinned_pythons: list[Path], tmp_path_factory: pytest.TempPathFactory
     with ThreadPoolExecutor(len(staged)) as pool:
         made = list(pool.map(Bench, staged))
     for bench in made:
-        assert bench.compile_probe() == {"status": "ok", "message": "", "log_excerpt": ""}
+        compiled = bench.library(FOLDER / "poison.cpp", bench.probe)
+        assert compiled == {"status": "ok", "message": "", "log_excerpt": ""}
     yield made
 
 
@@ -285,11 +221,9 @@ def test_what_a_process_says_of_itself_is_not_believed(bench: Bench) -> None:
     (bench.out / "6" / "1-1.bin").write_bytes(b"short")
     (bench.out / "7" / "1-1.bin").unlink()
     (bench.out / "7" / "1-1.bin").symlink_to("1-0.bin")
-    jobs = [
-        {"number": number, "condition": Condition(label="").model_dump(), "trials": [0, 1], "repeats": 2, "done": done}
-        for number, (done, _, _) in enumerate(cases)
-    ]
-    results = bench.weigh(jobs, [Condition(label=str(n)) for n in range(len(cases))], {**workload(), "head_dim": 64})
+    listed = [Condition(label=str(number)) for number in range(len(cases))]
+    jobs = [weighed(job, done) for job, (done, _, _) in zip(jobs_of(listed, 2, 2), cases, strict=True)]
+    results = bench.environment.weigh(jobs, listed, CASE, bench.out)
     for result, (_, status, words) in zip(results, cases, strict=True):
         assert result.status == status and words in result.message
 
@@ -305,17 +239,15 @@ def test_a_site_whose_probe_is_missing_is_not_run(bench: Bench) -> None:
 
 
 def test_a_probe_that_does_not_compile_says_why(benches: list[Bench]) -> None:
-    folder = benches[0].environment.folder
-    (folder / "broken.cpp").write_text("int f() { return undeclared; }\n")
-    request = {"source": str(folder / "broken.cpp"), "out": str(folder / "broken.so"), "architecture": ""}
-    result = benches[0].environment.result("library", request)
+    broken = benches[0].environment.folder / "broken.cpp"
+    broken.write_text("int f() { return undeclared; }\n")
+    result = benches[0].library(broken, broken.with_suffix(".so"))
     assert result["status"] == "build_failed" and "undeclared" in result["message"]
 
 
 def test_a_cuda_probe_without_a_compiler_is_not_run_or_compiles(benches: list[Bench]) -> None:
     out = benches[0].environment.folder / "shared.so"
-    request = {"source": str(FOLDER / "poison.cu"), "out": str(out), "architecture": "sm_90"}
-    result = benches[0].environment.result("library", request)
+    result = benches[0].library(FOLDER / "poison.cu", out, "sm_90")
     if result["status"] == "not_run":
         assert "nvcc" in result["message"]
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from harness.experiments.checkers import run_checkers
@@ -15,17 +13,11 @@ from harness.schema.run_records import Cell
 from harness.schema.storage import load_record
 from harness.worker import protocol
 from tests.conftest import ROOT
-from tests.environments.contexts import built_context
+from tests.projects import built_context, head, make_project
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 OLD, NEW = "torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311"
 MATRIX = """\
-schema_version: 1
-baseline: "2.1.0"
-environments:
-  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}
-  - {torch: "2.5.0", cuda: "12.1", python: "3.11"}
-packages: [numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]
 kernels:
   - {name: small, sources: {cpu: [csrc/small_attention.cpp]}}
   - {name: wide, sources: {cpu: [csrc/small_attention.cpp]}, tunables: {SUMS: double}}
@@ -58,13 +50,10 @@ namespace { const int counted = at::get_num_threads(); }
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
-    project = tmp_path_factory.mktemp("project")
-    for name in ("csrc", "docker"):
-        shutil.copytree(ROOT / name, project / name)
-    shutil.copy(ROOT / "tests" / "candidates" / "small_attention.cpp", project / "csrc")
-    (project / "csrc" / "torchy.cpp").write_text(TORCHY)
-    (project / "matrix.yaml").write_text(MATRIX)
-    return built_context(project)
+    small = (ROOT / "tests" / "candidates" / "small_attention.cpp").read_text()
+    sources = {"csrc/small_attention.cpp": small, "csrc/torchy.cpp": TORCHY}
+    folder = tmp_path_factory.mktemp("experiments") / "project"
+    return built_context(make_project(folder, head("2.1.0", "2.5.0") + MATRIX, sources))
 
 
 def swapped(context: Context, kernel: str, *, always: bool = True) -> SwapRecord:

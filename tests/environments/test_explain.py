@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from harness.experiments.plan import AFTERWARDS, EXPERIMENTS, LENGTHS
 from harness.schema.experiment_records import ConditionsRecord
 from harness.schema.storage import Run, load_record
 from tests.candidates.faulty import SOURCE
-from tests.conftest import ROOT
-from tests.environments.test_run import command, head, make_project, report, start
+from tests.projects import Finished, attempt, command, head, make_project, report, start
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -36,8 +34,7 @@ workloads:
 
 
 def explain(project: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(command(project, "explain", *arguments), cwd=ROOT, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+    return attempt(command(project, "explain", *arguments))
 
 
 def experiments(run: Run) -> dict[str, float]:
@@ -47,17 +44,16 @@ def experiments(run: Run) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environments = head("2.1.0", "2.5.0").replace('"2.5.0", ', '"2.5.0", variables: {ATTENTION_NOTE: "1"}, ')
-    made = make_project(tmp_path_factory.mktemp("explained"), environments + MATRIX)
-    (made / "csrc" / "faulty.cpp").write_text(SOURCE)
-    return made
+    folder = tmp_path_factory.mktemp("explained") / "project"
+    return make_project(folder, environments + MATRIX, {"csrc/faulty.cpp": SOURCE})
 
 
 @pytest.fixture(scope="module")
-def finished(project: Path) -> tuple[int, str, Run]:
+def finished(project: Path) -> Finished:
     return start(project, "matrix", "--launches=1", "--explain=auto")
 
 
-def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: tuple[int, str, Run]) -> None:
+def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: Finished) -> None:
     code, printed, run = finished
     assert code == 0, printed
     records = run.conditions()
@@ -71,7 +67,7 @@ def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: tuple[int,
     assert not (run.folder / "scratch").exists()
 
 
-def test_records_say_what_the_kernel_did(finished: tuple[int, str, Run]) -> None:
+def test_records_say_what_the_kernel_did(finished: Finished) -> None:
     for record in finished[2].conditions():
         assert record.status == "ok" and record.duration_s > 0
         ran = [result for result in record.results if result.runs]
@@ -103,18 +99,18 @@ def test_records_say_what_the_kernel_did(finished: tuple[int, str, Run]) -> None
             assert ran[0].output_sha256 == ran[1].output_sha256, "the variable means nothing to it"
 
 
-def test_a_page_is_made_of_it(finished: tuple[int, str, Run]) -> None:
+def test_a_page_is_made_of_it(finished: Finished) -> None:
     code, printed = report(finished[2])
     assert code == 0, printed
 
 
-def test_a_healthy_matrix_runs_no_experiment(project: Path, finished: tuple[int, str, Run]) -> None:
+def test_a_healthy_matrix_runs_no_experiment(project: Path, finished: Finished) -> None:
     code, printed, run = start(project, "matrix", "--launches=1", "--kernel=right", "--explain=auto")
     assert code == 0 and {v.status for v in run.validations()} == {"ok"}
     assert not (run.folder / "experiments").exists() and "explaining" not in printed
 
 
-def test_never_leaves_them_to_explain_which_takes_what_is_known(project: Path, finished: tuple[int, str, Run]) -> None:
+def test_never_leaves_them_to_explain_which_takes_what_is_known(project: Path, finished: Finished) -> None:
     code, printed, run = start(project, "matrix", "--launches=1", "--kernel=unwritten", "--explain=never")
     assert code == 0 and not experiments(run), printed
     code, printed = explain(project, str(run.folder))
@@ -123,7 +119,7 @@ def test_never_leaves_them_to_explain_which_takes_what_is_known(project: Path, f
     assert "ran " not in printed, "another run holds these very experiments"
 
 
-def test_what_is_recorded_is_not_done_again(project: Path, finished: tuple[int, str, Run]) -> None:
+def test_what_is_recorded_is_not_done_again(project: Path, finished: Finished) -> None:
     run = finished[2]
     before = experiments(run)
     code, printed, again = start(project, "matrix", "--launches=1", "--explain=auto")
@@ -135,7 +131,7 @@ def test_what_is_recorded_is_not_done_again(project: Path, finished: tuple[int, 
     assert {path.split("/")[3] for path in after.keys() - before.keys()} == {"small-fp32"}
 
 
-def test_a_damaged_record_is_made_again(project: Path, finished: tuple[int, str, Run]) -> None:
+def test_a_damaged_record_is_made_again(project: Path, finished: Finished) -> None:
     run = finished[2]
     path = next((run.folder / "experiments").rglob("smaller-fp32/repeat.json"))
     key = load_record(path, ConditionsRecord).key
@@ -148,7 +144,7 @@ def test_a_damaged_record_is_made_again(project: Path, finished: tuple[int, str,
     assert load_record(path, ConditionsRecord).key == key
 
 
-def test_another_project_than_the_run_measured_is_refused(project: Path, finished: tuple[int, str, Run]) -> None:
+def test_another_project_than_the_run_measured_is_refused(project: Path, finished: Finished) -> None:
     source = project / "csrc" / "faulty.cpp"
     text = source.read_text()
     source.write_text(text + "// changed\n")

@@ -3,16 +3,14 @@ by its interpreter, so that what must agree is known."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.isolate.host import PYTHON_VARIABLE
 from harness.schema.storage import Run
-from tests.conftest import ROOT
-from tests.environments.test_run import SHIPPED, VENV, command, head, make_project, report
+from tests.projects import SHIPPED, Finished, head, make_project, outputs, report
+from tests.projects import start as start_run
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -20,12 +18,8 @@ WITH_HOST = head("2.5.0").replace("packages:", "  - {torch: host}\npackages:").r
 WITH_HOST += SHIPPED
 
 
-def start(project: Path, verb: str, *arguments: str, host: str | Path) -> tuple[int, str, Run]:
-    done = subprocess.run(
-        command(project, verb, VENV, *arguments), cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, PYTHON_VARIABLE: str(host)},
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr, Run((project / "reports" / "latest").resolve())
+def start(project: Path, verb: str, *arguments: str, host: str | Path) -> Finished:
+    return start_run(project, verb, *arguments, variables={PYTHON_VARIABLE: str(host)})
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +48,11 @@ def test_it_is_a_column_of_its_own_with_what_was_observed(finished: tuple[Path, 
 
 
 def test_the_same_wheels_give_the_same_bits(finished: tuple[Path, str, Run]) -> None:
-    seen = [
-        [target.output_sha256 for recipe in validation.recipes for target in recipe.targets]
-        for validation in finished[2].validations()
-    ]
-    assert len(seen) == 2 and seen[0] == seen[1]
+    seen: dict[str, list[list[str]]] = {}
+    for (environment, _, _), digests in outputs(finished[2]).items():
+        seen.setdefault(environment, []).append(digests)
+    host, pinned = seen.values()
+    assert host == pinned
 
 
 def test_nothing_was_installed_or_written_there(finished: tuple[Path, str, Run], python: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from harness.schema.storage import Run
 from tests.candidates.cheats import CHEATS, check_cheat, run_cheats
 from tests.conftest import ROOT
-from tests.environments.test_run import head, make_project, report, start
+from tests.projects import head, make_project, report, start
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
@@ -45,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     text += (
         "workloads:\n  - {name: w, shape: {batch: 1, heads: 1, seq_len: 8, head_dim: 8}, dtypes: {cpu: [float32]}}\n"
     )
-    project = make_project(tmp_path_factory.mktemp("kernelbench"), text)
+    project = make_project(tmp_path_factory.mktemp("kernelbench") / "project", text)
     shutil.copytree(ROOT / "tests" / "candidates" / "kernelbench", project / "bench")
     folders = [f"--{name}={project / 'bench' / name}" for name in ("problems", "solutions")]
     code, printed, run = start(project, "matrix", *folders, "--device=cpu", "--launches=1")

@@ -39,19 +39,12 @@ def judged(
     environment: Environment, dtype: str, model: str, inputs: str, solution: str, folder: Path, **asked: Any
 ) -> dict[str, Any]:
     names = ", ".join("xyz"[: inputs.count("torch.rand")])
-    problem, new, store = folder / "problem.py", folder / "solution.py", folder / "store"
-    problem.write_text(FILE.format(name="Model", names=names, computed=model, inputs=inputs))
-    new.write_text(FILE.format(name="ModelNew", names=names, computed=solution, inputs=inputs))
-    request = {"problem": str(problem), "out": str(store), "seed": 1, "trials": 2, "most_bytes": 1 << 30}
-    stored = environment.result("store", {**request, "dtype": dtype})
+    stored, case = environment.store(
+        folder, FILE.format(name="Model", names=names, computed=model, inputs=inputs), trials=2, dtype=dtype
+    )
     assert stored["status"] == "ok", stored["message"]
-    case = {
-        **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
-        "id": "problem",
-        "dtype": dtype,
-        "recipes": {"independent": 2},
-        "problem": {"file": str(problem), "store": str(store)},
-    }
+    new = folder / "solution.py"
+    new.write_text(FILE.format(name="ModelNew", names=names, computed=solution, inputs=inputs))
     candidate, _ = environment.candidate(case, model=str(new))
     return environment.judge(case, candidate, [protocol.MODEL], **asked)
 

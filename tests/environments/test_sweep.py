@@ -12,7 +12,7 @@ from harness.schema.storage import Run, load_record
 from harness.schema.sweep_records import SweepRecord
 from harness.search.sweep import space
 from tests.candidates.faulty import SOURCE
-from tests.environments.test_run import head, make_project
+from tests.projects import WORKLOADS, head, make_project
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -22,13 +22,8 @@ kernels:
     sources: {cpu: [csrc/tuned.cpp]}
     tunables: {WORK: often}  # as it came
     search: {WORK: [often, once, unclean]}
-workloads:
-  - name: small
-    shape: {batch: 1, heads: 4, seq_len: 130, head_dim: 64}
-    dtypes: {cpu: [float32]}
-    trials: 2
-    extra_trials: 1
 """
+LONGER = WORKLOADS.replace("heads: 2, seq_len: 70", "heads: 4, seq_len: 130")
 # Sums in memory that nobody cleared, which is right wherever the heap is fresh. Four times the work shows through the
 # noise of any machine.
 TUNED = f"""\
@@ -52,8 +47,7 @@ def test_the_fastest_right_setting_is_found_confirmed_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(space, "FINAL_LAUNCHES", 1)
-    project = make_project(tmp_path / "project", head("2.5.0") + MATRIX)
-    (project / "csrc" / "tuned.cpp").write_text(TUNED)
+    project = make_project(tmp_path / "project", head("2.5.0") + MATRIX + LONGER, {"csrc/tuned.cpp": TUNED})
     path = project / "matrix.yaml"
     command = ["sweep", f"--matrix={path}", "--executor=venv", "--kernel=tuned", "--workload=small", "--write"]
     assert main(command) == 0, capfd.readouterr().out

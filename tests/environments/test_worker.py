@@ -1,4 +1,4 @@
-"""The verbs of `inside`, run as the harness runs them, by the interpreters of real pinned environments."""
+"""The verbs of the worker, run as the harness runs them, by the interpreters of real pinned environments."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ from harness.schema.records import BuildRecord, Load, Observation, Timing
 from tests.environments.verbs import LIMITS, REFERENCES, Environment, workload
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
-
-TIMING = {
-    "warmup_s": 0.01,
-    "warmup_calls": 2,
-    "target_s": 0.02,
-    "min_samples": 5,
-    "max_samples": 50,
-    "relative_error": 0.005,
-}
 
 # A plain float32 attention that, when asked by an environment variable, does one thing wrong. Its headers compile in
 # half the time of torch/extension.h.
@@ -79,14 +70,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 @pytest.fixture(scope="module")
 def built(environments: list[Environment]) -> list[Environment]:
     def build(environment: Environment) -> None:
-        result = environment.build("toy", KERNEL, {})
+        result = environment.build("toy", KERNEL)
         record = BuildRecord(environment="e", kernel="k", device="cpu", key="", runnable=True, **result)
         assert record.status == "ok", record.log_excerpt
         assert Path(record.artifact).is_absolute() and "-std=c++17" in record.build_ninja
         assert set(record.objects) == {"toy.o"} and record.build_s
         environment.artifact = record.artifact
         if environment is environments[0]:
-            environment.returning = environment.build("returning", KERNEL, {"RETURNS": "yes"})["artifact"]
+            environment.returning = environment.build("returning", KERNEL, defines={"RETURNS": "yes"})["artifact"]
 
     with ThreadPoolExecutor(len(environments)) as pool:  # a compiler of one file uses one core
         list(pool.map(build, environments))
@@ -104,7 +95,7 @@ def test_observation(environments: list[Environment]) -> None:
 
 
 def test_compile_error_is_a_row(environments: list[Environment]) -> None:
-    result = environments[0].build("faulty", "int x = nothing_of_that_name;\n", {})
+    result = environments[0].build("faulty", "int x = nothing_of_that_name;\n")
     assert result["status"] == "build_failed"
     assert result["message"].startswith("faulty.cpp:") and "nothing_of_that_name" in result["message"]
     assert "nothing_of_that_name" in result["log_excerpt"] and len(result["log_excerpt"]) <= 8000
@@ -143,29 +134,15 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
             assert arrays["independent/0/truth"].dtype == np.float64
             assert np.abs(arrays["independent/0/kernel"] - arrays["independent/0/truth"]).max() < 1e-5
             assert "independent/1/truth" not in arrays
-        request = {
-            "kernel": {"name": "toy", "device": "cpu", "artifact": environment.artifact, "model_new": None},
-            "kernel_workloads": [case["id"]],
-            "workloads": [case],
-            "targets": ["kernel", *REFERENCES],
-            "seed": 0,
-            "threads": 1,
-            "order_seed": 3,
-            "timing": TIMING,
-            "expected_sha256": {case["id"]: kernel.output_sha256[:2]},
-            "device": "cpu",
-            "held_back": False,
-        }
-        timed = environment.result("time", request)
+        timed = environment.time(case, ["kernel", *REFERENCES], kernel.output_sha256[:2])
         Load(**timed["load"])
         rows = [Timing(**row) for row in timed["timings"]]
         assert {row.target for row in rows} == {"kernel", *REFERENCES}
         assert [row.order for row in rows] == [0, 1, 2, 3]
         assert all(row.status == "ok" and len(row.samples_us) >= 5 and min(row.samples_us) > 0 for row in rows)
         assert next(row for row in rows if row.target == "kernel").correct is True
-        request["expected_sha256"] = {case["id"]: ["0" * 64]}
-        rows = [Timing(**row) for row in environment.result("time", request)["timings"]]
-        assert next(row for row in rows if row.target == "kernel").correct is False
+        (row,) = environment.time(case, ["kernel"], ["0" * 64])["timings"]
+        assert Timing(**row).correct is False
 
 
 @pytest.mark.parametrize(
@@ -184,35 +161,16 @@ def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
     candidate, _ = environment.candidate(case)
     kernel = environment.judge(case, candidate)["recipes"][0].targets[-1]
     out = environment.folder / f"launch-{fault}"  # which a sandbox does not bring along
-    request = {
-        "kernel": {"name": "toy", "device": "cpu", "artifact": environment.artifact, "model_new": None},
-        "kernel_workloads": [case["id"]],
-        "workloads": [case],
-        "targets": ["kernel"],
-        "seed": 0,
-        "threads": 1,
-        "order_seed": 3,
-        "timing": TIMING,
-        "expected_sha256": {case["id"]: kernel.output_sha256[:1]},
-        "device": "cpu",
-        "held_back": False,
-        "out": "" if asked else str(out),
-        "most_bytes": 1 << 20,
-    }
-    timed = environment.result("time", request, fault)
+    timed = environment.time(
+        case, ["kernel"], kernel.output_sha256[:1], fault, out="" if asked else str(out), most_bytes=1 << 20
+    )
     (row,) = (Timing(**row) for row in timed["timings"])
     assert row.correct is correct and row.other_bits > 0
     told = {
-        "workloads": [case],
-        "kept": timed["kept"],
-        "candidate_out": str(out),
-        "truth_dir": {case["id"]: str(environment.folder / "truth")},
-        "limits": {case["id"]: LIMITS},
-        "decides": "rounding",
-        "device": "cpu",
-        "seed": 0,
+        "workloads": [case], "kept": timed["kept"], "candidate_out": str(out), "decides": "rounding", "device": "cpu",
+        "truth_dir": {case["id"]: str(environment.folder / "truth")}, "limits": {case["id"]: LIMITS}, "seed": 0,
         "threads": 2,
-    }
+    }  # fmt: skip
     first = (timed["kept"] or [{}])[0]
     wrong_words = {"file": "../0.bin"}, {"trial": -1}, {"trial": 1 << 70}, {"workload": []}
     lies = [*({**first, **words} for words in wrong_words), 7]
@@ -284,20 +242,8 @@ def test_output_files_that_do_not_fit(built: list[Environment], change: str) -> 
 
 
 def test_cuda_sources_without_a_fitting_toolkit_are_not_a_failure(environments: list[Environment]) -> None:
-    environment = environments[0]
-    source = environment.folder / "x.cu"
-    source.write_text("__global__ void f() {}\n")
-    request = {
-        "name": "x",
-        "sources": [str(source)],
-        "include_dirs": [],
-        "flags": {"cxx": [], "nvcc": [], "ld": []},
-        "defines": {},
-        "architectures": ["sm_80", "sm_90a"],
-        "build_dir": str(environment.folder / "build-x"),
-        "load": False,
-    }
-    result = environment.result("build", request)
+    architectures = ["sm_80", "sm_90a"]
+    result = environments[0].build("x.cu", "__global__ void f() {}\n", architectures=architectures, cxx=(), load=False)
     assert result["status"] in ("ok", "not_run"), result["log_excerpt"]
     if result["status"] == "not_run":
         assert "nvcc" in result["message"]

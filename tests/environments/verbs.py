@@ -1,4 +1,4 @@
-"""The verbs of `inside` by real interpreters, as the harness runs them."""
+"""The worker's verbs by real interpreters, as the harness runs them."""
 
 from __future__ import annotations
 
@@ -6,112 +6,175 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.records import RecipeResult
 from harness.worker import codec
+from tests.conftest import ROOT
 
-WORKER = Path(__file__).resolve().parents[2] / "harness" / "worker"
+WORKER = ROOT / "harness" / "worker"
 LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
 REFERENCES = ["flash", "math", "default"]
+TIMING = {
+    "warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.02, "min_samples": 5, "max_samples": 50, "relative_error": 0.005,
+}  # fmt: skip
+
+
+def kernel_of(artifact: str | None = None, model: str | None = None) -> dict[str, Any]:
+    return {"name": "toy", "device": "cpu", "artifact": artifact, "model_new": model}
 
 
 @dataclass
 class Environment:
-    """One interpreter with a staged copy of `inside`, as the harness would stage it."""
+    """One interpreter with a staged copy of the worker, as the harness would stage it."""
 
     python: Path
     folder: Path
     artifact: str = ""
     returning: str = ""
 
-    def run(self, verb: str, request: dict[str, Any], fault: str = "") -> tuple[dict[str, Any] | None, int, str]:
+    def run(
+        self, verb: str, request: dict[str, Any], **variables: str
+    ) -> tuple[dict[str, Any] | None, int, str]:  # fmt: skip
+        """(the result, the exit code, what went to standard error) of a verb, with these variables."""
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         paths = [self.folder / name for name in ("request.json", "result.json")]
         paths[0].write_text(json.dumps({"version": codec.VERSION, **request}))
         paths[1].unlink(missing_ok=True)
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "TOY_FAULT": fault}
         done = subprocess.run(
-            [str(self.python), "-m", "worker", verb, *map(str, paths)],
-            cwd=scratch,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+            [str(self.python), "-m", "worker", verb, *map(str, paths)], cwd=scratch, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
+        )  # fmt: skip
         return json.loads(paths[1].read_text()) if paths[1].exists() else None, done.returncode, done.stderr
 
-    def result(self, verb: str, request: dict[str, Any], fault: str = "") -> dict[str, Any]:
-        result, code, errors = self.run(verb, request, fault)
+    def result(self, verb: str, request: dict[str, Any], **variables: str) -> dict[str, Any]:
+        result, code, errors = self.run(verb, request, **variables)
         assert result is not None and code == 0, errors
         return result
 
-    def build(self, name: str, source: str, defines: dict[str, str]) -> dict[str, Any]:
-        path = self.folder / f"{name}.cpp"
+    def script(self, text: str, *arguments: str) -> str:
+        """What a script prints that can import the worker."""
+        done = subprocess.run(
+            [str(self.python), "-c", text, *arguments], cwd=self.folder, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def build(
+        self, name: str, source: str, *, more: Sequence[Path] = (), cxx: Sequence[str] = ("-O1",),
+        ld: Sequence[str] = (), **request: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        path = self.folder / (name if "." in name else f"{name}.cpp")
         path.write_text(source)
-        folder = self.folder / f"build-{name}"
+        folder = self.folder / f"build-{path.stem}"
         folder.mkdir(exist_ok=True)
         (folder / "lock").touch()  # as a killed build leaves it
-        return self.result(
-            "build",
-            {
-                "name": name,
-                "sources": [str(path)],
-                "include_dirs": [],
-                "flags": {"cxx": ["-O1"], "nvcc": [], "ld": []},
-                "defines": defines,
-                "architectures": [],
-                "build_dir": str(folder),
-                "load": True,
-            },
-        )
+        asked = {
+            "name": path.stem, "sources": list(map(str, [path, *more])), "include_dirs": [str(ROOT / "csrc")],
+            "flags": {"cxx": list(cxx), "nvcc": [], "ld": list(ld)}, "defines": {}, "architectures": [],
+            "build_dir": str(folder), "load": True,
+        }  # fmt: skip
+        return self.result("build", {**asked, **request})
+
+    def store(self, folder: Path, text: str, *, trials: int = 1, **asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(what `store` answers, the workload) of a problem file with this text."""
+        path, store = folder / "problem.py", folder / "store"
+        path.write_text(text)
+        common = {"problem": str(path), "out": str(store), "seed": 1, "trials": trials, "dtype": "float32"}
+        asked = {**common, "most_bytes": 1 << 30, **asked}
+        case = {
+            **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
+            "id": "problem", "dtype": asked["dtype"], "recipes": {"independent": trials},
+            "problem": {"file": str(path), "store": str(store)},
+        }  # fmt: skip
+        return self.result("store", asked), case
 
     def candidate(self, workload: dict[str, Any], fault: str = "", artifact: str = "", model: str | None = None) -> Any:
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
-        kernel = {"name": "toy", "device": "cpu", "artifact": artifact or self.artifact, "model_new": model}
+        kernel = kernel_of(artifact or self.artifact, model)
         request = {"kernel": kernel, "workload": workload, "seed": 0, "threads": 1, "out": str(out)}
-        return self.run("candidate", request, fault)[:2]
+        return self.run("candidate", request, TOY_FAULT=fault)[:2]
 
     def judge(
         self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None, **asked: Any
     ) -> dict[str, Any]:
         request = {
-            "workload": workload,
-            "device": "cpu",
-            "seed": 0,
-            "threads": 2,
-            "references": REFERENCES if references is None else references,
-            "candidate": candidate,
-            "candidate_out": str(self.folder / "out"),
-            "truth_dir": str(self.folder / "truth"),
-            "arrays": str(self.folder / "arrays.npz"),
-            "array_trials": 1,
-            "decides": "rounding",
-            "limits": LIMITS,
+            "workload": workload, "device": "cpu", "seed": 0, "threads": 2,
+            "references": REFERENCES if references is None else references, "candidate": candidate,
+            "candidate_out": str(self.folder / "out"), "truth_dir": str(self.folder / "truth"),
+            "arrays": str(self.folder / "arrays.npz"), "array_trials": 1, "decides": "rounding", "limits": LIMITS,
             "power": True,
-            **asked,
-        }
-        result = self.result("judge", request)
+        }  # fmt: skip
+        result = self.result("judge", {**request, **asked})
         result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]
         return result
 
+    def time(
+        self, case: dict[str, Any], targets: list[str], expected: list[str], fault: str = "", **asked: Any
+    ) -> dict[str, Any]:
+        request = {
+            "kernel": kernel_of(self.artifact), "kernel_workloads": [case["id"]], "workloads": [case],
+            "targets": targets, "seed": 0, "threads": 1, "order_seed": 3, "timing": TIMING, "device": "cpu",
+            "expected_sha256": {case["id"]: expected}, "held_back": False,
+        }  # fmt: skip
+        return self.result("time", {**request, **asked}, TOY_FAULT=fault)
 
-def workload(dtype: str = "float32") -> dict[str, Any]:
+    def conditions(
+        self, kernel: dict[str, Any], case: dict[str, Any], conditions: Sequence[Condition], out: Path,
+        *, trials: int = 2, repeats: int = 2, patience_s: float = 60.0, seed: int = 0, threads: int = 2,
+        libraries: Mapping[str, str] = {}, **variables: str,
+    ) -> tuple[list[ConditionResult], int]:  # fmt: skip
+        """(results of all conditions whose job ended, the process's exit code)."""
+        shutil.rmtree(out, ignore_errors=True)
+        jobs = jobs_of(conditions, trials, repeats, patience_s)
+        request = {"kernel": kernel, "workload": case, "seed": seed, "threads": threads, "out": str(out)}
+        request |= {"jobs": jobs, "libraries": dict(libraries)}
+        _, code, errors = self.run("conditions", request, **variables)
+        ended = ended_of(jobs, out)
+        assert ended or code < 0, errors
+        return self.weigh(ended, conditions, case, out, seed=seed, threads=threads), code
+
+    def weigh(
+        self, ended: list[Any], conditions: Sequence[Condition], case: dict[str, Any], out: Path, *,
+        seed: int = 0, threads: int = 2,
+    ) -> list[ConditionResult]:  # fmt: skip
+        truth = str(out.with_name(f"{out.name}-truth"))
+        request = {"workload": case, "seed": seed, "threads": threads, "candidate_out": str(out), "truth_dir": truth}
+        request |= {"decides": "rounding", "limits": LIMITS, "device": "cpu", "jobs": ended}
+        rows = self.result("weigh", request)["results"]
+        return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in rows]
+
+
+def jobs_of(
+    conditions: Iterable[Condition], trials: int, repeats: int, patience_s: float = 60.0
+) -> list[dict[str, Any]]:
+    common = {"trials": list(range(trials)), "repeats": repeats, "patience_s": patience_s}
+    return [{"number": n, "condition": c.model_dump(), **common} for n, c in enumerate(conditions)]
+
+
+def ended_of(jobs: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
+    """Of the jobs those that ended, each with what its process left."""
+    paths = [(job, out / str(job["number"]) / "done.json") for job in jobs]
+    return [weighed(job, json.loads(path.read_text())) for job, path in paths if path.exists()]
+
+
+def weighed(job: dict[str, Any], done: object) -> dict[str, Any]:
+    """A job as `weigh` asks for it."""
+    return {**{name: value for name, value in job.items() if name != "patience_s"}, "done": done}
+
+
+def workload(dtype: str = "float32", head_dim: int = 16) -> dict[str, Any]:
     return {
-        "id": f"tiny-{dtype}",
-        "dtype": dtype,
-        "batch": 1,
-        "heads": 2,
-        "seq_len": 37,
-        "head_dim": 16,
-        "causal": False,
-        "scale": 0.25,
+        "id": f"tiny-{dtype}", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": 37, "head_dim": head_dim,
+        "causal": False, "scale": 0.25, "problem": None,
         "recipes": {"independent": 3, "shared_qkv": 1, "large_logits": 1},
-        "problem": None,
-    }
+    }  # fmt: skip
 
 
 def stage(python: Path, folder: Path) -> Environment:

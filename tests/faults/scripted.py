@@ -11,10 +11,11 @@ import io
 import json
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from harness.errors import InfrastructureError
 from harness.interrupts import keep_interrupts
 from harness.isolate import Answer, Task, venv
 from harness.run import launch, prepare, workflow
+from harness.schema.records import Record
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, load_record
 from harness.search.bisect import environments
@@ -263,9 +265,35 @@ class Scripted:
         assert process.exitcode is not None, f"it hangs: {self.printed.read_text()}"
         return process.exitcode, self.printed.read_text()
 
+    def done(self, *arguments: str, verb: str = "matrix", code: int = 0) -> str:
+        """What a run printed that ends with this exit code."""
+        ended, printed = self.run(*arguments, verb=verb)
+        assert ended == code, printed
+        return printed
+
+    def killed(self, die: int, *arguments: str, verb: str = "matrix") -> bool:
+        """Whether a run that is killed before the `die`-th change of the file system came so far."""
+        process = self.start(*arguments, die=die, verb=verb)
+        process.join(120)
+        assert process.exitcode in (-9, 0), self.printed.read_text()
+        return process.exitcode == -9
+
     @property
     def latest(self) -> Run:
         return Run((self.root / "reports" / "latest").resolve(strict=True))
+
+    @property
+    def kept(self) -> dict[Path, tuple[int, int]]:
+        """(inode, time of change) of every finished validation, launch and crossing."""
+        return identities(self.root / "reports" / "runs")
+
+    def finish_as(self, undisturbed: Scripted, kept: Mapping[Path, tuple[int, int]] = {}) -> None:
+        """A rerun completes, equals an undisturbed run, leaves nothing behind, and does nothing of `kept` again."""
+        self.done()
+        now = self.kept
+        assert {path: now.get(path) for path in kept} == kept, "what was finished was done again, or lost"
+        assert contents(self.latest) == contents(undisturbed.latest)
+        assert not litter(self.root), litter(self.root)
 
     @property
     def runs(self) -> list[Path]:
@@ -299,6 +327,45 @@ def identities(folder: Path) -> dict[Path, tuple[int, int]]:
         path: (path.stat().st_ino, path.stat().st_mtime_ns)
         for kind in ("validations", "launches", "crossings") for path in folder.glob(f"*/{kind}/**/*.json")
     }  # fmt: skip
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def check_search_survives_kills(
+    draw: random.Random, new: Callable[[int], Scripted], verb: str, options: Sequence[str], answers: str, *,
+    kind: type[Record], rounds: int, kills: int, check: Callable[[Scripted], None],
+) -> None:  # fmt: skip
+    """Projects that `new` makes, in each of which a search is killed at random moments, then goes on to its end.
+
+    What was recorded is neither measured again nor lost; an answer, a `kind` at the glob `answers`, is whole and is
+    written once; nothing is left behind; and `check` holds. At least half of the kills land before the search is done.
+    """
+    landed = 0
+    for number in range(rounds):
+        scripted = new(number)
+        kept: dict[Path, tuple[int, int]] = {}
+        written: dict[Path, int] = {}
+        for die in [*(draw.randint(1, 900) for _ in range(kills)), 0]:
+            if die:
+                landed += scripted.killed(die, *options, verb=verb)
+            else:
+                scripted.done(*options, verb=verb)
+            now = scripted.kept
+            assert {path: now.get(path) for path in kept} == kept, "what was recorded was measured again, or lost"
+            kept = now
+            for path in scripted.root.glob(answers):
+                load_record(path, kind)
+                assert written.setdefault(path, path.stat().st_ino) == path.stat().st_ino, "it was written twice"
+        assert not litter(scripted.root)
+        check(scripted)
+    assert landed >= rounds * kills / 2, f"only {landed} of {rounds * kills} were killed before they were done"
 
 
 def litter(root: Path) -> list[str]:

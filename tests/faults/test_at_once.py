@@ -6,18 +6,17 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.run.folders import all_runs, new_run, point_latest
 from harness.schema.storage import Run
-from tests.faults.scripted import Scripted, contents, identities, litter
+from tests.faults.scripted import Scripted, contents, litter, wait_until
 from tests.faults.test_kill import SEED
+from tests.projects import command_lines
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -30,8 +29,7 @@ RUN_S = 2.0
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scripted:
     scripted = Scripted(tmp_path_factory.mktemp("undisturbed"))
     for launches in (2, 3):  # the second last: what the fewer launches share with it is compared
-        code, printed = scripted.run(f"--launches={launches}")
-        assert code == 0, printed
+        scripted.done(f"--launches={launches}")
     return scripted
 
 
@@ -52,24 +50,8 @@ def by_plan(scripted: Scripted) -> dict[str, object]:
 
 def processes_of(scripted: Scripted) -> list[str]:
     """Children whose program or arguments lie in the project or its cache."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if str(scripted.cache) in line or str(scripted.root) in line:
-            found.append(line)
-    return found
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+    lines = map(" ".join, command_lines().values())
+    return [line for line in lines if str(scripted.cache) in line or str(scripted.root) in line]
 
 
 def test_two_runs_at_once_both_killed_are_finished_by_reruns(tmp_path: Path, undisturbed: Scripted) -> None:
@@ -78,6 +60,7 @@ def test_two_runs_at_once_both_killed_are_finished_by_reruns(tmp_path: Path, und
     wanted = by_plan(undisturbed)
     for number in range(ROUNDS):
         how = f"seed {SEED}, round {number}"
+        print(how)
         scripted = Scripted(tmp_path / str(number))
         started = time.monotonic()
         running = [
@@ -91,7 +74,7 @@ def test_two_runs_at_once_both_killed_are_finished_by_reruns(tmp_path: Path, und
         for process in running:
             process.join(60)
             assert process.exitcode in (-9, 0), how
-        kept = identities(scripted.root / "reports" / "runs")
+        kept = scripted.kept
         again = [
             scripted.start(f"--launches={launches}", printed=tmp_path / f"{number}-{i}")
             for i, launches in enumerate((2, 3, 3))
@@ -100,7 +83,7 @@ def test_two_runs_at_once_both_killed_are_finished_by_reruns(tmp_path: Path, und
             process.join(120)
             assert process.exitcode == 0, f"{how}: {(tmp_path / f'{number}-{i}').read_text()}"
         assert by_plan(scripted) == wanted, how
-        now = identities(scripted.root / "reports" / "runs")
+        now = scripted.kept
         assert {path: now.get(path) for path in kept} == kept, how
         left = [name for name in litter(scripted.root) if not name.endswith((".request.json", ".result.json"))]
         assert not left, f"{how}: {left}"
@@ -134,6 +117,7 @@ def test_an_interrupt_at_any_moment_ends_all_at_once_and_records_nothing_false(
         process = start_for_an_interrupt(scripted)
         moment_s = draw.uniform(number, number + 1) / INTERRUPTS * took_s
         how = f"seed {SEED}, interrupt {number} at {moment_s:.3f} s of {took_s:.3f} s"
+        print(how)
         process.join(moment_s)
         assert process.pid is not None
         if process.exitcode is None:
@@ -148,8 +132,5 @@ def test_an_interrupt_at_any_moment_ends_all_at_once_and_records_nothing_false(
             if (folder / "run.json").exists():
                 found = contents(Run(folder))
                 assert {name: wanted[name] for name in found} == found, how
-        code, printed = scripted.run()
-        assert code == 0, f"{how}: {printed}"
-        assert contents(scripted.latest) == wanted, how
-        assert not litter(scripted.root), f"{how}: {litter(scripted.root)}"
+        scripted.finish_as(undisturbed)
     assert codes.count(130) >= INTERRUPTS / 2, codes

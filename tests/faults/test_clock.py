@@ -133,10 +133,12 @@ class Elsewhen:
                  "WALL_CLOCK_OFFSET": str(self.offset)},
         )  # fmt: skip
 
-    def run(self, offset_s: int, *arguments: str) -> tuple[int, str]:
+    def done(self, offset_s: int, *arguments: str, code: int = 0) -> str:
+        """What a run printed that ends with this exit code."""
         child = self.start(offset_s, *arguments)
         printed = child.communicate(timeout=300)[0]
-        return child.returncode, printed
+        assert child.returncode == code, printed
+        return printed
 
 
 @pytest.fixture
@@ -151,20 +153,15 @@ def durations(scripted: Scripted) -> list[float]:
 
 
 @pytest.mark.parametrize("jump_s", [-DAY_S, YEAR_S])
-def test_an_unfinished_run_is_found_and_finished_after_a_jump(tmp_path: Path, elsewhen: Elsewhen, jump_s: int) -> None:
-    undisturbed, scripted = Scripted(tmp_path / "undisturbed"), elsewhen.scripted
-    assert undisturbed.run()[0] == 0
-    process = scripted.start(die=500)
-    process.join(120)
-    assert process.exitcode == -9 and len(scripted.runs) == 1
-    code, printed = elsewhen.run(jump_s)
-    assert code == 0, printed
+def test_an_unfinished_run_is_finished_after_a_jump(undisturbed: Scripted, elsewhen: Elsewhen, jump_s: int) -> None:
+    scripted = elsewhen.scripted
+    assert scripted.killed(500) and len(scripted.runs) == 1
+    elsewhen.done(jump_s)
     assert len(scripted.runs) == 1
     assert contents(scripted.latest) == contents(undisturbed.latest)
     assert all(0 <= duration_s < 60 for duration_s in durations(scripted)), durations(scripted)
     for offset_s in (0, -2 * DAY_S, YEAR_S + DAY_S):
-        code, printed = elsewhen.run(offset_s)
-        assert code == 0 and "nothing changed" in printed, (offset_s, printed)
+        assert "nothing changed" in elsewhen.done(offset_s), offset_s
 
 
 def test_a_clock_that_jumps_while_a_run_goes_on_moves_no_duration_and_no_limit(elsewhen: Elsewhen) -> None:
@@ -197,30 +194,23 @@ def test_a_mended_run_is_found_after_the_clock_went_back(elsewhen: Elsewhen) -> 
     """The broken run has the later stamp: it must not be taken for the newest, and measured again each time."""
     scripted = elsewhen.scripted
     (scripted.root / BROKEN).write_text("2.5.0")
-    code, printed = elsewhen.run(YEAR_S)
-    assert code == 30, printed
+    elsewhen.done(YEAR_S, code=30)
     (scripted.root / BROKEN).unlink()
-    code, printed = elsewhen.run(-DAY_S)
-    assert code == 0 and "nothing changed" not in printed, printed
-    code, printed = elsewhen.run(0)
-    assert code == 0 and "nothing changed" in printed, printed
-    code, printed = elsewhen.run(-2 * DAY_S, "--fresh")
-    assert code == 0 and "launch 1/3" in printed, printed
-    assert "validate torch" in printed and "validation unchanged" not in printed, printed
+    assert "nothing changed" not in elsewhen.done(-DAY_S)
+    assert "nothing changed" in elsewhen.done(0)
+    printed = elsewhen.done(-2 * DAY_S, "--fresh")
+    assert "launch 1/3" in printed and "validate torch" in printed and "validation unchanged" not in printed, printed
     fresh = scripted.latest.folder
-    code, printed = elsewhen.run(0)
-    assert code == 0 and "nothing changed" in printed and scripted.latest.folder == fresh
+    assert "nothing changed" in elsewhen.done(0) and scripted.latest.folder == fresh
 
 
 def test_answers_of_an_index_from_the_future_are_not_believed(elsewhen: Elsewhen) -> None:
-    assert elsewhen.run(YEAR_S, "--list")[0] == 0
+    elsewhen.done(YEAR_S, "--list")
     probes = elsewhen.scripted.cache / "probes.json"
     answers = json.loads(probes.read_text())
     index = next(iter(answers))
     answers[index][0] = "cannot be reached"  # what an old answer says
     probes.write_text(json.dumps(answers))
-    code, printed = elsewhen.run(YEAR_S, "--list")
-    assert code == 0 and "fallback" in printed, "the answer was to be remembered"
+    assert "fallback" in elsewhen.done(YEAR_S, "--list"), "the answer was to be remembered"
     probes.write_text(json.dumps(answers))
-    code, printed = elsewhen.run(0, "--list")
-    assert code == 0 and "fallback" not in printed, printed
+    assert "fallback" not in elsewhen.done(0, "--list")

@@ -16,8 +16,8 @@ import pytest
 from harness.schema.records import LaunchRecord, Timing
 from harness.schema.storage import Run, refuse_without_space
 from harness.worker import protocol
-from tests.environments.test_run import SHIPPED, command, head, make_project
-from tests.faults.scripted import ROOT, Scripted, contents, identities, litter
+from tests.faults.scripted import ROOT, Scripted, contents
+from tests.projects import SHIPPED, head, make_project, start
 
 pytestmark = [
     pytest.mark.process,
@@ -45,16 +45,8 @@ def disk(place: Path, size_bytes: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def resize(place: Path, size_bytes: int) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={size_bytes}", str(place)], check=True)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scripted:
-    scripted = Scripted(tmp_path_factory.mktemp("undisturbed"))
-    code, printed = scripted.run()
-    assert code == 0, printed
-    return scripted
+def remount(place: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
 
 
 def said(printed: str, *places: Path) -> None:
@@ -76,37 +68,26 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(
     whole = undisturbed.root / "reports" / "runs" if which == "runs" else undisturbed.cache
     pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
     with disk(place, max(1, int(share * pages)) * 4 * KIB):
-        code, printed = scripted.run()
-        assert code == 30, f"{printed}\n{subprocess.run(['df', str(place)], capture_output=True, text=True).stdout}"
-        said(printed, place)
-        kept = identities(scripted.root / "reports" / "runs")
+        said(scripted.done(code=30), place)
+        kept = scripted.kept
         for folder in scripted.runs:
             if (folder / "run.json").exists():
                 known = contents(undisturbed.latest)
                 found = contents(Run(folder))  # refuses what is half-written
                 found.pop("run.json"), known.pop("run.json")
                 assert {name: known[name] for name in found} == found, "what is recorded is no row of the disk's"
-        resize(place, ROOM)
-        code, printed = scripted.run()
-        assert code == 0, printed
-        assert contents(scripted.latest) == contents(undisturbed.latest)
-        assert not litter(scripted.root), litter(scripted.root)
-        now = identities(scripted.root / "reports" / "runs")
-        assert {path: now.get(path) for path in kept} == kept, "what was finished was done again, or lost"
+        remount(place, f"size={ROOM}")
+        scripted.finish_as(undisturbed, kept)
 
 
 def test_a_disk_without_inodes_is_full_too(tmp_path: Path, undisturbed: Scripted) -> None:
     scripted = Scripted(tmp_path)
     place = scripted.root / "reports" / "runs"
     with disk(place, ROOM):
-        subprocess.run(["mount", "-o", "remount,nr_inodes=30", str(place)], check=True)
-        code, printed = scripted.run()
-        assert code == 30, printed
-        said(printed, place)
-        subprocess.run(["mount", "-o", "remount,nr_inodes=10000", str(place)], check=True)
-        code, printed = scripted.run()
-        assert code == 0, printed
-        assert contents(scripted.latest) == contents(undisturbed.latest)
+        remount(place, "nr_inodes=30")
+        said(scripted.done(code=30), place)
+        remount(place, "nr_inodes=10000")
+        scripted.finish_as(undisturbed)
 
 
 def launch(message: str) -> LaunchRecord:
@@ -140,28 +121,23 @@ def test_a_write_that_fails_names_its_file_and_leaves_nothing(tmp_path: Path) ->
 # -- folders that cannot be written to --------------------------------------------------------------------
 
 
-def as_nobody(scripted: Scripted, cache: Path) -> tuple[int, str]:
-    done = subprocess.run(
-        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, "-m",
-         "tests.faults.scripted", "matrix", f"--matrix={scripted.root / 'matrix.yaml'}", "--executor=venv"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "KERNEL_MATRIX_CACHE": str(cache), "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
+def as_nobody(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, *words], cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+        env={**os.environ, "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", **variables},
     )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture
-def strangers(request: pytest.FixtureRequest) -> Iterator[Scripted]:
+def strangers() -> Iterator[Scripted]:
     """A project of root's that others can read; a test's own folder they cannot."""
     if not shutil.which("setpriv"):
         pytest.skip("no setpriv: apt-get install util-linux")
     folder = Path(f"/tmp/kernel-matrix-faults-{os.getpid()}")
     folder.mkdir(mode=0o755)
     try:
-        probe = subprocess.run(
-            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, "-c",
-             "import pydantic, harness"], cwd=ROOT, capture_output=True, text=True,
-        )  # fmt: skip
+        probe = as_nobody("-c", "import pydantic, harness")
         if probe.returncode:
             pytest.skip(f"another user cannot read this installation: {probe.stderr.strip().splitlines()[-1]}")
         yield Scripted(folder)
@@ -185,8 +161,11 @@ def test_a_folder_of_another_user_is_named(strangers: Scripted, which: str) -> N
         if which == "locks":
             place = cache / "locks"
             os.chown(cache, NOBODY, NOBODY)
-    code, printed = as_nobody(strangers, cache)
-    assert code in (30, 64), printed
+    matrix = f"--matrix={strangers.root / 'matrix.yaml'}"
+    words = ("-m", "tests.faults.scripted", "matrix", matrix, "--executor=venv")
+    done = as_nobody(*words, KERNEL_MATRIX_CACHE=str(cache))
+    printed = done.stdout + done.stderr
+    assert done.returncode in (30, 64), printed
     assert "Traceback" not in printed and "remedy:" in printed, printed
     assert str(place) in printed and "ermission denied" in printed, printed
 
@@ -196,13 +175,13 @@ def test_a_disk_that_is_mounted_for_reading_only_is_named(tmp_path: Path, which:
     scripted = Scripted(tmp_path)
     place = scripted.root / "reports" if which == "reports" else scripted.cache
     with disk(place, ROOM):
-        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-        code, printed = scripted.run()
-        assert code == 30 and "Traceback" not in printed, printed
+        remount(place, "ro")
+        printed = scripted.done(code=30)
+        assert "Traceback" not in printed, printed
         assert str(place) in printed and "ead-only file system" in printed, printed
         assert "free some space" not in printed, "there may be plenty"
-        subprocess.run(["mount", "-o", "remount,rw", str(place)], check=True)
-        assert scripted.run()[0] == 0
+        remount(place, "rw")
+        scripted.done()
 
 
 # -- the real thing ---------------------------------------------------------------------------------------
@@ -214,18 +193,16 @@ def test_real_verbs_on_a_full_disk_blame_nobody(tmp_path: Path) -> None:
     little, so that it is full in one of them after the other."""
     project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
     place = project / "reports" / "runs"
-    start = command(project, "matrix", "--launches=1", "--executor=venv", "--device=cpu")
     with disk(place, 40 * KIB):
         for size_bytes in (40 * KIB, 200 * KIB, 400 * KIB, 600 * KIB):
-            resize(place, size_bytes)
-            done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 30, done.stdout + done.stderr
-            said(done.stderr, place)
+            remount(place, f"size={size_bytes}")
+            code, printed, _ = start(project, "matrix", "--launches=1", "--device=cpu")
+            assert code == 30, printed
+            said(printed, place)
             for folder in place.iterdir():
                 rows = [*Run(folder).validations(), *Run(folder).launches(), *Run(folder).builds()]
                 assert {row.status for row in rows} <= {"ok"}, rows
-        resize(place, ROOM)
-        done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        run = Run((project / "reports" / "latest").resolve())
+        remount(place, f"size={ROOM}")
+        code, printed, run = start(project, "matrix", "--launches=1", "--device=cpu")
+        assert code == 0, printed
         assert {row.status for row in [*run.validations(), *run.launches(), *run.builds()]} == {"ok"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scripted import Scripted, contents, identities, litter
+from tests.faults.scripted import Scripted, contents
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
 
@@ -29,8 +29,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scripted, flo
 
     def seconds(one: Scripted) -> float:
         started = time.monotonic()
-        code, printed = one.run()
-        assert code == 0, printed
+        one.done()
         return time.monotonic() - started
 
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -40,21 +39,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scripted, flo
 
 
 def check(scripted: Scripted, kept: dict[Path, tuple[int, int]], undisturbed: Scripted, how: str) -> None:
-    """Rerun, and compare."""
-    code, printed = scripted.run()
-    assert code == 0, f"{how}: {printed}"
-    assert {path: at for path, at in identities(scripted.root / "reports" / "runs").items() if path in kept} == kept, (
-        f"{how}: what was finished was done again, or lost"
-    )
-    assert contents(scripted.latest) == contents(undisturbed.latest), how
+    print(how)
+    scripted.finish_as(undisturbed, kept)
     assert scripted.latest.folder.parent == (scripted.root / "reports" / "runs").resolve()
-    assert len(scripted.runs) == 1, f"{how}: {scripted.runs}"
-    assert not litter(scripted.root), f"{how}: {litter(scripted.root)}"
+    assert len(scripted.runs) == 1, scripted.runs
 
 
 def wait_for_records(process: ForkServerProcess, scripted: Scripted, wanted: int) -> None:
     """Until a run has finished so many records, or all it ever will."""
-    while process.is_alive() and len(identities(scripted.root / "reports" / "runs")) < wanted:
+    while process.is_alive() and len(scripted.kept) < wanted:
         time.sleep(0.005)
 
 
@@ -63,7 +56,7 @@ def campaign(folder: Path, kills: int, worker: int, undisturbed: Scripted, took_
     all of them, so that kills land all over a run however slow the machine is. (The last line printed, records kept)
     of each."""
     draw = random.Random(f"{SEED}-{worker}")
-    whole = len(identities(undisturbed.root / "reports" / "runs"))
+    whole = len(undisturbed.kept)
     landed = []
     cache = None
     for number in range(kills):
@@ -83,7 +76,7 @@ def campaign(folder: Path, kills: int, worker: int, undisturbed: Scripted, took_
             process.kill()
             process.join(60)
             assert process.exitcode in (-9, 0), f"{how}: {scripted.printed.read_text()}"
-            now = identities(scripted.root / "reports" / "runs")
+            now = scripted.kept
             assert {path: now.get(path) for path in kept} == kept, how
             kept = now
             lines = scripted.printed.read_text().splitlines() if scripted.printed.exists() else []
@@ -109,7 +102,7 @@ def test_a_run_killed_at_random_moments_is_finished_by_a_rerun(
     assert len(landed) >= KILLS
     kept = sorted({count for _, count in landed})
     print(f"{len(landed)} kills; records kept by a kill: {kept}")
-    whole = len(identities(undisturbed[0].root / "reports" / "runs"))
+    whole = len(undisturbed[0].kept)
     where = {
         "before the first record": range(1),
         "in the first half": range(1, whole // 2 + 1),
@@ -127,22 +120,17 @@ def test_a_run_killed_between_two_changes_of_the_file_system_is_finished_by_a_re
     total = 0
     while True:  # how many changes a run makes
         probe = Scripted(tmp_path / f"probe{total}")
-        process = probe.start(die=total + 200)
-        process.join(120)
-        if process.exitcode == 0:
+        if not probe.killed(total + 200):
             break
         total += 200
     numbers = sorted(draw.sample(range(1, total + 150), max(10, KILLS // 5)))
 
-    def one(number: int) -> int:
+    def one(number: int) -> bool:
         scripted = Scripted(tmp_path / str(number))
-        process = scripted.start(die=number)
-        process.join(120)
-        how = f"killed before change {number}"
-        assert process.exitcode in (-9, 0), f"{how}: {scripted.printed.read_text()}"
-        check(scripted, identities(scripted.root / "reports" / "runs"), undisturbed[0], how)
-        return process.exitcode or 0
+        killed = scripted.killed(number)
+        check(scripted, scripted.kept, undisturbed[0], f"killed before change {number}")
+        return killed
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        codes = list(pool.map(one, numbers))
-    assert codes.count(-9) >= len(codes) / 2
+        killed = list(pool.map(one, numbers))
+    assert sum(killed) >= len(killed) / 2

@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from harness.isolate.process import MARK, kill_leftovers
-from tests.faults.scripted import ROOT
-from tests.faults.test_at_once import wait_until
+from tests.faults.scripted import ROOT, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 

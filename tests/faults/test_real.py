@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from harness.schema.records import BINDING_OBJECT
 from harness.schema.storage import Run
 from harness.tools import cache_folder
-from tests.environments.test_run import command, head, make_project
-from tests.faults.scripted import ROOT, identities, litter
-from tests.faults.test_at_once import wait_until
+from tests.faults.scripted import ROOT, identities, litter, wait_until
+from tests.projects import command, command_lines, head, latest, make_project
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -66,23 +64,16 @@ class Real:
         child = self.start()
         printed = child.communicate(timeout=600)[0]
         assert child.returncode == 0, printed
-        return Run((self.root / "reports" / "latest").resolve())
+        return latest(self.root)
 
     def launched(self) -> list[Path]:
         return list((self.root / "reports" / "runs").glob("*/launches/*/*/*.json"))
 
     def processes(self, *words: str) -> list[str]:
         """Command lines, other than the harness's own, that name the project or what is built for it."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                line = process.cmdline()
-            except psutil.Error:
-                continue
-            text = " ".join(line)
-            if (str(self.root) in text or f"-{KERNEL}-cpu-" in text) and "harness" not in line:
-                found += [text] if all(word in text for word in words) else []
-        return found
+        lines = [" ".join(line) for line in command_lines().values() if "harness" not in line]
+        ours = [line for line in lines if str(self.root) in line or f"-{KERNEL}-cpu-" in line]
+        return [line for line in ours if all(word in line for word in words)]
 
 
 @pytest.fixture(scope="module", autouse=True)

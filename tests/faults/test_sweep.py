@@ -6,7 +6,6 @@ import csv
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from harness.cli.main import main
 from harness.schema.storage import load_record
 from harness.schema.sweep_records import BatchRecord, SweepRecord
-from tests.faults.scripted import BROKEN, MATRIX, Scripted, identities, litter
+from tests.faults.scripted import BROKEN, MATRIX, Scripted, check_search_survives_kills, litter, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 OPTIONS = ("--kernel=scripted", "--workload=first", "--budget=1h")
@@ -43,6 +42,12 @@ def result(scripted: Scripted) -> SweepRecord:
     return load_record(folder_of(scripted) / "sweep.json", SweepRecord)
 
 
+def sweep(scripted: Scripted, *options: str, code: int = 0) -> tuple[SweepRecord, str]:
+    """(the record, what was printed) of a sweep that ends with this code."""
+    printed = scripted.done(*OPTIONS, *options, verb="sweep", code=code)
+    return result(scripted), printed
+
+
 def told(record: SweepRecord) -> list[tuple[object, ...]]:
     return [
         (trial.setting, trial.stage, trial.score, trial.environment)
@@ -55,9 +60,7 @@ def test_the_fastest_right_setting_wins_is_confirmed_and_written(tmp_path: Path)
     search = "{TIME: [100, 80, 60], FAULT: [none, build, wrong, repeat, poison]}"
     scripted = project(tmp_path, "{TIME: 100, FAULT: none}", search)
     text = (scripted.root / "matrix.yaml").read_text()
-    code, printed = scripted.run(*OPTIONS, verb="sweep")
-    assert code == 0, printed
-    record = result(scripted)
+    record, _ = sweep(scripted)
     trials = [trial for batch in record.batches for trial in batch.trials]
     assert record.exhausted and len(trials) == 14 and len({str(trial.setting) for trial in trials}) == 14
     for trial in trials:
@@ -75,10 +78,9 @@ def test_the_fastest_right_setting_wins_is_confirmed_and_written(tmp_path: Path)
     assert (scripted.root / "matrix.yaml").read_text() == text, "nobody asked for it to be written"
     assert record.next_command.endswith("--write")
     # The same command again asks nobody and redoes nothing; with --write it writes.
-    before = identities(scripted.root / "reports" / "runs")
-    code, printed = scripted.run(*OPTIONS, "--write", verb="sweep")
-    assert code == 0 and "going on: 14 settings recorded before" in printed
-    assert identities(scripted.root / "reports" / "runs") == before
+    before = scripted.kept
+    assert "going on: 14 settings recorded before" in sweep(scripted, "--write")[1]
+    assert scripted.kept == before
     assert (scripted.root / "matrix.yaml").read_text() == text.replace("{TIME: 100, FAULT: none}  #",
                                                                        "{TIME: 60, FAULT: none}  #")  # fmt: skip
     assert main(["report", str(folder_of(scripted))]) == 0
@@ -89,9 +91,8 @@ def test_the_fastest_right_setting_wins_is_confirmed_and_written(tmp_path: Path)
 def test_where_nothing_is_faster_the_incumbent_stays(tmp_path: Path) -> None:
     scripted = project(tmp_path, "{TIME: 100}", "{TIME: [100, 150, 200]}")
     text = (scripted.root / "matrix.yaml").read_text()
-    code, printed = scripted.run(*OPTIONS, "--write", "--strict", verb="sweep")
-    record = result(scripted)
-    assert code == 40 and record.verdict == "none_faster" and record.confirmation is None, printed
+    record, printed = sweep(scripted, "--write", "--strict", code=40)
+    assert record.verdict == "none_faster" and record.confirmation is None, printed
     assert "TIME=100 stays" in record.answer and "stays as it is" in printed
     assert (scripted.root / "matrix.yaml").read_text() == text
 
@@ -100,9 +101,8 @@ def test_a_winner_in_one_environment_alone_is_not_confirmed(tmp_path: Path) -> N
     # Half the time in one and one and a half times it in the other: a geometric mean of 0.87.
     scripted = project(tmp_path, "{TIME: '100'}", "{TIME: ['100', 50/150, '130']}")
     text = (scripted.root / "matrix.yaml").read_text()
-    code, printed = scripted.run(*OPTIONS, "--write", verb="sweep")
-    record = result(scripted)
-    assert code == 0 and record.verdict == "not_confirmed" and record.winner == {"TIME": "50/150"}, printed
+    record, printed = sweep(scripted, "--write")
+    assert record.verdict == "not_confirmed" and record.winner == {"TIME": "50/150"}, printed
     assert record.confirmation is not None and not record.confirmation.confirmed
     assert record.confirmation.trial.score == pytest.approx(0.75**0.5, rel=0.02)
     assert "torch2.5.0-cu121-py311, first-fp32, cold: 1.5" in record.answer and "TIME=100 stays" in record.answer
@@ -111,35 +111,33 @@ def test_a_winner_in_one_environment_alone_is_not_confirmed(tmp_path: Path) -> N
 
 def test_an_incumbent_that_is_rejected_itself_stops_it(tmp_path: Path) -> None:
     scripted = project(tmp_path, "{TIME: 100, FAULT: poison}", "{TIME: [100, 90], FAULT: [none, poison]}")
-    code, printed = scripted.run(*OPTIONS, verb="sweep")
-    assert code == 64 and "the incumbent, TIME=100 FAULT=poison, is rejected itself: not clean under poison" in printed
+    printed = scripted.done(*OPTIONS, verb="sweep", code=64)
+    assert "the incumbent, TIME=100 FAULT=poison, is rejected itself: not clean under poison" in printed
     assert main(["report", str(folder_of(scripted))]) == 64  # nothing to render yet
 
 
 def test_an_environment_that_cannot_be_made_stops_it_and_the_same_command_goes_on(tmp_path: Path) -> None:
     scripted = project(tmp_path, "{TIME: 100}", "{TIME: [100, 60]}")
     (scripted.root / BROKEN).write_text("2.5.0")
-    code, printed = scripted.run(*OPTIONS, verb="sweep")
-    assert code == 30 and "must be right in every environment" in printed
+    assert "must be right in every environment" in scripted.done(*OPTIONS, verb="sweep", code=30)
     (scripted.root / BROKEN).unlink()
-    code, printed = scripted.run(*OPTIONS, verb="sweep")
-    assert code == 0 and result(scripted).verdict == "confirmed", printed
+    assert sweep(scripted)[0].verdict == "confirmed"
 
 
 def test_a_budget_ends_the_search_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     values = [100, *range(120, 150)]
     scripted = project(tmp_path, "{TIME: 100}", f"{{TIME: {values}}}")
     first = ("--kernel=scripted", "--workload=first", "--budget=0.1s")
-    code, printed = scripted.run(*first, verb="sweep")
+    scripted.done(*first, verb="sweep")
     record = result(scripted)
-    assert code == 0 and len(record.batches) == 1 and not record.exhausted, printed
+    assert len(record.batches) == 1 and not record.exhausted
     assert record.spent_s > 0.1 and record.next_command.endswith("--budget=0.2s")
     batch = folder_of(scripted) / "batches" / "000.json"
     written = batch.stat().st_ino
     more = (*first[:2], f"--budget={record.spent_s + 0.1:.1f}s")
-    code, printed = scripted.run(*more, verb="sweep")
+    scripted.done(*more, verb="sweep")
     again = result(scripted)
-    assert code == 0 and len(again.batches) == 2 and again.batches[0] == record.batches[0], printed
+    assert len(again.batches) == 2 and again.batches[0] == record.batches[0]
     assert batch.stat().st_ino == written
 
 
@@ -152,55 +150,33 @@ def test_what_nobody_has_is_refused(tmp_path: Path) -> None:
         (("--kernel=scripted", "--workload=first", "--budget=soon"), "is no time such as"),
         (("--kernel=scripted",), "--workload"),
     ):
-        code, printed = scripted.run(*options, verb="sweep")
-        assert code == 64 and said in printed, printed
-    code, printed = scripted.run(*OPTIONS, "--list", verb="sweep")
-    assert code == 0 and "2 settings" in printed and "incumbent: TIME=100" in printed
+        assert said in scripted.done(*options, verb="sweep", code=64)
+    printed = scripted.done(*OPTIONS, "--list", verb="sweep")
+    assert "2 settings" in printed and "incumbent: TIME=100" in printed
     assert not (scripted.root / "reports" / "sweeps").exists()
 
 
 def test_interrupted_it_says_so_and_goes_on(tmp_path: Path) -> None:
     scripted = project(tmp_path, "{TIME: 100}", "{TIME: [100, 90, 80]}")
     process = scripted.start(*OPTIONS, verb="sweep")
-    for _ in range(600):
-        time.sleep(0.02)
-        if scripted.printed.exists() and "validate" in scripted.printed.read_text():
-            break
+    assert wait_until(lambda: scripted.printed.exists() and "validate" in scripted.printed.read_text(), 60)
     os.kill(process.pid or 0, signal.SIGINT)
     process.join(60)
     assert process.exitcode == 130 and "the same command goes on" in scripted.printed.read_text()
-    code, printed = scripted.run(*OPTIONS, verb="sweep")
-    assert code == 0 and result(scripted).verdict == "confirmed", printed
+    assert sweep(scripted)[0].verdict == "confirmed"
     assert not litter(scripted.root)
 
 
 def test_killed_at_any_moment_it_goes_on_and_redoes_nothing_that_was_recorded(tmp_path: Path) -> None:
     search = "{TIME: [100, 80, 60], FAULT: [none, wrong]}"
-    whole = project(tmp_path / "whole", "{TIME: 100, FAULT: none}", search)
-    assert whole.run(*OPTIONS, verb="sweep")[0] == 0
-    wanted = result(whole)
-    draw, killed = random.Random("sweep"), 0
-    for number in range(3):
-        scripted = project(tmp_path / str(number), "{TIME: 100, FAULT: none}", search)
-        kept: dict[Path, tuple[int, int]] = {}
-        batches: dict[Path, int] = {}
-        for _ in range(2):
-            process = scripted.start(*OPTIONS, die=draw.randint(1, 900), verb="sweep")
-            process.join(120)
-            assert process.exitcode in (-9, 0), scripted.printed.read_text()
-            killed += process.exitcode == -9
-            now = identities(scripted.root / "reports" / "runs")
-            assert {path: now.get(path) for path in kept} == kept
-            kept = now
-            for path in scripted.root.glob("reports/sweeps/*/batches/*.json"):
-                load_record(path, BatchRecord)
-                assert batches.setdefault(path, path.stat().st_ino) == path.stat().st_ino
-        code, printed = scripted.run(*OPTIONS, verb="sweep")
-        assert code == 0, printed
-        now = identities(scripted.root / "reports" / "runs")
-        assert {path: now.get(path) for path in kept} == kept, "what was recorded was measured again, or lost"
-        assert all(path.stat().st_ino == inode for path, inode in batches.items()), "a batch was written twice"
-        assert told(result(scripted)) == told(wanted), "it asked for other settings than an undisturbed sweep"
-        assert result(scripted).winner == wanted.winner == {"TIME": 60, "FAULT": "none"}
-        assert not litter(scripted.root)
-    assert killed >= 4, f"only {killed} of 6 were killed before they were done"
+    wanted, _ = sweep(project(tmp_path / "whole", "{TIME: 100, FAULT: none}", search))
+
+    def check(scripted: Scripted) -> None:
+        record = result(scripted)
+        assert told(record) == told(wanted), "it asked for other settings than an undisturbed sweep"
+        assert record.winner == wanted.winner == {"TIME": 60, "FAULT": "none"}
+
+    check_search_survives_kills(
+        random.Random("sweep"), lambda number: project(tmp_path / str(number), "{TIME: 100, FAULT: none}", search),
+        "sweep", OPTIONS, "reports/sweeps/*/batches/*.json", kind=BatchRecord, rounds=3, kills=2, check=check,
+    )  # fmt: skip

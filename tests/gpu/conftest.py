@@ -47,17 +47,14 @@ TIMING |= {"min_samples": 10, "max_samples": 2000, "relative_error": 0.003}
 
 def workload(seq_len: int = 512, head_dim: int = 64, batch: int = 1, heads: int = 8) -> dict[str, Any]:
     return {
-        "id": f"b{batch}h{heads}s{seq_len}d{head_dim}",
-        "dtype": "float16",
-        "batch": batch,
-        "heads": heads,
-        "seq_len": seq_len,
-        "head_dim": head_dim,
-        "causal": False,
-        "scale": head_dim**-0.5,
-        "recipes": {"independent": 1},
-        "problem": None,
-    }
+        "id": f"b{batch}h{heads}s{seq_len}d{head_dim}", "dtype": "float16", "batch": batch, "heads": heads,
+        "seq_len": seq_len, "head_dim": head_dim, "causal": False, "scale": head_dim**-0.5,
+        "recipes": {"independent": 1}, "problem": None,
+    }  # fmt: skip
+
+
+def kernel_of(artifact: str | None, **fields: Any) -> dict[str, Any]:
+    return {"name": "k", "device": "cuda", "artifact": artifact, "model_new": None, **fields}
 
 
 class Here(VenvExecutor):
@@ -72,26 +69,20 @@ class Here(VenvExecutor):
         self._built: dict[str, dict[str, Any]] = {}
 
     def ask(
-        self,
-        verb: str,
-        request: dict[str, Any],
-        *,
-        timeout_s: float = 300,
-        name: str = "",
+        self, verb: str, request: dict[str, Any], *, timeout_s: float = 300, name: str = "",
         variables: dict[str, str] | None = None,
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         place = self.work / (name or verb)
         return self.run(
             Task(
-                environment=HERE,
-                name=verb,
-                request=asked(verb, request),
-                scratch=place / "scratch",
-                log=place / "log",
-                timeout_s=timeout_s,
-                variables=variables,
+                environment=HERE, name=verb, request=asked(verb, request), scratch=place / "scratch",
+                log=place / "log", timeout_s=timeout_s, variables=variables,
             )
-        )
+        )  # fmt: skip
+
+    def candidate(self, kernel: dict[str, Any], shape: dict[str, Any], out: Path) -> Answer:
+        request = {"kernel": kernel, "workload": shape, "seed": 0, "threads": 4, "out": str(out)}
+        return self.ask("candidate", request)
 
     def build_folder(self, name: str) -> Path:
         return self.builds / f"build-{name}"
@@ -103,15 +94,11 @@ class Here(VenvExecutor):
         source, defines = BUILDS[name]
         folder = self.build_folder(name)
         request = {
-            "name": f"k_{name.lower()}",
+            "name": f"k_{name.lower()}", "include_dirs": [str(ROOT / "csrc")], "defines": defines,
             "sources": [str(ROOT / source), str(ROOT / "csrc" / "attention_binding.cpp")],
-            "include_dirs": [str(ROOT / "csrc")],
             "flags": {"cxx": ["-O2", "-DATTENTION_CUDA=1"], "nvcc": ["-O3"], "ld": []},
-            "defines": defines,
-            "architectures": [architecture()],
-            "build_dir": str(folder),
-            "load": True,
-        }
+            "architectures": [architecture()], "build_dir": str(folder), "load": True,
+        }  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         key = protocol.digest([request, str(self._pythons[HERE]), sources_digest(ROOT / source)])
         record = folder.with_suffix(".json")
@@ -128,29 +115,15 @@ class Here(VenvExecutor):
         return result
 
     def time(
-        self,
-        artifact: str | None,
-        workloads: list[dict[str, Any]],
-        targets: list[str],
-        *,
-        timeout_s: float = 300,
-        order_seed: int = 0,
-        expected: dict[str, list[str]] | None = None,
-    ) -> Answer:
-        kernel = {"name": "k", "device": "cuda", "artifact": artifact, "model_new": None} if artifact else None
+        self, artifact: str | None, workloads: list[dict[str, Any]], targets: list[str], *, timeout_s: float = 300,
+        order_seed: int = 0, expected: dict[str, list[str]] | None = None,
+    ) -> Answer:  # fmt: skip
         request = {
-            "kernel": kernel,
-            "workloads": workloads,
-            "kernel_workloads": [w["id"] for w in workloads] if artifact else [],
-            "targets": targets,
-            "seed": 0,
-            "device": "cuda",
-            "threads": 4,
-            "order_seed": order_seed,
-            "timing": TIMING,
-            "expected_sha256": expected or {},
+            "kernel": kernel_of(artifact) if artifact else None, "workloads": workloads, "targets": targets,
+            "kernel_workloads": [w["id"] for w in workloads] if artifact else [], "seed": 0, "device": "cuda",
+            "threads": 4, "order_seed": order_seed, "timing": TIMING, "expected_sha256": expected or {},
             "held_back": False,
-        }
+        }  # fmt: skip
         return self.ask("time", request, timeout_s=timeout_s)
 
 

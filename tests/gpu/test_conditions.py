@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from typing import Any
@@ -15,7 +14,8 @@ from harness.experiments.probes import FOLDER
 from harness.gpu import use
 from harness.schema.experiment_records import Condition, ConditionResult
 from harness.worker import machine_code
-from tests.gpu.conftest import REFERENCES, Here, architecture, workload
+from tests.environments.verbs import ended_of, jobs_of
+from tests.gpu.conftest import REFERENCES, Here, architecture, kernel_of, workload
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -38,25 +38,13 @@ def run(
     """What the kernel of unwritten.cu with a fault gives under each condition."""
     out = here.work / "conditions.out"
     shutil.rmtree(out, ignore_errors=True)
-    jobs = [
-        {"number": n, "condition": c.model_dump(), "trials": [0, 1], "repeats": 2, "patience_s": 60.0}
-        for n, c in enumerate(conditions)
-    ]
-    kernel = {
-        "name": fault,
-        "device": "cuda",
-        "artifact": here.build(f"unwritten-{fault}")["artifact"],
-        "model_new": None,
-    }
+    jobs = jobs_of(conditions, trials=2, repeats=2)
+    kernel = kernel_of(here.build(f"unwritten-{fault}")["artifact"])
     common = {"workload": SHAPE, "seed": 0, "threads": 4}
     request = {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {"shared": probe}}
     answer = here.ask("conditions", request, variables=variables)
     assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
-    ended = [
-        {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
-         "done": json.loads((out / str(job["number"]) / "done.json").read_text())}
-        for job in jobs
-    ]  # fmt: skip
+    ended = ended_of(jobs, out)
     judging = {"candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding"}
     weighed = here.ask("weigh", {**common, **judging, "limits": LIMITS, "jobs": ended})
     assert weighed.result is not None, weighed.ended.log

@@ -15,7 +15,7 @@ from harness.experiments.executable import DRIVER
 from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
 from tests.conftest import ROOT
-from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, workload
+from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, kernel_of, workload
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,8 +32,7 @@ def objects_of(here: Here, name: str) -> dict[str, Any]:
 
 def outputs(here: Here, kernel: dict[str, Any], place: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     out = here.work / place
-    named = {"name": "k", "device": "cuda", "artifact": None, "model_new": None, **kernel}
-    answer = here.ask("candidate", {"kernel": named, "workload": SHAPE, "seed": 0, "threads": 1, "out": str(out)})
+    answer = here.candidate(kernel_of(None) | kernel, SHAPE, out)
     assert answer.result is not None, answer.ended.log
     return answer.result, {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.bin"))}
 
@@ -43,11 +42,8 @@ def test_object_code_without_its_binding_gives_the_extensions_bits(here: Here, b
     recorded = here.build("shipped")["objects"]
     ((name, folder),) = objects_of(here, "shipped").items()
     library = here.work / "plain" / "kernel.so"
-    request = {
-        "objects": [{"path": str(folder / name), "sha256": recorded[name]}],
-        "library": str(library),
-        "cuda": True,
-    }
+    objects = [{"path": str(folder / name), "sha256": recorded[name]}]
+    request = {"objects": objects, "library": str(library), "cuda": True}
     linked = here.ask("link", request)
     assert linked.result == {"status": "ok", "message": "", "log_excerpt": ""}, (linked.result, linked.ended.log)
     plain, found = outputs(here, {"library": str(library)}, "out-plain")
@@ -63,21 +59,11 @@ def call_request(here: Here, name: str) -> dict[str, Any]:
     number = architecture().removeprefix("sm_")
     assert object_name in recorded
     return {
-        "device": "cuda",
-        "driver": str(ROOT / DRIVER),
-        "sources": [],
-        "objects": [str(folder / object_name)],
-        "include_dirs": [str(ROOT / "csrc")],
+        "device": "cuda", "driver": str(ROOT / DRIVER), "sources": [], "objects": [str(folder / object_name)],
+        "include_dirs": [str(ROOT / "csrc")], "workload": SHAPE, "batch": 1, "heads": 2, "recipe": "independent",
         "flags": {"cxx": [], "nvcc": [f"-gencode=arch=compute_{number},code=sm_{number}"]},
-        "workload": SHAPE,
-        "batch": 1,
-        "heads": 2,
-        "recipe": "independent",
-        "trial": 0,
-        "seed": 0,
-        "threads": 8,
-        "run_s": 60,
-    }
+        "trial": 0, "seed": 0, "threads": 8, "run_s": 60,
+    }  # fmt: skip
 
 
 def checked(here: Here, name: str) -> dict[str, CheckerResult]:
@@ -133,18 +119,8 @@ def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[s
 
 @pytest.mark.parametrize("target", ["kernel", *REFERENCES])
 def test_a_profile_holds_device_functions(here: Here, built: Callable[[str], str], target: str) -> None:
-    kernel = {"name": "k", "device": "cuda", "artifact": built("shipped"), "model_new": None}
-    request = {
-        "kernel": kernel,
-        "workload": SHAPE,
-        "target": target,
-        "seed": 0,
-        "device": "cuda",
-        "threads": 2,
-        "calls": 20,
-        "most_s": 2.0,
-    }
-    answer = here.ask("profile", request)
+    request = {"kernel": kernel_of(built("shipped")), "workload": SHAPE, "target": target, "seed": 0}
+    answer = here.ask("profile", {**request, "device": "cuda", "threads": 2, "calls": 20, "most_s": 2.0})
     assert answer.result is not None, answer.ended.log
     if answer.result["status"] == "unsupported":
         pytest.skip(answer.result["message"])

@@ -11,7 +11,7 @@ import pytest
 from harness.run.device import check_device
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run
-from tests.gpu.conftest import HERE, Here, row, workload
+from tests.gpu.conftest import HERE, Here, kernel_of, row, workload
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -43,9 +43,7 @@ def test_a_fault_ends_its_launch_and_no_other(here: Here, built: Callable[[str],
 
 @pytest.mark.parametrize("fault", ["ILLEGAL_ADDRESS", "ASSERTS"])
 def test_a_fault_in_validation_is_a_status(here: Here, built: Callable[[str], str], fault: str) -> None:
-    kernel = {"name": "k", "device": "cuda", "artifact": built(fault), "model_new": None}
-    request = {"kernel": kernel, "workload": SHAPE, "seed": 0, "threads": 1, "out": str(here.work / "out-fault")}
-    answer = here.ask("candidate", request)
+    answer = here.candidate(kernel_of(built(fault)), SHAPE, here.work / "out-fault")
     assert answer.result is not None and answer.result["status"] == "crashed"
 
 

@@ -12,7 +12,7 @@ from harness.run.appraise import implausible
 from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
-from tests.gpu.conftest import REFERENCES, TIMING, Here, row, workload
+from tests.gpu.conftest import REFERENCES, TIMING, Here, kernel_of, row, workload
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -79,11 +79,8 @@ def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here,
     shapes = [workload(batch=2, seq_len=1024), workload(batch=2, seq_len=1024, head_dim=128)]
     outputs, hot_us = [], []
     for name in ("shipped", "slowed"):
-        kernel = {"name": "k", "device": "cuda", "artifact": built(name), "model_new": None}
         out = here.work / f"out-{name}"
-        answer = here.ask(
-            "candidate", {"kernel": kernel, "workload": shapes[0], "seed": 0, "threads": 4, "out": str(out)}
-        )
+        answer = here.candidate(kernel_of(built(name)), shapes[0], out)
         assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
         outputs.append((out / "independent" / "0.bin").read_bytes())
         timed = here.time(built(name), shapes, ["kernel"])

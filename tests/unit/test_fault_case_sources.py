@@ -17,6 +17,7 @@ FLAGS = ["-std=c++17", "-O1", "-march=native", "-Wall", "-Wextra", "-Werror", "-
 VERSIONS = ("2.1", "2.5")
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.skipif(COMPILER is None, reason="no g++ on PATH: the cases' sources cannot be compiled")
 def test_every_cpu_case_compiles_for_both_versions(tmp_path: Path) -> None:

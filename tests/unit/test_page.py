@@ -215,6 +215,7 @@ def test_wrong_times_and_failures_are_marked(tmp_path: Path) -> None:
     assert "kernel.cu(3): error: x" in render_page(report_of(tmp_path / "b", failed))
 
 
+@pytest.mark.slow
 def test_three_thousand_comparisons_fit_in_two_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda handle: None)
     names = tuple(f"shape{number:03d}-fp16" for number in range(200))
