@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.config.keys import CODE
@@ -44,8 +43,8 @@ def imported(verbs: Iterable[str], inside: Path) -> set[str]:
     return found
 
 
-@cache  # every kind of record asks for the same modules
-def imports_of(source: str) -> tuple[str, ...]:
+def imports_of(source: str) -> Iterator[str]:
     """Sibling modules that a module's text imports, wherever in it that stands."""
-    nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom) and n.level == 1]
-    return tuple(name for node in nodes for name in ([node.module] if node.module else [a.name for a in node.names]))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            yield from [node.module] if node.module else [alias.name for alias in node.names]
