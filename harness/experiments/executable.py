@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from harness.config import shipped
-from harness.experiments.swap import no_entry_point, own_objects
+from harness.experiments.swap import no_entry_point
 from harness.isolate import Task
 from harness.run.build import kernel_files
 from harness.run.context import Context
@@ -61,7 +61,7 @@ def call_request(
     driver = shipped.located(root, DRIVER)
     sources = [shipped.located(root, name) for name in context.sources[cell.kernel][cell.device]]
     folder = context.build_folder(built, built.key) / "out"
-    objects = [folder / name for name in own_objects(built)]
+    objects = [folder / name for name in built.own_objects]
     files = kernel_files(root, context.kernel(cell.kernel), context.sources[cell.kernel], cell.device)
     request = wire.CallRequest(
         device=cell.device,

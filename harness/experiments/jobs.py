@@ -97,14 +97,10 @@ def plan_jobs(
     def add(experiment: ConditionsExperiment, condition: Condition, chosen: tuple[int, ...], repeats: int) -> None:
         jobs.append(
             Job(
-                number=len(jobs),
-                experiment=experiment,
-                condition=condition,
-                trials=chosen,
-                repeats=repeats,
+                number=len(jobs), experiment=experiment, condition=condition, trials=chosen, repeats=repeats,
                 output_bytes=output_bytes,
             )
-        )
+        )  # fmt: skip
 
     for experiment, condition in listed:
         chosen = trials[condition.recipe]

@@ -16,7 +16,6 @@ from itertools import zip_longest
 
 from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord
 from harness.schema.records import (
-    BINDING_OBJECT,
     ENDED_BADLY,
     Agreement,
     BuildRecord,
@@ -272,12 +271,9 @@ def _fell(before: Agreement, after: Agreement | None) -> list[str]:
 
 def same_machine_code(one: BuildRecord | None, other: BuildRecord | None) -> bool | None:
     """Whether two builds hold the same instructions; None where that is not known, as of a Python kernel."""
-    if one is None or other is None:
+    if one is None or other is None or not one.own_objects or not other.own_objects:
         return None
-    left, right = (
-        {name: sha256 for name, sha256 in build.objects.items() if name != BINDING_OBJECT} for build in (one, other)
-    )
-    return left == right if left and right else None
+    return one.own_objects == other.own_objects
 
 
 def failing_trials(record: ValidationRecord, recipe: str) -> list[int]:

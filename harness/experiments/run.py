@@ -5,7 +5,7 @@ Each step leaves its records at once, so that what was interrupted goes on where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.counters import COUNTERS, counters_key, run_counters
-from harness.experiments.jobs import jobs_of
+from harness.experiments.jobs import Trials, jobs_of
 from harness.experiments.plan import AFTERWARDS, Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
@@ -209,7 +209,7 @@ def conditions_step(
     context: Context,
     cell: Cell,
     experiments: Iterable[ConditionsExperiment],
-    trials: Mapping[str, tuple[int, ...]],
+    trials: Trials,
     others: Sequence[str] = (),
 ) -> Step | None:
     """Those of the experiments on a cell that are not recorded, in this run or in another; None for none."""

@@ -22,18 +22,13 @@ from harness.run.folders import now_utc
 from harness.run.requests import limits_of, workload_request
 from harness.run.validate import keep_outputs
 from harness.schema.experiment_records import SwapRecord, SwapResult
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
+from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
 
 TRIALS = 10  # of each recipe, at most: validation's first ones
 LINK_S = 300.0
 RUNTIME_CHARACTERS = 300
-
-
-def own_objects(build: BuildRecord) -> dict[str, str]:
-    """The kernel's object files, without the shipped binding's, and the hashes of their code."""
-    return {name: code for name, code in build.objects.items() if name != BINDING_OBJECT}
 
 
 def no_entry_point(kernel: Kernel) -> str:
@@ -56,7 +51,7 @@ def unavailable(
     for build in builds:
         if build.status != protocol.OK:
             return f"{build.environment}: its build is {build.status.replace('_', ' ')}: {build.message}"
-        if not own_objects(build):
+        if not build.own_objects:
             return f"{build.environment}: its build recorded no object file"
     if builds[0].device == "cuda":
         seen = {build.environment: environments[build.environment].observed for build in builds}
@@ -64,7 +59,7 @@ def unavailable(
         if len(set(majors.values())) > 1:
             versions = ", ".join(f"{name}: {major or 'none'}" for name, major in majors.items())
             return f"the CUDA major versions differ ({versions}): object code runs within one"
-    if not always and all(own_objects(build) == own_objects(builds[0]) for build in builds):
+    if not always and all(build.own_objects == builds[0].own_objects for build in builds):
         return "every environment compiled the same machine code: there is nothing to swap"
     return ""
 
@@ -125,16 +120,14 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
     library = folder / "out" / "kernel.so"
     library.parent.mkdir(parents=True)
     request = wire.LinkRequest(
-        objects=[
-            wire.ObjectRequest(path=str(objects / name), sha256=code) for name, code in own_objects(build).items()
-        ],
+        objects=[wire.ObjectRequest(path=str(objects / name), sha256=code) for name, code in build.own_objects.items()],
         library=str(library),
         cuda=build.device == "cuda",
     )
     answer = context.executor.run(
         context.task(
             "link", request, build.environment, f"{build.kernel}-{build.device}", timeout_s=LINK_S,
-            scratch=folder / "scratch", reads=tuple(objects / name for name in own_objects(build)),
+            scratch=folder / "scratch", reads=tuple(objects / name for name in build.own_objects),
             writes=(library.parent,),
         )
     )  # fmt: skip

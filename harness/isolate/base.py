@@ -96,22 +96,21 @@ class BaseExecutor(abc.ABC):
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
         """(what was observed inside, whether the environment was found, its image)."""
 
-    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
-        return self._prepare(environment, pins)
+    def _left_out(self, environment: PlannedEnvironment) -> Collection[str]:
+        """Packages that are pinned and may be missing."""
+        return ()
 
-    def _prepare(
-        self, environment: PlannedEnvironment, pins: Path | None, removed: Collection[str] = ()
-    ) -> EnvironmentRecord:
-        """The record of an environment that `_make` makes, or finds. `removed`: pinned packages that may be missing.
+    def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
+        """The record of an environment that `_make` makes, or finds.
 
         A failure that the user can act on is a `broken` environment: the others go on.
         """
-        started = time.monotonic()
+        started, left_out = time.monotonic(), self._left_out(environment)
         key, observed, reused, image = "", None, False, ""
         try:
             key = self.key(environment, pins)
             observed, reused, image = self._make(environment, pins, key)
-            problem = mismatch(environment, pins, observed, removed) if pins else ""
+            problem = mismatch(environment, pins, observed, left_out) if pins else ""
             problem = problem or missing_variable(environment.spec.variables, observed)
         except Unrecorded:
             raise
@@ -178,7 +177,7 @@ def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
     return ""
 
 
-def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, removed: Collection[str] = ()) -> str:
+def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, left_out: Collection[str] = ()) -> str:
     """'' where the environment is what was asked for, else the first thing that is not."""
     spec = environment.spec
     if seen.torch.partition("+")[0] != spec.torch:
@@ -190,7 +189,7 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, rem
     wanted = {name: version.partition("+")[0] for name, version in load_pins(pins).items()}
     installed = {normalise(name): wheel.version.partition("+")[0] for name, wheel in seen.wheels.items()}
     for name in sorted(wanted.keys() | installed.keys()):
-        if wanted.get(name) != installed.get(name) and not (name in removed and name not in installed):
+        if wanted.get(name) != installed.get(name) and not (name in left_out and name not in installed):
             return f"{name}: pinned {wanted.get(name, 'nothing')}, found {installed.get(name, 'nothing')} inside"
     return ""
 

@@ -160,6 +160,11 @@ class BuildRecord(Outcome):
     functions: list[DeviceFunction] = []
 
     @property
+    def own_objects(self) -> dict[str, str]:
+        """Its object files without the shipped binding's."""
+        return {name: code for name, code in self.objects.items() if name != BINDING_OBJECT}
+
+    @property
     def binds_itself(self) -> bool:
         """Whether its sources bring a binding of their own: they hold PyTorch's headers, and may call its operators."""
         return bool(self.objects) and BINDING_OBJECT not in self.objects

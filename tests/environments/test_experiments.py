@@ -6,7 +6,7 @@ import pytest
 
 from harness.experiments.checkers import run_checkers
 from harness.experiments.profile import run_profile
-from harness.experiments.swap import own_objects, run_swap
+from harness.experiments.swap import run_swap
 from harness.run.context import Context
 from harness.schema.experiment_records import CheckersRecord, ProfileRecord, SwapRecord
 from harness.schema.run_records import Cell
@@ -87,7 +87,7 @@ def test_what_follows_the_code_is_told_from_what_follows_the_place(context: Cont
     """As if 2.5.0 had compiled another kernel."""
     real = context.builds[NEW, "small", "cpu"]
     other = context.builds[NEW, "wide", "cpu"]
-    assert own_objects(real) != own_objects(other)
+    assert real.own_objects != other.own_objects
     context.builds[NEW, "small", "cpu"] = other
     try:
         record = swapped(context, "small", always=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from harness.run.device import check_device
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run
 from tests.gpu.conftest import HERE, Here, kernel_of, row, workload
+from tests.unit.contexts import FakeContext
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -52,6 +52,6 @@ def test_a_kernel_that_never_ends_is_killed_and_the_device_answers(
 ) -> None:
     answer = here.time(built("ENDLESS"), [SHAPE], ["kernel"], timeout_s=12)
     assert answer.result is None and answer.ended.timed_out
-    context: Any = SimpleNamespace(executor=here, run=Run(here.work / "run"), gpu=gpu)
+    context: Any = FakeContext(executor=here, run=Run(here.work / "run"), gpu=gpu)
     check_device(context, HERE)
     assert is_usable(here, built)

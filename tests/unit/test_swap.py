@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.config.kernels import Kernel
-from harness.experiments.swap import _link, judged, own_objects, unavailable
+from harness.experiments.swap import _link, judged, unavailable
 from harness.isolate import Answer, Task
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
 from harness.schema.storage import Run
@@ -34,7 +34,7 @@ def reason(*builds: BuildRecord, of: Kernel | None = None, always: bool = False,
 
 
 def test_the_bindings_object_is_not_the_kernels() -> None:
-    assert own_objects(build("a", "x")) == {"k.o": "x"}
+    assert build("a", "x").own_objects == {"k.o": "x"}
 
 
 def test_other_machine_code_is_swapped_and_the_same_on_request() -> None:

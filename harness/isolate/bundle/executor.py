@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,9 +131,11 @@ class BundleExecutor(BaseExecutor):
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
         return keys.of("bundled", manifest=self.bundle.manifest_sha256, id=environment.id)
 
+    def _left_out(self, environment: PlannedEnvironment) -> Collection[str]:
+        return self.bundle.entry(plain_id(environment.id)).removed
+
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
-        entry = self.bundle.entry(plain_id(environment.id))
-        record = self._prepare(environment, pins, removed=entry.removed)
+        record, entry = super().prepare(environment, pins), self.bundle.entry(plain_id(environment.id))
         return record.model_copy(update={"image": entry.image, "base_image": entry.base_image})
 
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:

@@ -165,17 +165,12 @@ class Packer:
         return record, record.observed
 
     def _prove_image(self, environment: PlannedEnvironment) -> Proof:
-        log = self.work / "prove.log"
         answer = self.executor.run(
             Task(
-                environment=environment.id,
-                name="prove",
-                request=wire.EmptyRequest(),
-                scratch=self.work / "scratch",
-                log=log,
-                timeout_s=PROVE_TIMEOUT_S,
+                environment=environment.id, name="prove", request=wire.EmptyRequest(), scratch=self.work / "scratch",
+                log=self.work / "prove.log", timeout_s=PROVE_TIMEOUT_S,
             )
-        )
+        )  # fmt: skip
         seen = answer.result
         if seen is None or seen["failures"]:
             why = answer.ended.how if seen is None else "; ".join(f"{n}: {w}" for n, w in seen["failures"].items())
@@ -233,11 +228,7 @@ class Packer:
             torch=seen.torch,
             cuda=seen.torch_cuda,
             python=seen.python,
-            index=record.index,
-            key=record.key,
-            image=record.image,
-            base_image=record.base_image,
-            pins_sha256=record.pins_sha256,
+            **record.model_dump(include={"index", "key", "image", "base_image", "pins_sha256"}),
             removed=removed,
             blanked=blanked,
             proof=proof.model_copy(update={"libraries": there}),
