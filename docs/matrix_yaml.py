@@ -18,8 +18,8 @@ HEAD = """\
 <!-- Written by `python docs/matrix_yaml.py` from harness/config/matrix.schema.json. Change the descriptions there:
      harness/config/matrix.py, harness/config/environments.py. -->
 
-This file says which environments are compared, with which kernels, on which workloads. Only `kernels` is required, so the
-shortest file has three lines:
+This file says which environments are compared, with which kernels, on which workloads. Only `kernels` is required, so
+the shortest file has three lines:
 
 ```yaml
 kernels:
@@ -27,8 +27,8 @@ kernels:
     sources: {cuda: [mine/attention.cu]}
 ```
 
-Paths are relative to the file and must stay inside its folder. Quote versions, because YAML reads `2.10` as a number. An
-unknown key, a value of the wrong type and a name that refers to nothing are errors, with their place in the file.
+Paths are relative to the file and must stay inside its folder. Quote versions, because YAML reads `2.10` as a number.
+An unknown key, a value of the wrong type and a name that refers to nothing are errors, with their place in the file.
 
 Editors complete and check the file if its first line is `# yaml-language-server: $schema=PATH`, with the path of
 `matrix.schema.json`. It is in `harness/config/`, in the repository and in the installed package.
