@@ -1,6 +1,6 @@
 """The one error tree. An error says what is wrong, where, and the next thing to type.
 
-`python -m harness` and `python -m reports` catch `HarnessError` once, at the top, and exit with its code.
+The command line catches `HarnessError` once, at the top, and exits with its code.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DiskFull(InfrastructureError):
 
 
 class Unrecorded(InfrastructureError):
-    """What went on ended through no fault of its own: nothing of it may be recorded, and the run stops."""
+    """A step was ended from outside: nothing of it may be recorded, and the run stops."""
 
 
 class Interrupted(Unrecorded):

@@ -1,7 +1,7 @@
-"""GPUs as NVIDIA's management library tells of them: what they are, which one a run uses, how one fares in a launch.
+"""GPUs as NVIDIA's management library reports them: what they are, which one a run uses, and readings in a launch.
 
-Where the library or a GPU is missing there are no facts and no readings: nothing fails for want of them. It is asked
-from the harness's own process, which never runs code under test.
+Where the library or a GPU is missing there are no facts and no readings, and nothing fails. It is called from the
+harness's own process, which never runs code under test.
 """
 
 from __future__ import annotations
