@@ -139,7 +139,7 @@ def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def lock_path(uuid: str) -> Path:
-    """The file that who uses this GPU holds, whoever it is on this machine."""
+    """The lock file of a GPU, which all users of this machine share."""
     LOCKS.mkdir(mode=0o777, exist_ok=True)
     if LOCKS.stat().st_uid == os.getuid():
         LOCKS.chmod(0o777)  # whatever the umask says

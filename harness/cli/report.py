@@ -10,10 +10,8 @@ import gc
 from pathlib import Path
 
 from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
-from harness.errors import DONE, InputError, exit_code
+from harness.errors import DONE, UNDECIDED, InputError, exit_code
 from harness.progress import printable
-
-UNDECIDED_TOO = "; with --fail-on, undecided rows fail too"
 
 
 def add_options(parser: Parser) -> None:
@@ -25,7 +23,7 @@ def add_options(parser: Parser) -> None:
         help="cite the controls of another run; default: calibration.json in the run's folder, where there is one",
     )
     add_gates(parser)
-    add_strict(parser, UNDECIDED_TOO)
+    add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,7 +59,7 @@ def report_run(folder: Path, options: argparse.Namespace, calibration: Path | No
     detect = options.detect or DETECT
     if "latency" in options.fail_on and (unseen := unseen_text(report, detect)):
         print(unseen)
-    return exit_codes(report, options.fail_on, options.strict, detect)
+    return exit_codes(report, frozenset(options.fail_on), options.strict, detect)
 
 
 def report_bisection(folder: Path) -> int:
