@@ -39,10 +39,25 @@ def kernel_matrix(session: nox.Session, verb: str, *arguments: str) -> None:
     session.run("python", "-m", "harness", verb, *arguments, success_codes=codes)
 
 
-@nox.session
-def matrix(session: nox.Session) -> None:
-    """Every environment of matrix.yaml: build, validate, time in blocks, report."""
-    kernel_matrix(session, "matrix", *session.posargs)
+def add_session(verb: str, does: str) -> None:
+    def run(session: nox.Session) -> None:
+        kernel_matrix(session, verb, *session.posargs)
+
+    run.__doc__ = does
+    nox.session(name=verb)(run)
+
+
+add_session("matrix", "Every environment of matrix.yaml: build, validate, time in blocks, report.")
+add_session("kernelbench", "KernelBench's problems and their solutions: -- PROBLEMS SOLUTIONS [OPTIONS]")
+add_session("bisect", "The first release between two that differs: -- --good 2.1.0 --bad 2.5.0 --target math")
+add_session("sweep", "The fastest setting of a kernel that is correct everywhere: -- --kernel K --workload W")
+add_session("gate", "Is a kernel fast enough, and correct everywhere? -- [RUN], or -- --make OPTIONS OF matrix")
+add_session("explain", "The experiments that a finished run calls for, of reports/latest or -- RUN; then its report.")
+add_session("report", "Render again from records: reports/latest, or -- RUN.")
+add_session("pins", "Resolve docker/pins/ again.")
+add_session("images", "The container images: -- list|build|check|remove; `base` makes one from Debian's packages.")
+add_session("bundle", "The images for a host without engine or registry: -- --arch 90")
+add_session("doctor", "What this machine has and lacks, and what to do about it.")
 
 
 @nox.session(name="eval")
@@ -50,67 +65,6 @@ def matrix(session: nox.Session) -> None:
 def evaluate(session: nox.Session, torch: str) -> None:
     """One environment, against the baseline's stored validation, timed alone."""
     kernel_matrix(session, "eval", f"--torch={torch}", *session.posargs)
-
-
-@nox.session
-def kernelbench(session: nox.Session) -> None:
-    """Problems in KernelBench's form, and their solutions: `nox -s kernelbench -- PROBLEMS SOLUTIONS [OPTIONS]`."""
-    kernel_matrix(session, "kernelbench", *session.posargs)
-
-
-@nox.session
-def bisect(session: nox.Session) -> None:
-    """The first release between two that differs: `nox -s bisect -- --good 2.1.0 --bad 2.5.0 --target math`."""
-    kernel_matrix(session, "bisect", *session.posargs)
-
-
-@nox.session
-def sweep(session: nox.Session) -> None:
-    """The fastest setting of a kernel that is right everywhere: `nox -s sweep -- --kernel K --workload W`."""
-    kernel_matrix(session, "sweep", *session.posargs)
-
-
-@nox.session
-def gate(session: nox.Session) -> None:
-    """Is a kernel fast enough, and correct everywhere? `nox -s gate -- [RUN] [--reference flash]`; what stands after
-    --make are options of `matrix`, whose run is then made and judged."""
-    kernel_matrix(session, "gate", *session.posargs)
-
-
-@nox.session
-def explain(session: nox.Session) -> None:
-    """The experiments that a finished run calls for, of reports/latest or of the folder given; then its report."""
-    kernel_matrix(session, "explain", *session.posargs)
-
-
-@nox.session
-def report(session: nox.Session) -> None:
-    """Render again from records: of reports/latest, or of the folder given."""
-    kernel_matrix(session, "report", *session.posargs)
-
-
-@nox.session
-def pins(session: nox.Session) -> None:
-    """Resolve docker/pins/ again."""
-    kernel_matrix(session, "pins", *session.posargs)
-
-
-@nox.session
-def images(session: nox.Session) -> None:
-    """The container images: list, build, check, remove; `base` makes one from Debian's packages."""
-    kernel_matrix(session, "images", *session.posargs)
-
-
-@nox.session
-def bundle(session: nox.Session) -> None:
-    """The images for a host without engine or registry: `nox -s bundle -- --arch 90`."""
-    kernel_matrix(session, "bundle", *session.posargs)
-
-
-@nox.session
-def doctor(session: nox.Session) -> None:
-    """What this machine has and lacks, and what to do about it."""
-    kernel_matrix(session, "doctor", *session.posargs)
 
 
 @nox.session

@@ -66,7 +66,7 @@ class DiskFull(InfrastructureError):
 
 
 class Unrecorded(InfrastructureError):
-    """What went on ended through no fault of its own: nothing of it may be recorded, and the run stops."""
+    """A step was ended from outside: nothing of it may be recorded, and the run stops."""
 
 
 class Interrupted(Unrecorded):

@@ -1,7 +1,7 @@
-"""GPUs as NVIDIA's management library tells of them: what they are, which one a run uses, how one fares in a launch.
+"""GPUs as NVIDIA's management library reports them: what they are, which one a run uses, and readings in a launch.
 
-Where the library or a GPU is missing there are no facts and no readings: nothing fails for want of them. It is asked
-from the harness's own process, which never runs code under test.
+Where the library or a GPU is missing there are no facts and no readings, and nothing fails. It is called from the
+harness's own process, which never runs code under test.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def lock_path(uuid: str) -> Path:
-    """The file that who uses this GPU holds, whoever it is on this machine."""
+    """The lock file of a GPU, which all users of this machine share."""
     LOCKS.mkdir(mode=0o777, exist_ok=True)
     if LOCKS.stat().st_uid == os.getuid():
         LOCKS.chmod(0o777)  # whatever the umask says

@@ -13,7 +13,7 @@ from harness.cli.options import (
     add_matrix,
     add_names,
     add_strict,
-    positive,
+    at_least,
 )
 from harness.cli.report import report_bisection
 from harness.errors import DONE, UNDECIDED
@@ -37,11 +37,12 @@ def add_options(parser: Parser) -> None:
     add_list(parser, "the releases between")
     add_names(parser, "kernel", "workload")
     add_devices(parser)
-    parser.add_argument("--trials", type=positive, metavar="N", help="at the first look; more follow if it is unclear")
+    trials = "input sets of each workload at the first look; more follow where it is unclear"
+    parser.add_argument("--trials", type=at_least(1), metavar="N", help=trials)
     parser.add_argument("--every", action="store_true", help="try every release, not only the middle ones")
     parser.add_argument("--keep", action="store_true", help="keep the environments of the releases between")
     add_executor(parser, bundle=False)
-    add_strict(parser, "; exit code 40 where a version is undecided")
+    add_strict(parser, "refuse every fallback; exit code 40 where a version is undecided")
 
 
 def run(options: argparse.Namespace) -> int:

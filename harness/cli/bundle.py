@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.options import Parser, add_base_image, add_matrix, add_names, add_strict, architecture, positive
+from harness.cli.options import Parser, add_base_image, add_matrix, add_names, add_strict, architecture, at_least
 from harness.isolate.bundle.pack import Options, run_bundle
 
 
 def add_options(parser: Parser) -> None:
     add_matrix(parser)
     parser.add_argument("--arch", type=architecture, required=True, help="compute capability of the GPUs there, as 90")
-    parser.add_argument("--part-mb", type=positive, default=60, metavar="N", help="most megabytes a part; default: 60")
+    parser.add_argument(
+        "--part-mb", type=at_least(1), default=60, metavar="N", help="megabytes of a part; default: 60"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
     parser.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="of zstd; default: 12")
     add_names(parser, "torch")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.options import Parser, at_least_two
+from harness.cli.options import Parser, at_least
 
 
 def add_options(parser: Parser) -> None:
     parser.add_argument("run_folder", type=Path, metavar="RUN")
-    parser.add_argument("--launches", type=at_least_two, metavar="N", help="blocks in a trial; default: 10")
+    parser.add_argument("--launches", type=at_least(2), metavar="N", help="blocks in a trial; default: 10")
     parser.add_argument("--write", type=Path, metavar="FILE", help="store it, for the pages of other runs to cite")
 
 

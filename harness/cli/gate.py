@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli import matrix
-from harness.cli.options import Parser, add_names, add_run_folder, modes, share
+from harness.cli.options import Parser, add_names, add_run_folder, share, some_of
 from harness.errors import exit_code
 
 
@@ -17,7 +17,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--at-most", type=share, metavar="SHARE", help="of the reference's time that the kernel may take; default: 0.95"
     )
-    parser.add_argument("--times", type=modes, metavar="cold,hot", help="on a GPU; default: both")
+    parser.add_argument("--times", type=some_of("cold", "hot"), metavar="cold,hot", help="on a GPU; default: both")
     parser.add_argument(
         "--make",
         nargs=argparse.REMAINDER,

@@ -14,12 +14,12 @@ from harness.cli.options import (
     add_matrix,
     add_names,
     add_strict,
-    positive,
+    at_least,
 )
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
 from harness.config.plan import Plan
-from harness.errors import DONE, InputError, exit_code
+from harness.errors import DONE, UNDECIDED, InputError, exit_code
 from harness.run.prepare import Options, make_plan
 from harness.run.workflow import run_matrix
 from harness.schema.run_records import Selection
@@ -41,8 +41,8 @@ def add_shared_options(parser: Parser) -> None:
     what = parser.add_argument_group("what is measured")
     add_names(what, "kernel", "workload")
     add_devices(what)
-    what.add_argument("--launches", type=positive, metavar="N", help="of each environment and kernel")
-    what.add_argument("--trials", type=positive, metavar="N", help="input sets of each workload")
+    what.add_argument("--launches", type=at_least(1), metavar="N", help="of each environment and kernel")
+    what.add_argument("--trials", type=at_least(1), metavar="N", help="input sets of each workload")
     what.add_argument("--quick", action="store_true", help="few trials and launches, and short ones")
     what.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
     what.add_argument("--explain", choices=["auto", "never"], default="auto", help="auto (the default): experiments "
@@ -54,7 +54,7 @@ def add_shared_options(parser: Parser) -> None:
     what.add_argument("--dtype", choices=dtypes, default="float32", help="of KernelBench problems; default: float32")
     where = parser.add_argument_group("where")
     add_executor(where)
-    add_strict(where)
+    add_strict(where, f"refuse every fallback; exit code {UNDECIDED} where what --fail-on names is undecided")
     report = parser.add_argument_group("report and exit code")
     report.add_argument("--no-report", action="store_true", help="record only: `kernel-matrix report` renders later")
     add_gates(report)

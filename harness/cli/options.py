@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.errors import UNDECIDED, InputError
-from harness.schema.records import Device
 
-GATED = ("correctness", "latency", "exactness")
 EXECUTORS = ("auto", "docker", "venv", "bundle")
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
@@ -34,18 +33,29 @@ class _Wide(argparse.HelpFormatter):
 # -- types of values --------------------------------------------------------------------------------------------
 
 
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
+def at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}")
+        return value
+
+    return number
 
 
-def at_least_two(text: str) -> int:
-    value = int(text)
-    if value < 2:
-        raise argparse.ArgumentTypeError("must be at least 2")
-    return value
+def some_of(*known: str, alone: str = "") -> Callable[[str], tuple[str, ...]]:
+    """One of these words, or several with commas; `alone` stands for none of them."""
+
+    def chosen(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+        if alone and alone in words:
+            return ()
+        for word in words:
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(filter(None, (alone, *known)))}")
+        return words
+
+    return chosen
 
 
 def share(text: str) -> float:
@@ -68,35 +78,6 @@ def architecture(text: str) -> str:
     if not re.fullmatch(r"[1-9][0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no compute capability without its dot, such as 80 or 90")
     return text
-
-
-def devices(text: str) -> tuple[Device, ...]:
-    chosen: list[Device] = []
-    for name in text.split(","):
-        if name == "auto":
-            return ()
-        if name not in ("cpu", "cuda"):
-            raise argparse.ArgumentTypeError(f"{name!r} is not auto, cpu or cuda")
-        chosen.append("cpu" if name == "cpu" else "cuda")
-    return tuple(dict.fromkeys(chosen))
-
-
-def gated(text: str) -> frozenset[str]:
-    wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
-    if not wanted:
-        raise argparse.ArgumentTypeError(f"names nothing: give {', '.join(GATED)}, or several with commas")
-    unknown = sorted(wanted - set(GATED))
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(GATED)}")
-    return wanted
-
-
-def modes(text: str) -> tuple[str, ...]:
-    wanted = tuple(dict.fromkeys(text.split(",")))
-    unknown = next((word for word in wanted if word not in ("cold", "hot")), None)
-    if unknown is not None:
-        raise argparse.ArgumentTypeError(f"{unknown!r} is neither cold nor hot")
-    return wanted
 
 
 # -- options that several verbs take ----------------------------------------------------------------------------
@@ -123,17 +104,17 @@ def add_names(parser: Options, *names: str, default: str = "all") -> None:
 
 
 def add_devices(parser: Options) -> None:
-    parser.add_argument(
-        "--device", type=devices, default=(), metavar="D", help="cpu, cuda or both (cpu,cuda); default: what is here"
-    )
+    names = some_of("cpu", "cuda", alone="auto")
+    what = "cpu, cuda or both (cpu,cuda); default: auto, what is here"
+    parser.add_argument("--device", type=names, default=(), metavar="D", help=what)
 
 
 def add_base_image(parser: Options) -> None:
     parser.add_argument("--base-image", metavar="REF", help="container base of every environment, by digest or tag")
 
 
-def add_strict(parser: Options, more: str = "") -> None:
-    parser.add_argument("--strict", action="store_true", help=f"refuse every fallback{more}")
+def add_strict(parser: Options, what: str = "refuse every fallback") -> None:
+    parser.add_argument("--strict", action="store_true", help=what)
 
 
 def add_executor(parser: Options, *, bundle: bool = True) -> None:
@@ -154,8 +135,8 @@ def add_gates(parser: Options) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
     parser.add_argument(
         "--fail-on",
-        type=gated,
-        default=frozenset(),
+        type=some_of("correctness", "latency", "exactness"),
+        default=(),
         metavar="WHAT",
         help="fail where these regressed: correctness, latency, exactness (correct, but less exact than before), or "
         "several with commas",

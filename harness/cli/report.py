@@ -9,9 +9,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
-from harness.errors import InputError
-
-UNDECIDED_TOO = "; with --fail-on, undecided rows fail too"
+from harness.errors import UNDECIDED, InputError
 
 
 def add_options(parser: Parser) -> None:
@@ -23,7 +21,7 @@ def add_options(parser: Parser) -> None:
         help="cite the controls of another run; default: calibration.json in the run's folder, where there is one",
     )
     add_gates(parser)
-    add_strict(parser, UNDECIDED_TOO)
+    add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +45,7 @@ def report_run(folder: Path, options: argparse.Namespace, calibration: Path | No
         out=options.out,
         calibration=calibration,
         count_missing=options.count_missing,
-        fail_on=options.fail_on,
+        fail_on=frozenset(options.fail_on),
         strict=options.strict,
         detect=options.detect or DETECT,
     )

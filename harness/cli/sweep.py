@@ -29,7 +29,7 @@ def add_options(parser: Parser) -> None:
     add_list(parser, "what would be searched")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda where it can be")
     add_executor(parser)
-    add_strict(parser, "; exit code 40 where nothing is confirmed")
+    add_strict(parser, "refuse every fallback; exit code 40 where nothing is confirmed")
     parser.add_argument("--write", action="store_true", help="write a confirmed winner into matrix.yaml")
 
 

@@ -117,24 +117,10 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder, "pyproject.toml")
         project.write_text(project_text(environment, packages))
+        options = ["--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary=:all:"]
+        options += ["--python-version", environment.spec.python, "--default-index", PYPI]
         done = subprocess.run(
-            [
-                *uv_command(),
-                "pip",
-                "compile",
-                "--quiet",
-                "--no-config",
-                "--generate-hashes",
-                "--no-header",
-                "--no-annotate",
-                "--only-binary",
-                ":all:",
-                "--python-version",
-                environment.spec.python,
-                "--default-index",
-                PYPI,
-                project.name,
-            ],
+            [*uv_command(), "pip", "compile", *options, project.name],
             cwd=folder,
             capture_output=True,
             text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -53,13 +54,17 @@ def test_it_brings_one_name_and_what_projects_need_not_hold(installed: Path) -> 
 def test_a_matrix_runs_from_it_in_a_foreign_folder(installed: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "csrc" / "attention_scalar_cpu.cpp", tmp_path / "attention_of_mine.cpp")
     (tmp_path / "matrix.yaml").write_text(head("2.1.0", "2.5.0") + KERNEL + WORKLOADS)
+    for name in ("harness", "reports"):  # the project's own, which are not ours
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the project\'s own')\n")
     words = [installed / "bin" / "kernel-matrix", "matrix", "--executor=venv", "--launches=1"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     run = latest(tmp_path)
     assert {(record.kernel, record.status) for record in run.validations()} == {("mine", "ok")}
     assert (run.folder / "index.html").is_file()
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"matrix.yaml", "attention_of_mine.cpp", "reports"}, "nothing else of ours is put there"
+    assert left == {"matrix.yaml", "attention_of_mine.cpp", "harness", "reports"}, "nothing else of ours is put there"
     recorded = "".join(path.read_text(errors="replace") for path in run.folder.rglob("*.json"))
     assert str(installed) not in recorded and "$SHIPPED/csrc" in recorded
