@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -66,26 +67,18 @@ def side(
     timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
     launched = evidence.launch_records.get((environment, kernel, device), [])
     failed = len(found) - len(timed) + sum(not record.timings for record in launched)
+    shared: Any = {"environment": environment, "measured_with": measured_with, "failed_launches": failed}
+    gpu = _on_gpu(found) if device == "cuda" else None
     if not timed:
         status, message, log = _without(evidence, found, launched, environment, kernel, device, mode)
-        return LatencySide(
-            environment=environment,
-            status=status,
-            message=message,
-            log_excerpt=log,
-            measured_with=measured_with,
-            failed_launches=failed,
-            gpu=_on_gpu(found) if device == "cuda" else None,
-        )
+        return LatencySide(status=status, message=message, log_excerpt=log, gpu=gpu, **shared)
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
     low_us, high_us = median_interval(medians, evidence.confidence)
     return LatencySide(
-        environment=environment,
         status="ok",
         message=next((row.message for row, _ in timed if row.correct is False), ""),
         record=evidence.launches_pointer(environment, kernel, device),
-        measured_with=measured_with,
         blocks=[row.block for row, _ in timed],
         medians_us=medians,
         median_us=middle,
@@ -93,9 +86,9 @@ def side(
         high_us=high_us,
         samples=sum(row.samples if mode == model.COLD else row.hot_samples for row, _ in timed),
         rates=rates(evidence.workload(workload), *ceiling_of(evidence, environment, kernel, device), middle),
-        gpu=_on_gpu(found) if device == "cuda" else None,
+        gpu=gpu,
         wrong_output=wrong_output or any(row.correct is False for row, _ in timed),
-        failed_launches=failed,
+        **shared,
     )
 
 
