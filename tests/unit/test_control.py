@@ -163,7 +163,7 @@ def test_the_page_of_a_run_with_controls_shows_them(tmp_path: Path) -> None:
     write_run(tmp_path, spec())
     report = build_report(load_evidence(tmp_path))
     page = render_page(report)
-    assert "How far to trust this" in page and "Trials share no launch" in page
+    assert "how far to trust this" in page and "Trials share no launch" in page
     assert "Resampling estimate" in page
 
 
@@ -171,7 +171,7 @@ def test_the_page_of_a_run_with_controls_shows_them(tmp_path: Path) -> None:
 def test_what_is_no_calibration_is_refused_with_its_path(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "calibration.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="is no calibration"):
+    with pytest.raises(InputError, match="not a calibration"):
         load_calibration(path)
 
 

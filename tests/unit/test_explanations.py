@@ -55,8 +55,8 @@ def test_a_kernel_that_a_reference_moved_under_stands_with_that_reference(tmp_pa
     moved = [each for each in report.explanations if each.lead.cause == REFERENCE_MOVED]
     assert len(moved) == 1 and moved[0].lead.reference == "math"
     assert {cause.kernel for cause in moved[0].under} == {"attention_scalar"}
-    assert "2 unmoved under a reference that moved" in report.headline
-    assert "attention_scalar: agreement moved" in render_page(report)
+    assert "2 unchanged under a changed reference" in report.headline
+    assert "attention_scalar: agreement changed" in render_page(report)
 
 
 def test_the_users_kernels_come_first_and_what_is_well_last(tmp_path: Path) -> None:

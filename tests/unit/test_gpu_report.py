@@ -15,7 +15,7 @@ from reports.load.evidence import load_evidence
 from reports.model import Comparison
 from reports.render.page import render_page
 from reports.render.report import Report, build_report
-from reports.render.summaries import render_timings, render_junit, render_summary_text, render_summary
+from reports.render.summaries import render_junit, render_summary, render_summary_text, render_timings
 from tests.unit.spec import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_run
 from tests.unit.test_page import HOSTILE, assert_harmless
@@ -94,7 +94,7 @@ def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> No
     assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_summary_text(report)
     page = render_page(report)
     assert page.count(f'<dd><span class="dim">{nothing}</span></dd>') == 2
-    assert "One environment: there is none from which" in page and "moved beyond doubt" not in page
+    assert "There is only one environment" in page and "changed significantly" not in page
     assert "not compared" in page and "v-undecided" not in page.partition("<body>")[2]
 
 
@@ -115,7 +115,7 @@ def test_replays_that_are_missing_have_their_reason(tmp_path: Path) -> None:
 
 def test_one_false_discovery_rate_holds_over_cold_and_hot(tmp_path: Path) -> None:
     page = render_page(report_of(tmp_path, small()))
-    assert "all 4 rows say" in page  # kernel and flash, each cold and hot
+    assert "all 4 rows together say" in page  # kernel and flash, each cold and hot
 
 
 def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:

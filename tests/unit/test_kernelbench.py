@@ -15,7 +15,7 @@ from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
-from reports.render.summaries import render_summary_text, render_summary
+from reports.render.summaries import render_summary, render_summary_text
 from tests.conftest import ROOT
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_pairs, write_run

@@ -166,14 +166,14 @@ def test_controls_have_their_own_clause(tmp_path: Path) -> None:
         ),
     )
     assert report.headline.startswith("From PyTorch 2.1.0+cu121 to 2.5.0+cu121: of 2 kernel rows, 1 newly wrong")
-    assert report.headline.endswith("A/A control: 0 of 6 moved.")
+    assert report.headline.endswith("A/A control: 0 of 6 changed.")
     assert '<span class="role">A/A control</span>' in render_page(report)
 
 
 def test_a_busy_machine_is_a_confounder(tmp_path: Path) -> None:
     report = report_of(tmp_path, Spec(busy=0.45))
     assert [item.statement for item in report.confounders] == [
-        "the machine was busy: other processes used 45% of it during 20 of 20 launches; latency is less certain"
+        "the machine was busy: other processes used 45% of it during 20 of 20 launches; latencies are less certain"
     ]
 
 

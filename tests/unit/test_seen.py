@@ -39,7 +39,8 @@ def test_a_fault_is_seen_where_one_recipe_sees_it() -> None:
 
 def test_what_it_was_judged_as_is_said() -> None:
     assert properties.precision_text([]) == "plain arithmetic in the dtype"
-    assert properties.precision_text(["tf32_convolution", "float16_sums"]) == "TF32 in convolutions and float16 accumulators"
+    both = properties.precision_text(["tf32_convolution", "float16_sums"])
+    assert both == "TF32 in convolutions and float16 accumulators"
 
 
 def verdict(before: str, now: str) -> tuple[str, str]:

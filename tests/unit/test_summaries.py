@@ -9,7 +9,7 @@ from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
 from reports.load.evidence import load_evidence
 from reports.render.report import Report, build_report
-from reports.render.summaries import SCHEMA_VERSION, render_junit, render_summary_text, render_summary
+from reports.render.summaries import SCHEMA_VERSION, render_junit, render_summary, render_summary_text
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import cells, write_run
 
