@@ -16,17 +16,14 @@ from reports.attribute.model import (
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.page import CAUSES_SHOWN, render_page
-from reports.render.report import Report, build_report
+from reports.render.report import build_report
 from reports.render.summaries import render_summary_text
 from tests.unit.experiments import FOLLOWS, poison
+from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
 REFUSED = Case(status="unsupported", message="no kernel for this type")
-
-
-def report_of(folder: Path, spec: Spec) -> Report:
-    return build_report(load_evidence(write_run(folder, spec).folder))
 
 
 def test_kernels_that_moved_alike_share_a_card(tmp_path: Path) -> None:
