@@ -190,7 +190,7 @@ class Difference:
 
 
 def fallback_text(item: Fallback) -> str:
-    """In short; the error as raised stands in the section on method."""
+    """In short; the method section has the error as raised."""
     if item.wanted.startswith("http") and item.got.startswith("http"):
         if "cannot be reached" in item.reason:
             return f"wheels from {item.got}, because {item.wanted} cannot be reached"

@@ -152,7 +152,7 @@ def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, en
 
 def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, moved: bool) -> Factor:
     """A target's output bits across environments: digests of every trial, or the crossing's stored arrays. Of what is
-    not bit-repeatable they tell nothing: it is another output where its verdict `moved`."""
+    not bit-repeatable they say nothing: it is another output where its verdict `moved`."""
     pair = crossing(evidence, row, target)
     pointer = row.correctness.this.record
     size = ""

@@ -209,7 +209,7 @@ def ceiling_of(evidence: Evidence, environment: str, kernel: str, device: str) -
     uuid = uuids.pop()
     found = evidence.ceilings.get(uuid)
     if found is None:
-        return None, f"this run holds no measured peaks of {uuid}"
+        return None, f"this run has no measured peaks of {uuid}"
     if found.status != "ok":
         return None, f"measured peaks {words(found.status)}: {found.message or 'no message'}"
     return found, ""
@@ -248,8 +248,8 @@ class Counted:
     @property
     def name(self) -> str:
         """Without result and parameters."""
-        said = self.function.name if self.function is not None else ""
-        return (said[: said.rindex("(")] if said.endswith(")") else said).removeprefix("void ")
+        name = self.function.name if self.function is not None else ""
+        return (name[: name.rindex("(")] if name.endswith(")") else name).removeprefix("void ")
 
     @property
     def conflicts_per_wavefront(self) -> float | None:

@@ -1,7 +1,7 @@
 """Latency of one target in one environment, and its verdict against the same in the baseline. Pure.
 
 References are timed in every kernel's launch. Rows of one launch are not independent, so pooling them would count one
-launch's luck several times: a reference's times come from the first kernel, in the plan's order, whose launches have
+launch several times: a reference's times come from the first kernel, in the plan's order, whose launches have
 them on both sides, and the row names it.
 """
 
@@ -137,20 +137,20 @@ def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], li
 
 def without_times(base: LatencySide, this: LatencySide, min_effect: float) -> Latency:
     """The verdict where one side or both have no times."""
-    said = this.message or words(this.status)
+    message = this.message or words(this.status)
     if this.status in STOPPED:
         also = "; the baseline has no times either" if base.status in STOPPED else ""
-        word, why = model.BROKEN, f"{words(this.status)}: {said}{also}"
+        word, why = model.BROKEN, f"{words(this.status)}: {message}{also}"
     elif this.status == "unsupported" and base.status == "unsupported":
-        word, why = model.UNSUPPORTED, f"refused in both: {said}"
+        word, why = model.UNSUPPORTED, f"refused in both: {message}"
     elif this.status == "unsupported" and base.status == "ok":
-        word, why = model.NO_LONGER_SUPPORTED, f"refused here: {said}"
+        word, why = model.NO_LONGER_SUPPORTED, f"refused here: {message}"
     elif this.status == "ok" and base.status == "unsupported":
         word, why = model.NEWLY_SUPPORTED, "refused in the baseline; timed here"
     elif this.status == "ok":
         word, why = model.UNDECIDED, f"the baseline has no times: {base.message or words(base.status)}"
     else:
-        word, why = model.UNDECIDED, f"no times: {said}"
+        word, why = model.UNDECIDED, f"no times: {message}"
     return Latency(verdict=word, why=why, baseline=base, this=this, min_effect=min_effect)
 
 

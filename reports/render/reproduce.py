@@ -1,6 +1,6 @@
 """Scripts that reproduce a cause without this project: plain PyTorch, to be pasted into an upstream report. Pure.
 
-Everything that comes from a record stands in one literal, `SETTINGS`, and in the docstring, whose text cannot end it.
+Everything that comes from a record is in one literal, `SETTINGS`, and in the docstring, whose text cannot end it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _include(ninja: str) -> list[str]:
 
 
 def _built(evidence: Evidence, lead: Cause) -> BuildRecord | None:
-    """Of the environment that is looked at, else of the baseline; the flags of both stand in the report."""
+    """Of the environment, else of the baseline; the report shows the flags of both."""
     for name in (lead.environment, lead.baseline):
         build = evidence.builds.get((name, lead.kernel, lead.device))
         if build is not None and build.build_ninja:

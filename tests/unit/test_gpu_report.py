@@ -114,7 +114,7 @@ def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ceilings", "reason"),
     [
-        (None, f"this run holds no measured peaks of {UUID}"),
+        (None, f"this run has no measured peaks of {UUID}"),
         (Outcome(status="timed_out", message="not within 60 s"), "measured peaks timed out: not within 60 s"),
     ],
 )
