@@ -118,7 +118,7 @@ def render_sweep(folder: Path) -> int:
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """All files, each whole or not at all; index.html last, so that a page never stands before its data."""
+    """All files, each whole or not at all; index.html last, so that a page never exists without its data."""
     scripts = {each.script: render_script(report.evidence, each) for each in report.explanations if each.script}
     files = {
         **scripts,

@@ -17,12 +17,12 @@ FIXED = "fixed"
 IMPROVED = "improved"
 NEWLY_SUPPORTED = "newly_supported"
 NO_LONGER_SUPPORTED = "no_longer_supported"
-# Refused in both environments: neither a pass, for nothing ran, nor undecided, for it is known.
+# Refused in both environments: not a pass, because nothing ran, and not undecided, because that is known.
 UNSUPPORTED = "unsupported"
 # Right in both environments, with errors that moved so far that it counts (harness.stats.outputs).
 LESS_EXACT = "less_exact"
 MORE_EXACT = "more_exact"
-# A time that moved for sure, and by so nearly the smallest effect that counts that it is not told from it.
+# A time that moved significantly, by about the minimum effect.
 ABOUT = "moved_about_the_threshold"
 UNDECIDED = "undecided"
 BROKEN = "broken"
@@ -80,9 +80,8 @@ class RecipeSide:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrectnessSide:
-    """What one environment says about one target's outputs, over all recipes. Errors are absolute, against `against`;
-    units are multiples of what correct rounding costs on this workload and dtype."""
+class Side:
+    """One target in one environment; `measured_with`: the kernel whose processes a reference was measured in."""
 
     environment: str
     status: str
@@ -90,6 +89,13 @@ class CorrectnessSide:
     log_excerpt: str = ""
     record: str | None = None
     measured_with: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectnessSide(Side):
+    """One target's outputs in one environment, over all recipes. Errors are absolute, against `against`; units are
+    rounding units, multiples of what correct rounding costs on this workload and dtype."""
+
     decides: str = ""
     rate: Rate | None = None
     agreement: dict[str, Rate] = field(default_factory=dict)
@@ -101,12 +107,12 @@ class CorrectnessSide:
     repeats_max_abs: float | None = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
-    off_stream: bool = False  # a launch saw that what it does is not on the stream that it is given: see `streams`
+    off_stream: bool = False  # a launch saw its work on another stream than the one it was given
     operators: list[str] = field(default_factory=list)
-    unseen: str = ""  # known wrong answers that this validation would have let pass
-    smallest: str = ""  # of each kind that comes in sizes the smallest that it would have seen
+    unseen: str = ""  # known wrong answers that this validation would not detect
+    smallest: str = ""  # of each kind of several sizes the smallest that it would detect
     precision: str = ""  # what the target was judged as
-    choice: str = ""  # a kernel's own word on which of several ways it took
+    choice: str = ""  # which of several ways the kernel says it took
     nearer_to: dict[str, int] = field(default_factory=dict)
     recipes: list[RecipeSide] = field(default_factory=list)
 
@@ -114,7 +120,7 @@ class CorrectnessSide:
 @dataclass(frozen=True, kw_only=True)
 class Bits:
     """Outputs of both environments by digest, over the trials whose inputs were the same bytes. `unsteady`: trials
-    whose own second run gave other bits, on the side that has more of them; bits of both sides then tell nothing."""
+    whose own second run gave other bits, on the side that has more of them; bits of both sides then say nothing."""
 
     compared: int
     identical: int
@@ -141,14 +147,14 @@ class Correctness:
     q_value: float | None = None
 
 
-# A GPU is timed twice: cold, its L2 written over before each call, and hot, in replays of a CUDA graph.
+# A GPU is timed twice: cold, with its L2 overwritten before each call, and hot, in replays of a CUDA graph.
 COLD, HOT = "cold", "hot"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What a median amounts to, and as shares of what the same device reached in the same run; `message` says why a
-    share is None."""
+    """What a median amounts to, and as shares of the peak that the same device reached in the same run; `message` says
+    why a share is None."""
 
     tflops: float | None = None
     gbps: float | None = None
@@ -170,16 +176,10 @@ class OnGpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencySide:
+class LatencySide(Side):
     """Launch medians of one target in one environment, in microseconds, by block; one launch is one replicate.
     `low_us` and `high_us` are the interval of their median, None where too few launches support one."""
 
-    environment: str
-    status: str
-    message: str = ""
-    log_excerpt: str = ""
-    record: str | None = None
-    measured_with: str | None = None
     blocks: list[int] = field(default_factory=list)
     medians_us: list[float] = field(default_factory=list)
     median_us: float | None = None
@@ -248,7 +248,7 @@ class Comparison:
         return [self.latency] if self.hot is None else [self.latency, self.hot]
 
     def uncompared(self, timed: Latency) -> bool:
-        """Whether a time is the baseline's own, so that there is nothing from which it could have moved."""
+        """Whether a time is the baseline's own, with nothing to compare it with."""
         return self.alone and timed.verdict == UNDECIDED
 
 

@@ -1,6 +1,6 @@
 """Numbers, names and commands as a reader meets them. Pure.
 
-A number never stands without its unit; an estimate never without its interval, or a word that it has none.
+Every number has its unit, and every estimate its interval, or the words that it has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def short(text: str, length: int = 120) -> str:
-    """The beginning of a message; the whole stands with the row's evidence."""
+    """The beginning of a message; the whole is with the row's evidence."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
 
 

@@ -1,12 +1,12 @@
 """Controls: how often the test of environments is wrong, and what it finds, on launches whose truth is known.
 
 A/A: replicas of one environment. Whatever the test calls a change between them is a false alarm.
-Detection: a kernel beside a slowed copy of it (`control_of` in matrix.yaml). How much slower it is, all launches say;
-how often so many launches as a run has find it, trials say.
+Detection: a kernel beside a slowed copy of it (`control_of` in matrix.yaml). All launches together give the true
+slow-down; trials give how often as many launches as a run has detect it.
 
 A trial is a disjoint group of N blocks, judged by the very procedure that judges environments: `latency.decide_all`
 over all of its rows, cold and hot, its false-discovery rate included. Trials share no launch, so they are independent
-of each other as launches are; rows of one trial share its launches' luck, and are not. Pure.
+of each other as launches are; rows of one trial share its launches, and are not. Pure.
 
 `Calibration` is what the controls of one run say, stored so that the page of another run can cite it. It is derived
 from that run's records, which are kept beside it.
@@ -89,19 +89,19 @@ class Controls(Stored):
     aa: list[AA]
     detections: list[Detection]
     unchanged: Share = Field(description="references beside the slowed kernels, called a change though nothing was")
-    missing: list[str] = Field(description="why a control that stands in the run has no trial")
+    missing: list[str] = Field(description="why a control of the run has no trial")
 
     @property
     def false_alarms(self) -> Share:
         """Over all rows in which nothing had changed: of replicas, and of references beside slowed kernels.
 
-        Rows of one trial share its launches, and both kinds of trial share launches: the interval takes them for
-        independent.
+        Rows of one trial share its launches, and both kinds of trial share launches: the interval assumes that
+        they are independent.
         """
         return total([*(each.rows for each in self.aa), self.unchanged])
 
     def found(self, mode: str) -> Share:
-        """Over all environments and workloads; the interval takes rows for independent."""
+        """Over all environments and workloads; the interval assumes independent rows."""
         return total(each.found for each in self.detections if each.mode == mode)
 
 
@@ -287,7 +287,7 @@ def _slower(results: list[list[Latency]], index: int) -> Share:
 
 
 def controls(evidence: Evidence, launches: int = LAUNCHES) -> Controls | None:
-    """None where the run holds neither replicas nor a slowed kernel."""
+    """None where the run has neither replicas nor a slowed kernel."""
     run = evidence.run
     replicas = [pair for pair in combinations(run.environments, 2) if same_stack(evidence, *pair)]
     names = {info.name for info in run.kernels}

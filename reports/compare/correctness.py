@@ -64,7 +64,7 @@ def _largest(values: list[float | None]) -> float | None:
 
 
 def side(evidence: Evidence, environment: str, kernel: str, workload: str, device: str, target: str) -> CorrectnessSide:
-    """`target` is `kernel` or a reference's name; `kernel` is the one in whose record it stands."""
+    """`target` is `kernel` or a reference's name; `kernel` is the one whose record has it."""
     is_kernel = target == protocol.KERNEL
     blocked = evidence.blocked(environment, kernel if is_kernel else None, device)
     record = evidence.validation(environment, kernel, workload, device)
@@ -251,7 +251,7 @@ def verdict(
 
 
 def _off_stream(base: CorrectnessSide, this: CorrectnessSide, why: str) -> tuple[str, str]:
-    """All trials pass: nobody else worked on the device. It is wrong all the same."""
+    """All trials pass, because nothing else ran on the device; it is wrong all the same."""
     if base.off_stream and this.off_stream:
         return model.FAILING, f"wrong in both: {OFF_STREAM}; {why}"
     where = "here" if this.off_stream else "in the baseline, and not here"
@@ -262,20 +262,20 @@ def _verdict(
     base: CorrectnessSide, this: CorrectnessSide, errors: Errors | None, q: float | None, level: float
 ) -> tuple[str, str]:
     now, before = this.status, base.status
-    said = this.message or words(now)
+    message = this.message or words(now)
     if now in FAILED:
         also = "; the baseline fails too" if before in FAILED else ""
-        return model.BROKEN, f"{words(now)}: {said}{also}"
+        return model.BROKEN, f"{words(now)}: {message}{also}"
     if now == "not_run":
-        return model.UNDECIDED, f"not run: {said}"
+        return model.UNDECIDED, f"not run: {message}"
     if now == "unsupported":
         if before == "unsupported":
-            return model.UNSUPPORTED, f"refused in both: {said}"
+            return model.UNSUPPORTED, f"refused in both: {message}"
         if before in protocol.RAN:
-            return model.NO_LONGER_SUPPORTED, f"refused here: {said}"
+            return model.NO_LONGER_SUPPORTED, f"refused here: {message}"
         return model.UNDECIDED, f"refused here, and the baseline has no result ({base.message or before})"
     if now == protocol.UNDECIDABLE or (before == protocol.UNDECIDABLE and now != "wrong"):
-        return model.UNDECIDED, f"it passes: {said if now == protocol.UNDECIDABLE else base.message}"
+        return model.UNDECIDED, f"it passes: {message if now == protocol.UNDECIDABLE else base.message}"
     for side_, name in ((this, "this environment"), (base, "the baseline")):
         if problem := _contradiction(side_):
             return model.UNDECIDED, f"{name}: {problem}"
@@ -295,8 +295,8 @@ def _verdict(
     word = model.FIXED if now == "ok" else model.REGRESSED
     if q is None:
         return word, change
-    said = f"{change} (Fisher q = {q:.2g})"
-    return (word, said) if q <= level else (model.UNDECIDED, f"{said}: chance alone could do this")
+    why = f"{change} (Fisher q = {q:.2g})"
+    return (word, why) if q <= level else (model.UNDECIDED, f"{why}: chance alone could do this")
 
 
 def _both_right(errors: Errors | None, q: float | None, level: float, here: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from harness.schema.records import BuildRecord, EnvironmentRecord, Observation
@@ -189,7 +190,7 @@ class Difference:
 
 
 def fallback_text(item: Fallback) -> str:
-    """In short; the error as raised stands in the section on method."""
+    """In short; the method section has the error as raised."""
     if item.wanted.startswith("http") and item.got.startswith("http"):
         if "cannot be reached" in item.reason:
             return f"wheels from {item.got}, because {item.wanted} cannot be reached"
@@ -212,33 +213,34 @@ def busy_text(evidence: Evidence) -> str:
 
 
 def confounders(evidence: Evidence) -> list[Confounder]:
-    """Fallbacks first, then differences besides PyTorch's version."""
+    """An unfinished run and fallbacks first, then differences besides PyTorch's version."""
+    return [Confounder(subject=subject, statement=statement) for subject, statement in _confounders(evidence)]
+
+
+def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     run = evidence.run
+    recorded = [len(records) for records in evidence.launch_records.values()]
+    planned = run.launches * len(recorded)
+    if sum(recorded) < planned:
+        yield "launches", f"the run is not finished: {sum(recorded)} of {planned} launches are recorded"
     fallbacks: dict[str, list[str]] = {}
     for item in run.fallbacks:
         fallbacks.setdefault(fallback_text(item), []).append(item.subject)
-    found = [Confounder(subject=", ".join(names), statement=text) for text, names in fallbacks.items()]
-    recorded = [len(records) for records in evidence.launch_records.values()]
-    if sum(recorded) < run.launches * len(recorded):
-        text = f"the run is not finished: {sum(recorded)} of {run.launches * len(recorded)} launches are recorded"
-        found.insert(0, Confounder(subject="launches", statement=text))
+    for text, names in fallbacks.items():
+        yield ", ".join(names), text
     if busy := busy_text(evidence):
-        found.append(Confounder(subject="load", statement=busy))
-    found += [Confounder(subject=subject, statement=statement) for subject, statement in gpu_confounders(evidence)]
+        yield "load", busy
+    yield from gpu_confounders(evidence)
     base = evidence.environments.get(run.baseline)
     for name in run.environments:
         this = evidence.environments.get(name)
         if base is not None and this is not None and name != run.baseline:
-            found += [Confounder(subject=name, statement=each.text) for each in differing(base, this)]
+            for each in differing(base, this):
+                yield name, each.text
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
-            found.append(
-                Confounder(
-                    subject=f"{crossing.kernel}/{crossing.workload}/{crossing.device}",
-                    statement="the input bytes differ between environments, so outputs cannot be compared",
-                )
-            )
-    return found
+            subject = f"{crossing.kernel}/{crossing.workload}/{crossing.device}"
+            yield subject, "the input bytes differ between environments, so outputs cannot be compared"
 
 
 def _same_gpus(one: Observation, two: Observation) -> bool:
@@ -255,33 +257,31 @@ def _same_gpus(one: Observation, two: Observation) -> bool:
 
 def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Difference]:
     """What differs besides PyTorch's version."""
-    found = []
+    return [Difference(kind=kind, name=name, text=text) for kind, name, text in _differing(base, this)]
+
+
+def _differing(base: EnvironmentRecord, this: EnvironmentRecord) -> Iterator[tuple[str, str, str]]:
+    def text(what: str, left: object, right: object) -> str:
+        return f"{what} {left} in the baseline and {right} in {this.id}"
+
     if base.index != this.index:
         sources = ["the host's installation" if each.executor == "host" else each.index for each in (base, this)]
-        text = f"PyTorch came from {sources[0]} in the baseline and from {sources[1]} in {this.id}"
-        found.append(Difference(kind=INDEX, text=text))
+        yield INDEX, "", text("PyTorch comes from", *sources)
     if base.executor != this.executor:
-        text = f"the executor is {base.executor} in the baseline and {this.executor} in {this.id}"
-        found.append(Difference(kind=EXECUTOR, text=text))
+        yield EXECUTOR, "", text("the executor is", base.executor, this.executor)
+    for name in sorted(base.variables.keys() | this.variables.keys()):
+        values = [record.variables.get(name, "not set") for record in (base, this)]
+        if values[0] != values[1]:
+            yield VARIABLE, name, text(f"the variable {name} is", *values)
     one, two = base.observed, this.observed
-    given, here = (record.variables for record in (base, this))
-    for name in sorted(given.keys() | here.keys()):
-        if given.get(name) != here.get(name):
-            left, right = given.get(name, "not set"), here.get(name, "not set")
-            text = f"the variable {name} is {left} in the baseline and {right} in {this.id}"
-            found.append(Difference(kind=VARIABLE, name=name, text=text))
     if one is None or two is None:
-        return found
+        return
     for kind, sentence in CONFOUNDING.items():
         left, right = _text(getattr(one, kind)), _text(getattr(two, kind))
         if left != right:
-            found.append(Difference(kind=kind, text=sentence.format(left, right, this.id)))
+            yield kind, "", sentence.format(left, right, this.id)
     if not _same_gpus(one, two):
-        text = f"the GPU or its driver differs between the baseline and {this.id}"
-        found.append(Difference(kind=GPU, text=text))
+        yield GPU, "", f"the GPU or its driver differs between the baseline and {this.id}"
     for name in sorted(one.settings.keys() & two.settings.keys()):
         if one.settings[name] != two.settings[name]:
-            left, right = one.settings[name], two.settings[name]
-            text = f"PyTorch's setting {name} is {left} in the baseline and {right} in {this.id}"
-            found.append(Difference(kind=SETTING, name=name, text=text))
-    return found
+            yield SETTING, name, text(f"PyTorch's setting {name} is", one.settings[name], two.settings[name])

@@ -74,7 +74,7 @@ def exit_codes(
     strict: bool = False,
     detect: float = DETECT,
 ) -> list[int]:
-    """Every code that holds; `harness.errors.exit_code` chooses."""
+    """Every code that applies; `harness.errors.exit_code` chooses."""
     codes = []
     if any(record.status == "broken" for record in evidence.environments.values()):
         codes.append(errors.INFRASTRUCTURE)

@@ -36,37 +36,38 @@ def operators_seen(base: CorrectnessSide, this: CorrectnessSide) -> Seen:
 
 
 def _validations(evidence: Evidence, row: Comparison) -> tuple[ValidationRecord | None, ValidationRecord | None]:
-    kernel = row.correctness.this.measured_with or row.correctness.baseline.measured_with or row.target
+    kernel = _crossing_kernel(row)
     base, this = (
         evidence.validation(name, kernel, row.workload, row.device) for name in (row.baseline, row.environment)
     )
     return base, this
 
 
+def _digests(base: ValidationRecord, this: ValidationRecord, name: str) -> tuple[int, int]:
+    """(trials compared, trials that differ) of digests, trial by trial, over the recipes both have."""
+    theirs = {recipe.recipe: getattr(recipe, name) for recipe in this.recipes}
+    pairs = [
+        pair
+        for recipe in base.recipes
+        for pair in zip(getattr(recipe, name), theirs.get(recipe.recipe, []), strict=False)
+    ]
+    return len(pairs), sum(one != two for one, two in pairs)
+
+
 def inputs(evidence: Evidence, row: Comparison) -> Factor:
-    """Digests of input bytes, trial by trial, over the recipes both have."""
     base, this = _validations(evidence, row)
     record = row.correctness.this.record
-    if base is None or this is None:
-        return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
-    theirs = {recipe.recipe: recipe.input_sha256 for recipe in this.recipes}
-    compared = differ = 0
-    for recipe in base.recipes:
-        for one, two in zip(recipe.input_sha256, theirs.get(recipe.recipe, []), strict=False):
-            compared += 1
-            differ += one != two
+    compared, differ = _digests(base, this, "input_sha256") if base and this else (0, 0)
     if not compared:
         return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
-    text = (
-        f"input bytes differ in {differ} of {compared} trials"
-        if differ
-        else (f"input bytes are identical in all {compared} trials")
-    )
-    return Factor(state=DIFFERS if differ else SAME, seen=Seen(text=text, record=record))
+    if differ:
+        text = f"input bytes differ in {differ} of {compared} trials"
+        return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
+    return Factor(state=SAME, seen=Seen(text=f"input bytes are identical in all {compared} trials", record=record))
 
 
 def yardstick(evidence: Evidence, row: Comparison) -> Factor:
-    """Truth digests, the deciding rule and its limits: what judges must not move."""
+    """Truth digests, the deciding rule and its limits: the error scale must not move."""
     base, this = _validations(evidence, row)
     record = row.correctness.this.record
     if base is None or this is None or not base.recipes or not this.recipes:
@@ -74,15 +75,11 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
     if (base.decides, base.limits) != (this.decides, this.limits):
         text = f"the rule changed: {base.decides} {base.limits} against {this.decides} {this.limits}"
         return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
-    truths = {recipe.recipe: recipe.truth_sha256 for recipe in this.recipes}
-    differ = sum(
-        one != two
-        for recipe in base.recipes
-        for one, two in zip(recipe.truth_sha256, truths.get(recipe.recipe, []), strict=False)
-    )
+    _, differ = _digests(base, this, "truth_sha256")
     if differ:
         return Factor(state=DIFFERS, seen=Seen(text=f"the truth's bytes differ in {differ} trials", record=record))
-    return Factor(state=SAME, seen=Seen(text=f"same rule ({this.decides}), same truth, same tolerance", record=record))
+    text = f"same rule ({this.decides}), same truth, same tolerance"
+    return Factor(state=SAME, seen=Seen(text=text, record=record))
 
 
 def _code(record: BuildRecord) -> dict[str, str]:
@@ -155,7 +152,7 @@ def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, en
 
 def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, moved: bool) -> Factor:
     """A target's output bits across environments: digests of every trial, or the crossing's stored arrays. Of what is
-    not bit-repeatable they tell nothing: it is another output where its verdict `moved`."""
+    not bit-repeatable they say nothing: it is another output where its verdict `moved`."""
     pair = crossing(evidence, row, target)
     pointer = row.correctness.this.record
     size = ""

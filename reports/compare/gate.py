@@ -140,8 +140,8 @@ def why_no_time(evidence: Evidence, cell: Cell, reference: str, mode: str) -> st
     for target in (protocol.KERNEL, reference):
         found = _timed(evidence, cell, target)
         if not any(row.time_us(mode) is not None for row in found):
-            said = next((row.hot_message if row.status == "ok" else row.message or row.status for row in found), "")
-            return f"no {mode} time of {target}: {said or 'the run has no launch of it'}"
+            message = next((row.hot_message if row.status == "ok" else row.message or row.status for row in found), "")
+            return f"no {mode} time of {target}: {message or 'the run has no launch of it'}"
     return f"no launch has {mode} times of both the kernel and {reference}"
 
 

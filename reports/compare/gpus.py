@@ -133,45 +133,30 @@ def measuring(evidence: Evidence) -> Measuring | None:
     )
 
 
-def gpu_confounders(evidence: Evidence) -> list[tuple[str, str]]:
+def gpu_confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """(subject, statement): what made the GPU's times less certain."""
     launches = list(gpu_launches(evidence))
-    found = []
     throttled = [sum(timing.throttled_samples for timing in launch.timings) for launch in launches]
     if any(throttled):
         reasons = sorted({reason for launch in launches if launch.gpu for reason in launch.gpu.throttle_reasons})
         kept = sum(len(timing.samples_us) for launch in launches for timing in launch.timings)
-        found.append(
-            (
-                "GPU clock",
-                f"the GPU throttled{' (' + ', '.join(reasons) + ')' if reasons else ''}: "
-                f"{sum(throttled)} of {kept + sum(throttled)} samples were discarded, in "
-                f"{sum(map(bool, throttled))} of {len(launches)} launches",
-            )
-        )
+        samples = f"{sum(throttled)} of {kept + sum(throttled)} samples were discarded"
+        named = f" ({', '.join(reasons)})" if reasons else ""
+        where = f"in {sum(map(bool, throttled))} of {len(launches)} launches"
+        yield "GPU clock", f"the GPU throttled{named}: {samples}, {where}"
     others = [launch.gpu.other_processes for launch in launches if launch.gpu is not None]
-    seen = [count for count in others if count]
-    if seen:
-        found.append(
-            (
-                "GPU",
-                f"{span(seen, '{:d}')} other process{'es' if max(seen) > 1 else ''} used the GPU "
-                f"during {len(seen)} of {len(launches)} launches",
-            )
-        )
+    if busy := [count for count in others if count]:
+        noun = "other process" if max(busy) == 1 else "other processes"
+        yield "GPU", f"{span(busy, '{:d}')} {noun} used the GPU during {len(busy)} of {len(launches)} launches"
     clocks = clocks_by_environment(evidence)
     base = clocks.get(evidence.run.baseline)
     for name, mhz in clocks.items():
         if base and abs(mhz / base - 1) > CLOCK_MOVED:
-            found.append(
-                (
-                    name,
-                    f"the SM clock was {base:.0f} MHz in the baseline and {mhz:.0f} in {name} while calls "
-                    "were sampled; latency scales with the clock",
-                )
-            )
-    found += [(card.name, "MIG is on: the times are for a slice of the GPU") for card in cards(evidence) if card.mig]
-    return found
+            clock = f"the SM clock was {base:.0f} MHz in the baseline and {mhz:.0f} in {name} while calls were sampled"
+            yield name, f"{clock}; latency scales with the clock"
+    for card in cards(evidence):
+        if card.mig:
+            yield card.name, "MIG is on: the times are for a slice of the GPU"
 
 
 def clocks_by_environment(evidence: Evidence) -> dict[str, float]:
@@ -224,7 +209,7 @@ def ceiling_of(evidence: Evidence, environment: str, kernel: str, device: str) -
     uuid = uuids.pop()
     found = evidence.ceilings.get(uuid)
     if found is None:
-        return None, f"this run holds no measured peaks of {uuid}"
+        return None, f"this run has no measured peaks of {uuid}"
     if found.status != "ok":
         return None, f"measured peaks {words(found.status)}: {found.message or 'no message'}"
     return found, ""
@@ -263,8 +248,8 @@ class Counted:
     @property
     def name(self) -> str:
         """Without result and parameters."""
-        said = self.function.name if self.function is not None else ""
-        return (said[: said.rindex("(")] if said.endswith(")") else said).removeprefix("void ")
+        name = self.function.name if self.function is not None else ""
+        return (name[: name.rindex("(")] if name.endswith(")") else name).removeprefix("void ")
 
     @property
     def conflicts_per_wavefront(self) -> float | None:

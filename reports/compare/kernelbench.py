@@ -62,7 +62,7 @@ class Solution:
 @dataclass(frozen=True, kw_only=True)
 class Score:
     """Of one environment on one device. `problems` is what the shares are of: `missing` problems without a solution
-    are among them where they were asked to be."""
+    are among them where `counts_missing`."""
 
     environment: str
     device: str

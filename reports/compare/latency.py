@@ -1,7 +1,7 @@
 """Latency of one target in one environment, and its verdict against the same in the baseline. Pure.
 
 References are timed in every kernel's launch. Rows of one launch are not independent, so pooling them would count one
-launch's luck several times: a reference's times come from the first kernel, in the plan's order, whose launches have
+launch several times: a reference's times come from the first kernel, in the plan's order, whose launches have
 them on both sides, and the row names it.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -66,26 +67,18 @@ def side(
     timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
     launched = evidence.launch_records.get((environment, kernel, device), [])
     failed = len(found) - len(timed) + sum(not record.timings for record in launched)
+    shared: Any = {"environment": environment, "measured_with": measured_with, "failed_launches": failed}
+    gpu = _on_gpu(found) if device == "cuda" else None
     if not timed:
         status, message, log = _without(evidence, found, launched, environment, kernel, device, mode)
-        return LatencySide(
-            environment=environment,
-            status=status,
-            message=message,
-            log_excerpt=log,
-            measured_with=measured_with,
-            failed_launches=failed,
-            gpu=_on_gpu(found) if device == "cuda" else None,
-        )
+        return LatencySide(status=status, message=message, log_excerpt=log, gpu=gpu, **shared)
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
     low_us, high_us = median_interval(medians, evidence.confidence)
     return LatencySide(
-        environment=environment,
         status="ok",
         message=next((row.message for row, _ in timed if row.correct is False), ""),
         record=evidence.launches_pointer(environment, kernel, device),
-        measured_with=measured_with,
         blocks=[row.block for row, _ in timed],
         medians_us=medians,
         median_us=middle,
@@ -93,9 +86,9 @@ def side(
         high_us=high_us,
         samples=sum(row.samples if mode == model.COLD else row.hot_samples for row, _ in timed),
         rates=rates(evidence.workload(workload), *ceiling_of(evidence, environment, kernel, device), middle),
-        gpu=_on_gpu(found) if device == "cuda" else None,
+        gpu=gpu,
         wrong_output=wrong_output or any(row.correct is False for row, _ in timed),
-        failed_launches=failed,
+        **shared,
     )
 
 
@@ -144,20 +137,20 @@ def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], li
 
 def without_times(base: LatencySide, this: LatencySide, min_effect: float) -> Latency:
     """The verdict where one side or both have no times."""
-    said = this.message or words(this.status)
+    message = this.message or words(this.status)
     if this.status in STOPPED:
         also = "; the baseline has no times either" if base.status in STOPPED else ""
-        word, why = model.BROKEN, f"{words(this.status)}: {said}{also}"
+        word, why = model.BROKEN, f"{words(this.status)}: {message}{also}"
     elif this.status == "unsupported" and base.status == "unsupported":
-        word, why = model.UNSUPPORTED, f"refused in both: {said}"
+        word, why = model.UNSUPPORTED, f"refused in both: {message}"
     elif this.status == "unsupported" and base.status == "ok":
-        word, why = model.NO_LONGER_SUPPORTED, f"refused here: {said}"
+        word, why = model.NO_LONGER_SUPPORTED, f"refused here: {message}"
     elif this.status == "ok" and base.status == "unsupported":
         word, why = model.NEWLY_SUPPORTED, "refused in the baseline; timed here"
     elif this.status == "ok":
         word, why = model.UNDECIDED, f"the baseline has no times: {base.message or words(base.status)}"
     else:
-        word, why = model.UNDECIDED, f"no times: {said}"
+        word, why = model.UNDECIDED, f"no times: {message}"
     return Latency(verdict=word, why=why, baseline=base, this=this, min_effect=min_effect)
 
 

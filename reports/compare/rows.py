@@ -212,7 +212,7 @@ def latency_moved(row: Comparison) -> bool:
 
 
 def leading_time(row: Comparison) -> tuple[str, Latency]:
-    """The mode, cold or hot, that speaks for a row where one verdict must: cold, unless only hot moved."""
+    """The mode, cold or hot, whose verdict represents a row: cold, unless only hot moved."""
     if row.hot is not None and _time_moved(row.hot) and not _time_moved(row.latency):
         return model.HOT, row.hot
     return model.COLD, row.latency

@@ -1,6 +1,6 @@
 """A run's records, loaded once, checked against each other and indexed; the only part of reports that reads files.
 
-Every record's digest is checked (`RecordError` with its path), and so is that a record stands where its contents say:
+Every record's digest is checked (`RecordError` with its path), and so is that a record lies where its contents say:
 a file copied over another's place would else be reported under the wrong name.
 """
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harness.schema.records import LaunchRecord, Timing
 from harness.stats.medians import COLD, HOT, time_us
 
-# What launches said before they recorded whether calls escaped.
+# The message of launches from before they recorded whether calls escaped.
 UNWRITTEN = "outputs unwritten: what a call does is not in the graph"
 
 

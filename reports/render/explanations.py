@@ -1,4 +1,4 @@
-"""Causes as a reader meets them: one explanation for all subjects of which the same is said. Pure."""
+"""Causes as a reader meets them: one explanation for all subjects with the same cause. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from reports.model import Comparison
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """`lead` is shown in full; `others` say the same of other subjects; `under` are kernels whose agreement with the
-    reference moved with it. `script`: the file that reproduces it without this project, where there is one."""
+    """`lead` is shown in full; `others` are the same cause for other subjects; `under` are kernels whose agreement
+    with the reference moved with it. `script`: the file that reproduces it without this project, where there is one."""
 
     number: int
     lead: Cause
@@ -47,7 +47,7 @@ class Explanation:
 
     @property
     def records(self) -> list[str]:
-        """What to open to check it, in the order in which it is cited."""
+        """The records to check it by, in the order in which they are cited."""
         every = (self.lead, *self.lead.parts)
         cited = [drawn.record for cause in every for drawn in cause.figures]
         cited += [seen.record for cause in every for seen in cause.evidence]
@@ -64,23 +64,23 @@ def explanations(causes: Sequence[Cause]) -> list[Explanation]:
             found[cause.gist] = Explanation(number=0, lead=cause)
         else:
             known.others.append(cause)
-    told = [_best_first(each) for each in _fold(list(found.values()))]
-    return [replace(each, number=number) for number, each in enumerate(sorted(told, key=_order), 1)]
+    folded = [_best_first(each) for each in _fold(list(found.values()))]
+    return [replace(each, number=number) for number, each in enumerate(sorted(folded, key=_order), 1)]
 
 
-def _order(told: Explanation) -> tuple[object, ...]:
-    """Of causes that rank alike, the one that more rows hang on comes first."""
-    return *order(told.lead), -len(told.rows)
+def _order(explanation: Explanation) -> tuple[object, ...]:
+    """Of causes that rank alike, the one with more rows first."""
+    return *order(explanation.lead), -len(explanation.rows)
 
 
-def _best_first(told: Explanation) -> Explanation:
-    """The best shown of those that say the same leads, and stands for what all of them showed."""
+def _best_first(explanation: Explanation) -> Explanation:
+    """The one with the highest grade leads, with the evidence of all."""
     grades = list(GRADES)
-    lead, *others = sorted((told.lead, *told.others), key=lambda cause: grades.index(cause.grade))
+    lead, *others = sorted((explanation.lead, *explanation.others), key=lambda cause: grades.index(cause.grade))
     if others:
         evidence = dict.fromkeys([*lead.evidence, *(cause.evidence[0] for cause in others if cause.evidence)])
         lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others))
-    return replace(told, lead=lead, others=others)
+    return replace(explanation, lead=lead, others=others)
 
 
 MOST_ROWS = 8
@@ -108,15 +108,15 @@ def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
     return (replace(first, rows=tuple(rows[:MOST_ROWS])) if len(same) > 1 else first, *rest)
 
 
-def _fold(told: list[Explanation]) -> list[Explanation]:
-    """A kernel whose agreement moved because a reference did stands with that reference, where it has its own."""
-    own = [each for each in told if each.is_reference]
+def _fold(found: list[Explanation]) -> list[Explanation]:
+    """A kernel whose agreement moved because a reference did goes with the reference's explanation, if there is one."""
+    own = [each for each in found if each.is_reference]
     kept = []
-    for each in told:
+    for each in found:
         lead = each.lead
         home = None
         if lead.kernel and not lead.parts and lead.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
-            home = next((other for other in own if _same_story(other, each)), None)
+            home = next((other for other in own if _same_cause(other, each)), None)
         if home is None:
             kept.append(each)
         else:
@@ -124,7 +124,7 @@ def _fold(told: list[Explanation]) -> list[Explanation]:
     return kept
 
 
-def _same_story(own: Explanation, under: Explanation) -> bool:
+def _same_cause(own: Explanation, under: Explanation) -> bool:
     return (
         own.lead.about == CORRECTNESS
         and own.lead.cause == under.lead.cause
@@ -134,10 +134,10 @@ def _same_story(own: Explanation, under: Explanation) -> bool:
     )
 
 
-def causes_by_row(told: Sequence[Explanation]) -> dict[str, list[tuple[Explanation, Cause]]]:
+def causes_by_row(explained: Sequence[Explanation]) -> dict[str, list[tuple[Explanation, Cause]]]:
     """Of every comparison, the explanations that it belongs to."""
     found: dict[str, list[tuple[Explanation, Cause]]] = {}
-    for each in told:
+    for each in explained:
         for cause in each.causes:
             for row in cause.rows:
                 found.setdefault(row, []).append((each, cause))
@@ -145,5 +145,5 @@ def causes_by_row(told: Sequence[Explanation]) -> dict[str, list[tuple[Explanati
 
 
 def unmoved(row: Comparison, by_row: dict[str, list[tuple[Explanation, Cause]]]) -> bool:
-    """A kernel that did not move under a reference that did."""
+    """A kernel that did not change under a reference that did."""
     return row.kind == KERNEL and any(cause.cause == REFERENCE_MOVED for _, cause in by_row.get(row.id, []))

@@ -51,7 +51,7 @@ def headline(
         parts.append(f"no significant change in {count_of(len(rows), 'comparison')}")
     astray = {row.target for row in kernels if row.correctness.this.off_stream or row.correctness.baseline.off_stream}
     if astray:
-        parts.insert(0, f"{' and '.join(sorted(astray))} working on another stream than the one given")
+        parts.insert(0, f"{' and '.join(sorted(astray))} on another stream than the one given")
     for aspect in ("correctness", "latency"):
         undecided = sum(getattr(row, aspect).verdict == model.UNDECIDED for row in rows)
         parts += [f"{aspect} undecided in {undecided} of {count_of(len(rows), 'comparison')}"] if undecided else []

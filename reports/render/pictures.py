@@ -61,7 +61,7 @@ def median_cell(side: LatencySide) -> Markup:
 
 
 def wrong_tag(latency: Latency) -> Markup:
-    """A time of a wrong output is no time of the problem, and says so wherever it stands."""
+    """A time of a wrong output is marked wherever it is shown."""
     sides = (latency.baseline.wrong_output, latency.this.wrong_output)
     if not any(sides):
         return Markup("")

@@ -1,6 +1,6 @@
-"""Scripts that show a cause again without this project: plain PyTorch, to be pasted into an upstream report. Pure.
+"""Scripts that reproduce a cause without this project: plain PyTorch, to be pasted into an upstream report. Pure.
 
-Everything that comes from a record stands in one literal, `SETTINGS`, and in the docstring, whose text cannot end it.
+Everything that comes from a record is in one literal, `SETTINGS`, and in the docstring, whose text cannot end it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from harness.schema.records import BuildRecord
@@ -27,8 +26,8 @@ from reports.attribute.model import (
 )
 from reports.load.evidence import Evidence
 from reports.render.explanations import Explanation
+from reports.render.templating import TEMPLATES
 
-TEMPLATES = Path(__file__).parent / "templates"
 OF_REFERENCES = (
     REFERENCE_MOVED,
     DEFAULT_BACKEND_MOVED,
@@ -44,20 +43,20 @@ COMPILED = re.compile(r"^build \S+: (?:cuda_)?compile (\S+)", re.MULTILINE)
 ROOT = "$ROOT/"
 
 
-def with_scripts(evidence: Evidence, told: Sequence[Explanation]) -> list[Explanation]:
+def with_scripts(evidence: Evidence, explained: Sequence[Explanation]) -> list[Explanation]:
     """The same, each with its script's name where one can be made."""
     named: list[Explanation] = []
-    for each in told:
+    for each in explained:
         made = len([one for one in named if one.script])
         can = made < MOST_SCRIPTS and script_settings(evidence, each) is not None
         named.append(replace(each, script=f"reproduce-{each.number}.py") if can else each)
     return named
 
 
-def script_settings(evidence: Evidence, told: Explanation) -> tuple[str, dict[str, Any]] | None:
-    """(template, settings), or None where plain PyTorch cannot show it."""
-    lead = told.lead
-    workload = _worst_workload(evidence, told)
+def script_settings(evidence: Evidence, explanation: Explanation) -> tuple[str, dict[str, Any]] | None:
+    """(template, settings), or None where plain PyTorch cannot reproduce it."""
+    lead = explanation.lead
+    workload = _worst_workload(evidence, explanation)
     if workload is None or workload.problem or workload.seq_len is None:
         return None
     shape = [workload.batch, workload.heads, workload.seq_len, workload.head_dim]
@@ -71,12 +70,12 @@ def script_settings(evidence: Evidence, told: Explanation) -> tuple[str, dict[st
         "recipes": [name for name in RECIPES if name in workload.trials] or ["independent"],
         "trials": TRIALS,
     }
-    if told.is_reference:
+    if explanation.is_reference:
         if lead.cause not in OF_REFERENCES:
             return None
         timed = lead.about == LATENCY
         recipes = RECIPES[:1] if timed else common["recipes"]
-        return "reference", {**common, "recipes": recipes, "references": told.subjects, "latency": timed}
+        return "reference", {**common, "recipes": recipes, "references": explanation.subjects, "latency": timed}
     if lead.cause == NOTHING_MOVED or lead.about == LATENCY:
         return None
     build = _built(evidence, lead)
@@ -102,7 +101,7 @@ def _include(ninja: str) -> list[str]:
 
 
 def _built(evidence: Evidence, lead: Cause) -> BuildRecord | None:
-    """Of the environment that is looked at, else of the baseline; the flags of both stand in the report."""
+    """Of the environment, else of the baseline; the report shows the flags of both."""
     for name in (lead.environment, lead.baseline):
         build = evidence.builds.get((name, lead.kernel, lead.device))
         if build is not None and build.build_ninja:
@@ -118,38 +117,34 @@ def _threads(evidence: Evidence, lead: Cause) -> int:
     return 1
 
 
-def _worst_workload(evidence: Evidence, told: Explanation) -> WorkloadInfo | None:
+def _worst_workload(evidence: Evidence, explanation: Explanation) -> WorkloadInfo | None:
     """The smallest: a script for a report of a fault is run many times."""
-    infos = [info for name in told.lead.workloads if (info := evidence.workload(name)) is not None]
+    infos = [info for name in explanation.lead.workloads if (info := evidence.workload(name)) is not None]
     return min(infos, key=lambda info: info.flops or 0.0, default=None)
 
 
-def render_script(evidence: Evidence, told: Explanation) -> str:
-    made = script_settings(evidence, told)
+def render_script(evidence: Evidence, explanation: Explanation) -> str:
+    made = script_settings(evidence, explanation)
     if made is None:
-        raise ValueError(f"explanation {told.number} cannot be shown by plain PyTorch")
+        raise ValueError(f"explanation {explanation.number} cannot be reproduced by plain PyTorch")
     template, settings = made
     text = (TEMPLATES / f"reproduce_{template}.py.txt").read_text()
-    lines = [told.lead.statement, "", "What was recorded:"]
-    lines += [f"- {seen.text}" for seen in told.lead.evidence[:6]]
-    story = "\n".join(textwrap.fill(_plain(line), 110, subsequent_indent="  ") for line in lines)
+    lines = [explanation.lead.statement, "", "What was recorded:"]
+    lines += [f"- {seen.text}" for seen in explanation.lead.evidence[:6]]
+    details = "\n".join(textwrap.fill(_plain(line), 110, subsequent_indent="  ") for line in lines)
     values = {
-        "TITLE": textwrap.fill(_plain(f"{told.lead.name}: {', '.join(told.subjects)}"), 110),
-        "STORY": story,
-        "NAME": told.script or "reproduce.py",
+        "TITLE": textwrap.fill(_plain(f"{explanation.lead.name}: {', '.join(explanation.subjects)}"), 110),
+        "DETAILS": details,
+        "NAME": explanation.script or "reproduce.py",
         "SETTINGS": _literal(settings),
     }
     return re.sub("@([A-Z]+)@", lambda match: values[match[1]], text)
 
 
 def _literal(settings: dict[str, Any]) -> str:
-    """A Python literal whose every string is ASCII: JSON's strings are Python's, its constants are not."""
-    lines = [f"    {json.dumps(key)}: {_value(value)}," for key, value in settings.items()]
+    """A Python literal in ASCII."""
+    lines = [f"    {json.dumps(key)}: {value!a}," for key, value in settings.items()]
     return "\n".join(["{", *lines, "}"])
-
-
-def _value(value: Any) -> str:
-    return ascii(value)
 
 
 def _plain(text: str) -> str:

@@ -49,7 +49,6 @@ class SettingRow:
 
     rank: str
     setting: str
-    kernel: str
     incumbent: bool
     searched: str
     again: str
@@ -104,7 +103,6 @@ def leaderboard(record: SweepRecord) -> list[SettingRow]:
             SettingRow(
                 rank=str(rank),
                 setting=setting_text(trial.setting),
-                kernel=trial.kernel,
                 incumbent=False,
                 searched=f"{first.score:.3f}{TIMES}",
                 again=f"{again.score:.3f}{TIMES}" if again else "",
@@ -121,7 +119,6 @@ def _with_incumbent(record: SweepRecord, rows: list[SettingRow], ordered: list[T
     own = SettingRow(
         rank="\N{EN DASH}",
         setting=setting_text(record.question.incumbent),
-        kernel=record.question.kernel,
         incumbent=True,
         searched=f"1{TIMES}",
         again=f"1{TIMES}" if record.finals else "",

@@ -16,17 +16,14 @@ from reports.attribute.model import (
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.page import CAUSES_SHOWN, render_page
-from reports.render.report import Report, build_report
+from reports.render.report import build_report
 from reports.render.summaries import render_summary_text
 from tests.unit.experiments import FOLLOWS, poison
+from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
 REFUSED = Case(status="unsupported", message="no kernel for this type")
-
-
-def report_of(folder: Path, spec: Spec) -> Report:
-    return build_report(load_evidence(write_run(folder, spec).folder))
 
 
 def test_kernels_that_moved_alike_share_a_card(tmp_path: Path) -> None:
@@ -55,8 +52,8 @@ def test_a_kernel_that_a_reference_moved_under_stands_with_that_reference(tmp_pa
     moved = [each for each in report.explanations if each.lead.cause == REFERENCE_MOVED]
     assert len(moved) == 1 and moved[0].lead.reference == "math"
     assert {cause.kernel for cause in moved[0].under} == {"attention_scalar"}
-    assert "2 unmoved under a reference that moved" in report.headline
-    assert "attention_scalar: agreement moved" in render_page(report)
+    assert "2 unchanged under a changed reference" in report.headline
+    assert "attention_scalar: agreement changed" in render_page(report)
 
 
 def test_the_users_kernels_come_first_and_what_is_well_last(tmp_path: Path) -> None:

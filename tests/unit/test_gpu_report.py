@@ -11,30 +11,19 @@ import pytest
 
 from harness.schema.records import Outcome
 from reports.compare.exit_codes import exit_codes
-from reports.load.evidence import load_evidence
-from reports.model import Comparison
 from reports.render.page import render_page
-from reports.render.report import Report, build_report
+from reports.render.report import Report
 from reports.render.summaries import render_junit, render_summary, render_summary_text, render_timings
+from tests.unit.reporting import kernel_row, report_of
 from tests.unit.spec import BASE, GBPS, HOST, NEXT, TFLOPS, UUID, Case, Spec, gpu_spec
-from tests.unit.synthetic import write_run
 from tests.unit.test_page import HOSTILE, assert_harmless
 
 SEED = "seed-fp16"
 
 
-def report_of(folder: Path, spec: Spec) -> Report:
-    write_run(folder, spec)
-    return build_report(load_evidence(folder))
-
-
 def small(**changes: object) -> Spec:
     values = {"device": "cuda", "workloads": (SEED,), "references": ("flash",), "spread": 0.002} | changes
     return Spec(**values)  # type: ignore[arg-type]
-
-
-def kernel_row(report: Report) -> Comparison:
-    return next(row for row in report.rows if row.kind == "kernel")
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +69,17 @@ def test_a_kernel_that_is_slower_hot_alone_moved_and_says_so(tmp_path: Path) -> 
     assert 'failures="1"' in render_junit(report)
 
 
-def test_hot_times_that_are_undecided_are_under_strict(tmp_path: Path) -> None:
+def test_replays_that_are_missing_are_undecided_with_their_reason(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_message="cannot be captured")}))
+    row = kernel_row(report)
+    assert row.hot is not None and row.hot.why == "no times: cannot be captured"
+    assert row.hot.this.median_us is None and row.latency.this.median_us is not None
     assert {row.latency.verdict for row in report.rows} == {"pass"}
     assert exit_codes(report.evidence, report.rows, frozenset({"latency"}), strict=True) == [40]
     assert not exit_codes(report.evidence, report.rows, frozenset({"correctness"}), strict=True)
+    page = render_page(report)
+    assert "none: cannot be captured" in page
+    assert "all 4 rows together say" in page, "one false-discovery rate over kernel and flash, each cold and hot"
 
 
 def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> None:
@@ -94,7 +89,7 @@ def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> No
     assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_summary_text(report)
     page = render_page(report)
     assert page.count(f'<dd><span class="dim">{nothing}</span></dd>') == 2
-    assert "One environment: there is none from which" in page and "moved beyond doubt" not in page
+    assert "There is only one environment" in page and "changed significantly" not in page
     assert "not compared" in page and "v-undecided" not in page.partition("<body>")[2]
 
 
@@ -102,20 +97,6 @@ def test_one_environment_alone_that_breaks_is_tallied(tmp_path: Path) -> None:
     cases = {(BASE, "kernel", SEED): Case(status="crashed", message="it ended")}
     report = report_of(tmp_path, small(environments=(BASE,), cases=cases))
     assert dict(report.tallies)["latency"] == "1 broken"
-
-
-def test_replays_that_are_missing_have_their_reason(tmp_path: Path) -> None:
-    cases = {(NEXT, "kernel", SEED): Case(hot_message="cannot be captured")}
-    report = report_of(tmp_path, small(cases=cases))
-    row = kernel_row(report)
-    assert row.hot is not None and row.hot.why == "no times: cannot be captured"
-    assert row.hot.this.median_us is None and row.latency.this.median_us is not None
-    assert "none: cannot be captured" in render_page(report)
-
-
-def test_one_false_discovery_rate_holds_over_cold_and_hot(tmp_path: Path) -> None:
-    page = render_page(report_of(tmp_path, small()))
-    assert "all 4 rows say" in page  # kernel and flash, each cold and hot
 
 
 def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
@@ -133,7 +114,7 @@ def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ceilings", "reason"),
     [
-        (None, f"this run holds no measured peaks of {UUID}"),
+        (None, f"this run has no measured peaks of {UUID}"),
         (Outcome(status="timed_out", message="not within 60 s"), "measured peaks timed out: not within 60 s"),
     ],
 )

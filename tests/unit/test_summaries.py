@@ -7,17 +7,10 @@ from xml.etree import ElementTree
 
 from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
-from reports.load.evidence import load_evidence
-from reports.render.report import Report, build_report
 from reports.render.summaries import SCHEMA_VERSION, render_junit, render_summary, render_summary_text
+from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
-from tests.unit.synthetic import cells, write_run
-
-
-def report_of(folder: Path, spec: Spec) -> Report:
-    write_run(folder, spec)
-    return build_report(load_evidence(folder))
-
+from tests.unit.synthetic import cells
 
 MOVED = Spec(
     cases={

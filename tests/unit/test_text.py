@@ -1,8 +1,10 @@
+"""Times with their unit, and commands that reproduce a run where it ran."""
+
 from __future__ import annotations
 
 import pytest
 
-from reports.text import eval_command, matrix_command, place_options
+from reports.text import brief_time, eval_command, matrix_command, place_options, time_text
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,16 @@ def test_commands_carry_the_place() -> None:
     assert eval_command(place, "2.5.0", kernel="k") == (
         "nox -s \"eval(torch='2.5.0')\" -- --kernel k --executor docker"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(800.04, "800.0 µs"), (1234.5, "1.234 ms"), (2.5e6, "2.500 s"), (0.5, "0.5 µs"), (None, "—")],
+)
+def test_times_carry_their_unit(value: float | None, text: str) -> None:
+    assert time_text(value) == text
+
+
+def test_a_brief_time_never_shows_a_power_of_ten() -> None:
+    assert brief_time(3530.0, "+") == "+3.53 ms" and brief_time(-386.4, "+") == "-386 \N{MICRO SIGN}s"
+    assert brief_time(999.9) == "1 ms" and brief_time(0.0) == "0 \N{MICRO SIGN}s"

@@ -1,4 +1,4 @@
-"""reports.compare.statistics against simulated launches and published values."""
+"""Intervals of pass rates and medians against simulated launches and published values."""
 
 import numpy as np
 import pytest
