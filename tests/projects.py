@@ -111,6 +111,18 @@ def start(
     return Finished(code, printed, latest(project))
 
 
+def check_measured(run: Run, launches: int) -> None:
+    """Every record of the CPU is ok, every target was timed, and the kernel was right in each of its launches."""
+    builds = [build for build in run.builds() if build.device == "cpu"]
+    records = [*run.environments(), *builds, *run.validations(), *run.launches()]
+    assert {record.status for record in records} == {"ok"}, [record for record in records if record.status != "ok"]
+    assert len(run.launches()) == launches
+    for launch in run.launches():
+        assert {timing.target for timing in launch.timings} == {"kernel", "flash", "math", "default"}
+        assert all(timing.status == "ok" and min(timing.samples_us) > 0 for timing in launch.timings)
+        assert all(timing.correct for timing in launch.timings if timing.target == "kernel")
+
+
 def command_lines() -> dict[int, list[str]]:
     """The words of each process of this machine, by its id."""
     return {process.pid: process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])}

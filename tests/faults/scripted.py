@@ -54,6 +54,7 @@ PROJECT = "SCRIPTED_PROJECT"  # a variable: the project's folder
 GPU = "gpu.json"  # a file of the project: the GPU that this machine is said to have
 BROKEN = "broken"  # a file of the project that names environments which cannot be made
 VERSIONS = ("2.1.0", "2.5.0")
+HANGS_S = 400  # which no run takes, however busy the machine is
 PACKAGES = {"numpy": "1.26.4", "ninja": "1.11.1.1", "setuptools": "69.5.1"}
 MATRIX = """\
 schema_version: 1
@@ -261,7 +262,7 @@ class Scripted:
 
     def run(self, *arguments: str, verb: str = "matrix") -> tuple[int, str]:
         process = self.start(*arguments, verb=verb)
-        process.join(120)
+        process.join(HANGS_S)
         assert process.exitcode is not None, f"it hangs: {self.printed.read_text()}"
         return process.exitcode, self.printed.read_text()
 
@@ -274,7 +275,7 @@ class Scripted:
     def killed(self, die: int, *arguments: str, verb: str = "matrix") -> bool:
         """Whether a run that is killed before the `die`-th change of the file system came so far."""
         process = self.start(*arguments, die=die, verb=verb)
-        process.join(120)
+        process.join(HANGS_S)
         assert process.exitcode in (-9, 0), self.printed.read_text()
         return process.exitcode == -9
 
