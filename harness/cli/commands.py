@@ -21,6 +21,8 @@ from harness.interrupts import as_interrupts
 if TYPE_CHECKING:
     from harness.config.kernelbench import Folders
     from harness.run.prepare import Options
+    from harness.schema.run_records import RunRecord
+    from harness.schema.storage import Run
 
 
 UNNAMED = Path("DIR")  # what a recorded command says instead of a bundle's folder
@@ -124,7 +126,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if not run.run_path().exists():
         raise InputError(f"{run.run_path()}: no such file", "start `nox -s matrix` first, or name the folder of a run")
     record = run.load()
-    made = make_parser().parse_args(_words_of(record.command))
+    made = make_parser().parse_args(_words_of(run, record))
     made.matrix = arguments.matrix
     if arguments.bundle or made.bundle == UNNAMED:
         made.bundle = _bundle_of(arguments.bundle, run.folder)
@@ -149,11 +151,14 @@ def _bundle_of(given: Path | None, run: Path) -> Path:
     return Path(named)
 
 
-def _words_of(command: list[str]) -> list[str]:
-    """The arguments of `python -m harness` that a run's recorded command stands for."""
-    session, given = command[2], command[command.index("--") + 1 :] if "--" in command else []
-    found = re.fullmatch(r"eval\(torch='(.*)'\)", session)
-    return ["eval", f"--torch={found[1]}", *given] if found else ["matrix", *given]
+def _words_of(run: Run, record: RunRecord) -> list[str]:
+    """The arguments that plan a recorded run again: its mode and environments are the record's, the rest was given."""
+    given = record.command[record.command.index("--") + 1 :] if "--" in record.command else []
+    if record.mode == "matrix":
+        return ["matrix", *given]
+    chosen = record.environments[1:] or record.environments  # the baseline is always planned, and stands first
+    torch = chosen[0] if len(chosen) == 1 else next(e.torch for e in run.environments() if e.id == chosen[0])
+    return ["eval", f"--torch={torch}", *given]
 
 
 def _pins(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from reports.attribute.model import Entry
+from reports.attribute.causes import Entry
 from reports.compare.gpus import Card
 from reports.compare.kernelbench import Solution
 from reports.model import CorrectnessSide, Latency, LatencySide, Rate, Rates

@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from harness.schema.run_records import WorkloadInfo
 from reports import model
-from reports.attribute.model import GRADES
+from reports.attribute.causes import GRADES
 from reports.compare.control import share_text
 from reports.compare.counters import counted
 from reports.compare.factors import crossing, crossing_with

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.schema.records import Outcome
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     CODE,
     DECISIVE,

@@ -9,7 +9,7 @@ import pytest
 
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.storage import Run
-from reports.attribute.model import (
+from reports.attribute.causes import (
     MASKED_BY_INPUTS,
     RANGE_OVERFLOW,
     STRONG,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.attribute import explained
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,
     INPUTS_MOVED,
@@ -19,7 +19,7 @@ from reports.attribute.model import (
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
 )
-from reports.attribute.observed import settles
+from reports.attribute.facts.experiments import settles
 from tests.unit.experiments import FOLLOWS, STILL, conditions, poison, result
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run

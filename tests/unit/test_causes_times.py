@@ -9,7 +9,7 @@ import pytest
 
 from harness.worker import operators
 from reports.attribute import explained
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
@@ -24,7 +24,7 @@ from reports.attribute.model import (
     SUGGESTIVE,
     UNDECIDED,
 )
-from reports.attribute.profiles import OUTSIDE
+from reports.attribute.facts.profiles import OUTSIDE
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec, timed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.schema.storage import Run
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,
     KERNEL_CODE_MOVED,

@@ -1,8 +1,10 @@
-"""`python -m harness explain`: what a recorded command stands for."""
+"""`python -m harness explain`: how a recorded run is planned again."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,19 +14,22 @@ from harness.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("command", "verb", "torch", "kernels"),
+    ("mode", "environments", "given", "torch", "kernels"),
     [
-        (["nox", "-s", "matrix"], "matrix", None, []),
-        (["nox", "-s", "matrix", "--", "--kernel", "a", "--quick", "--explain=never"], "matrix", None, ["a"]),
-        (["nox", "-s", "eval(torch='2.5.0')"], "eval", "2.5.0", []),
-        (["nox", "-s", "eval(torch='2.5.0')", "--", "--kernel=a"], "eval", "2.5.0", ["a"]),
+        ("matrix", ["a", "b"], [], None, []),
+        ("matrix", ["a", "b"], ["--", "--kernel", "a", "--quick", "--explain=never"], None, ["a"]),
+        ("eval", ["a"], [], "a", []),
+        ("eval", ["a", "b"], ["--", "--kernel=a"], "b", ["a"]),
+        ("eval", ["a", "b", "c"], [], "2.5.0", []),  # several of one version
     ],
 )
-def test_a_recorded_command_is_understood_again(
-    command: list[str], verb: str, torch: str | None, kernels: list[str]
+def test_a_recorded_run_is_planned_again(
+    mode: str, environments: list[str], given: list[str], torch: str | None, kernels: list[str]
 ) -> None:
-    made = make_parser().parse_args(_words_of(command))
-    assert (made.verb, getattr(made, "torch", None), made.kernel) == (verb, torch, kernels)
+    record: Any = SimpleNamespace(mode=mode, environments=environments, command=["nox", "-s", "whatever", *given])
+    run: Any = SimpleNamespace(environments=lambda: [SimpleNamespace(id=name, torch="2.5.0") for name in "abc"])
+    made = make_parser().parse_args(_words_of(run, record))
+    assert (made.verb, getattr(made, "torch", None), made.kernel) == (mode, torch, kernels)
 
 
 def test_a_bundle_is_the_one_given_else_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:

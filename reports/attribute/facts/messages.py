@@ -102,6 +102,11 @@ def asks_version(line: str) -> bool:
     return VERSION_ASKED.search(line) is not None
 
 
+def compiler_refuses(build: BuildRecord) -> bool:
+    """Whether a compiler names an error in the sources, not a tool or a file that is missing."""
+    return "error:" in build.message
+
+
 def build_flags(record: BuildRecord | None) -> set[str]:
     """Flags of the whole build that can change instructions: those of PyTorch's helper too."""
     words = FLAG.findall(record.build_ninja) if record else []
