@@ -39,11 +39,7 @@ def dtypes_of(case: CaseFacts, cells: Sequence[CellFacts]) -> str:
 
 def became(cell: CellFacts) -> str:
     """How its outputs moved, by its verdict."""
-    words = {
-        model.FIXED: "became right",
-        model.LESS_EXACT: "became less exact",
-        model.MORE_EXACT: "became more exact",
-    }
+    words = {model.FIXED: "became right", model.LESS_EXACT: "became less exact", model.MORE_EXACT: "became more exact"}
     return words.get(cell.verdict, "became wrong")
 
 

@@ -34,8 +34,7 @@ def both(case: Case) -> dict[tuple[str, str, str], Case]:
 
 
 @pytest.mark.parametrize(
-    ("letters", "settled"),
-    [("BAAAA", True), ("AAAAA", False), ("BACAA", False), ("BA", False), ("BABAB", False)],
+    ("letters", "settled"), [("BAAAA", True), ("AAAAA", False), ("BACAA", False), ("BA", False), ("BABAB", False)]
 )
 def test_what_settles_after_the_first_call(letters: str, settled: bool) -> None:
     assert settles([result(letters, 0.5)]) is settled

@@ -336,11 +336,7 @@ class Finding:
         return self.result.control_found is True
 
 
-TOOLS = {
-    "out_of_bounds": ("memcheck", "address"),
-    "race": ("racecheck", "thread"),
-    "uninitialised": ("initcheck",),
-}
+TOOLS = {"out_of_bounds": ("memcheck", "address"), "race": ("racecheck", "thread"), "uninitialised": ("initcheck",)}
 
 
 def findings(checkers: Iterable[Checkers], kind: str) -> list[Finding]:
