@@ -1,8 +1,8 @@
-"""How sure a cause can be, said once for all rules: what else differs between the two sides, and explains as much.
+"""How sure a cause can be, once for all rules: what else differs between the two sides, and explains as much.
 
 A rule says what points to its cause. It does not know what else moved. Here every factor that differs between the two
 environments, that could explain what the cause explains, and that no experiment and no observation excludes, is a
-rival: the cause is then never decisive, its story names the rival beside it, and says what would part the two. Where
+rival: the cause is then never decisive, its card names the rival beside it, and what would separate the two. Where
 the mechanism that the cause names was itself measured on both sides and accounts for the change, rivals are what may
 have brought it, and it stays strong; where the two only moved together, it is suggested.
 
@@ -64,7 +64,7 @@ class Rival:
 
     cause: str
     text: str
-    parted_by: str
+    separated_by: str
     seen: tuple[Seen, ...] = ()
 
 
@@ -78,7 +78,7 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
     if not rivals:
         return cause
     chance = [
-        Seen(text=f"not excluded: {rival.text}. What would part the two: {rival.parted_by}")
+        Seen(text=f"not excluded: {rival.text}. To separate the two: {rival.separated_by}")
         for rival in rivals
         if rival.cause == CHANCE
     ]
@@ -87,7 +87,7 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
     parts = [
         make(
             case, rival.cause, SUGGESTIVE, "rival", given.cells, rival.seen, about=cause.about,
-            command=cause.next_command, rival=rival.text, name=cause.name, parted_by=rival.parted_by,
+            command=cause.next_command, rival=rival.text, name=cause.name, separated_by=rival.separated_by,
         )
         for rival in rivals
         if rival.cause not in (CHANCE, *cause.causes)
@@ -114,7 +114,7 @@ def _code(given: Given) -> Rival | None:
     return Rival(
         cause=causes.BUILD_MOVED if case.build_differences else causes.KERNEL_CODE_MOVED,
         text=f"{case.subject} {how} other machine code",
-        parted_by=SAME_BUILD
+        separated_by=SAME_BUILD
         if case.build_differences
         else swap
         if given.change is None
@@ -129,7 +129,7 @@ def _pytorch(given: Given) -> Rival | None:
     if given.cause.cause != causes.BUILD_MOVED or not failed or given.case.one_torch:
         return None
     text = "PyTorch's own headers and libraries are others too"
-    return Rival(cause=causes.UNSUPPORTED_COMBINATION, text=text, parted_by=SAME_BUILD)
+    return Rival(cause=causes.UNSUPPORTED_COMBINATION, text=text, separated_by=SAME_BUILD)
 
 
 def _by_its_own_code(cell: CellFacts) -> bool:
@@ -137,14 +137,14 @@ def _by_its_own_code(cell: CellFacts) -> bool:
     return cell.verdict_moved and cell.bits.state != SAME and not (cell.twins(0) and cell.twins(1))
 
 
-def _more_differs(differing: list[Difference], parted_by: str) -> Rival | None:
+def _more_differs(differing: list[Difference], separated_by: str) -> Rival | None:
     if not differing:
         return None
     texts = [each.text for each in differing]
     return Rival(
         cause=causes.ENVIRONMENT_CONFOUNDER,
         text=f"The environments differ in more than PyTorch's version: {listed(texts)}",
-        parted_by=parted_by,
+        separated_by=separated_by,
         seen=tuple(Seen(text=text) for text in texts[:6]),
     )
 
@@ -170,7 +170,7 @@ def _threads(given: Given) -> Rival | None:
     return Rival(
         cause=causes.ENVIRONMENT_CONFOUNDER if change is None else causes.LATENCY_THREAD_COUNT,
         text=f"There are {number(one, 'thread')} in the baseline's launches, {two} here",
-        parted_by="as many threads in both environments (`variables: {OMP_NUM_THREADS: ...}` in matrix.yaml)",
+        separated_by="as many threads in both environments (`variables: {OMP_NUM_THREADS: ...}` in matrix.yaml)",
     )
 
 
@@ -209,7 +209,7 @@ def _machine(given: Given) -> Rival | None:
     return Rival(
         cause=causes.LATENCY_CLOCK_OR_LOAD,
         text=f"The machine was not the same: {seen[0].text}",
-        parted_by="fresh launches on a quiet machine (--fresh)",
+        separated_by="fresh launches on a quiet machine (--fresh)",
         seen=tuple(seen),
     )
 
@@ -229,8 +229,8 @@ def _chance(given: Given) -> Rival | None:
     name, side = wavering[0]
     trials = number(side.repeats_differ, "trial")
     how = f"gives other bits on the same inputs within one environment too ({trials} in {side.environment})"
-    parted_by = "the same environment a second time (`replica: 1` in matrix.yaml)"
-    return Rival(cause=CHANCE, text=f"chance, for {name} {how}", parted_by=parted_by)
+    separated_by = "the same environment a second time (`replica: 1` in matrix.yaml)"
+    return Rival(cause=CHANCE, text=f"chance, for {name} {how}", separated_by=separated_by)
 
 
 def _referred(case: CaseFacts, cell: CellFacts) -> list[tuple[str, CorrectnessSide]]:

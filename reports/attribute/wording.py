@@ -33,16 +33,16 @@ SENTENCES = {
     "here, and the result goes with that.",
     "source_compiles_otherwise": "{kernel} {what} because of its code: its source compiles to other machine code "
     "here, by the same compiler with the same flags, and the result goes with that.",
-    "environment_confounder": "{kernel}'s result goes with the environment that runs it, not with its code. What "
+    "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. What "
     "differs: {differences}.",
-    "variables_decide": "{kernel}'s result goes with the variables of its process {where}: {variables}.",
+    "variables_decide": "{kernel}'s result depends on the environment variables of its process {where}: {variables}.",
     # memory, and what calls do besides computing
     "uninitialised": "{kernel} reads {memory} that it has not written: its output follows what was left there.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: what stands there is what was in {memory} before.",
     "out_of_bounds": "{kernel} reads or writes memory {where}{which}.",
     "race": "{kernel} has a race: {shown}.",
-    "wrong_stream": "{kernel} works on another stream than the one it is given: whoever works on that one before or "
-    "behind it is not waited for. To mend it, launch on the stream that it is given, in C++ "
+    "wrong_stream": "{kernel} runs on a stream other than the one it is given: it does not wait for work on that "
+    "stream, and later work does not wait for it. To fix it, launch on the stream that it is given, in C++ "
     "at::cuda::getCurrentCUDAStream().",
     "second_device": "{kernel} is right on the GPU that is current, and not where its tensors are on another one: "
     "tests on one GPU hide that.",
@@ -61,14 +61,14 @@ SENTENCES = {
     "another_operator_under": "{kernel} {how}; under the name {references} PyTorch runs another operator here, so "
     "their agreement moved without the kernel.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
-    "default_moved": "PyTorch's own choice for attention changed: it runs another operator here{right}. What agreed "
-    "with the old one bit for bit, or ran after it, meets another.",
+    "default_moved": "PyTorch's own choice for attention changed: it runs another operator here{right}. A kernel that "
+    "agreed with the old one bit for bit, or ran after it, now meets another.",
     "same_reference_inside": "{kernel} {what} with PyTorch: its outputs are those of PyTorch's own {both}, bit for "
     "bit, and these moved.",
     "other_reference_inside": "{kernel} {what} with PyTorch: its outputs are bit for bit those of PyTorch's own "
     "{before} in the baseline, of {here} here.",
-    "backend_named": "{kernel} runs into PyTorch's {backends} in {environment}, and not in the other environment: "
-    "where the choice is left to PyTorch, it fell on another backend.",
+    "backend_named": "{kernel} runs into PyTorch's {backends} in {environment}, and not in the other environment: if "
+    "PyTorch chooses the backend, it chose another one there.",
     "moved_with_model": "{kernel} and the model that it replaces moved together and agree with each other on both "
     "sides: PyTorch's operators, which both are made of, moved.",
     "other_inputs_with_model": "{kernel} and the model that it replaces moved together and agree with each other on "
@@ -103,31 +103,31 @@ SENTENCES = {
     "too_loose": "{kernel} passes the rule {rule} and is wrong all the same: the tolerance is too loose for {dtypes}.",
     "stops_everywhere": "{subject} does not run in the baseline either: {message}",
     "wrong_everywhere": "{subject} is wrong against the float64 truth in {where}: this fault is not new{also}.",
-    "undecided": "The records do not tell why {subject} {outcome}: {why}.",
+    "undecided": "The records do not show why {subject} {outcome}: {why}.",
     "nothing_moved": "{kernel} is right in both environments, and {bits}.{also}",
     # times
-    "clock_or_load": "{subject} is {extent}, and {what}: look at the machine, not at one of them.",
+    "clock_or_load": "{subject} is {extent}, and {what}: look at the machine, not at one target.",
     "another_operator": "{subject} is {extent}: another operator runs under that name.",
-    "same_operator": "{subject} is {extent}, by the same operator: its own implementation moved. Which part of it, a "
-    "profile would tell.",
+    "same_operator": "{subject} is {extent}, by the same operator: its own implementation moved. A profile would show "
+    "which part of it.",
     "operators_of_profile": "{subject} is {extent}: {operators}.",
     "backend_chosen": "{subject} leaves the choice to PyTorch: it takes {before} in the baseline, and {here} here.",
     "many_small_calls": "{subject} is {extent}: it runs {here} operators a call here and {before} in the baseline, "
-    "each of them shorter. The time is that of calling them.",
+    "each of them shorter. The time goes into calling them.",
     "overhead_on_gpu": "{subject} is {extent}, and the device's own work did not move: the time went into {part}.",
     "overhead_on_cpu": "{subject} is {extent} on small problems, and as fast as before on large ones, give or take "
     "the same time: a call costs {costs}, its work does not.",
     "fewer_threads": "{subject} is {extent}, because {here} {compute} here, and {before} in the baseline.",
     "too_many_threads": "{subject} is {extent}: {most} {where} share {processors}, and take turns.",
-    "lost_threads": "{subject} is {extent}, and works on {fewer} processors at a time: another number of threads "
-    "computes, whatever PyTorch tells.",
+    "lost_threads": "{subject} is {extent}, and works on {fewer} processors at a time: it computes with another "
+    "number of threads, whatever PyTorch reports.",
     "own_threads": "{subject} is {extent}, and computes {where} by more threads than PyTorch has.",
     "code_of_time": "{subject} is {extent}, and {how}.",
-    "unexplained": "The records do not tell why {subject} is {extent}: {why}.",
+    "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have moved on {workloads}: its interval lies beyond what counts as a change, "
-    "and so many launches cannot make it certain.",
-    "rival": "{rival}. This moved together with what is called {name}, and was not varied alone. What would part the "
-    "two: {parted_by}.",
+    "and this many launches cannot make it certain.",
+    "rival": "{rival}. This moved together with what is called {name}, and was not varied alone. To separate the two: "
+    "{separated_by}.",
 }
 # After these, experiments on the same cells decide or show more; after the others, another run of them does.
 EXPLAINED = frozenset(

@@ -258,7 +258,7 @@ def test_what_a_thread_meets_too_late_is_part_of_its_race(text: str, cause: str,
 def test_memory_whose_time_is_over_is_not_called_beyond_a_tensor(tmp_path: Path) -> None:
     given = ("address", "out_of_bounds", "heap-use-after-free, READ of size 4")
     found = first(tmp_path, spec(*both("kernel", WRONG)), lambda run: checked_twice(run, given))
-    assert found.cause == OUT_OF_BOUNDS and "whose time is over" in found.statement
+    assert found.cause == OUT_OF_BOUNDS and "freed or is out of scope" in found.statement
 
 
 def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_python_kernel_that_moved_by_the_operators_that_it_runs(
 
     found = first(tmp_path, spec((NEXT, "kernel", Case(passed=0, bits="new", units=400.0))), in_python)
     assert (found.cause, found.grade) == (cause, STRONG if base is not None else SUGGESTIVE)
-    assert any("nobody followed it" in seen.text for seen in found.evidence) is (base is None)
+    assert any("the lines that ran were not recorded" in seen.text for seen in found.evidence) is (base is None)
 
 
 def written_in_python(run: Run) -> None:
@@ -242,7 +242,7 @@ def test_an_extension_that_calls_pytorchs_attention(this: Any, cause: str, tmp_p
 def test_the_last_words_of_a_process_are_told(tmp_path: Path) -> None:
     found = first(tmp_path, spec((NEXT, "kernel", DIES), machine_code=CODE), lambda run: swap(run, "AAXX"))
     assert "dies here" in found.statement
-    assert found.evidence[0].text.endswith("it said: Assertion '__n < this->size()' failed")
+    assert found.evidence[0].text.endswith("its last assertion: Assertion '__n < this->size()' failed")
 
 
 def test_all_four_dying_tells_nothing_of_the_code(tmp_path: Path) -> None:

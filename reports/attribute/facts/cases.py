@@ -61,7 +61,7 @@ class CaseFacts:
 
     @property
     def alone(self) -> bool:
-        """One environment: what needs a second one to be said is not said."""
+        """Whether the run has one environment: nothing can be compared then."""
         return self.rows[0].alone
 
     @property

@@ -1,4 +1,4 @@
-"""What processes, compilers and PyTorch said, read once: the only place where attribution reads text. Pure.
+"""The messages of processes, compilers and PyTorch, read once: the only place where attribution reads text. Pure.
 
 Records keep an ended call's last words as they were raised or printed. Each function here makes one fact of them; rules
 ask for the fact. Nothing here reads what this package itself writes for people.

@@ -170,8 +170,8 @@ class LinesRun:
     def asking(self) -> Seen | None:
         """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
         found = [line for line in self.this.lines if asks_version(line.text)][:LINES_SHOWN]
-        said = "; ".join(f"{_named(line)}: {line.text}" for line in found)
-        text = f"not excluded: its file chooses by what it runs on ({said})"
+        lines = "; ".join(f"{_named(line)}: {line.text}" for line in found)
+        text = f"not excluded: its file chooses by what it runs on ({lines})"
         return Seen(text=text, record=self.path) if found else None
 
 

@@ -1,5 +1,5 @@
-"""Two factors, each with the value of either environment: object code or variables, and where it ran. What right and
-wrong go with is told by such an experiment alone. Pure.
+"""Two factors, each with the value of either environment: object code or variables, and where it ran. Such an
+experiment alone shows what right and wrong go with. Pure.
 """
 
 from __future__ import annotations

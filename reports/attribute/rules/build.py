@@ -95,7 +95,7 @@ def _moved_seen(cells: list[CellFacts]) -> list[Seen]:
         cell.seen(
             cell.row.correctness.why
             + (f"; {cell.bits.seen.text}" if cell.bits.state != UNKNOWN else "")
-            + "".join(f"; it said: {said[-200:]}" for said in map(asserted, cell.sides) if said)
+            + "".join(f"; its last assertion: {text[-200:]}" for text in map(asserted, cell.sides) if text)
         )
         for cell in cells[:4]
     ]

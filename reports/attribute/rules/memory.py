@@ -25,7 +25,7 @@ KINDS = {
     causes.UNINITIALISED_GLOBAL: "device memory",
     causes.UNINITIALISED_HOST: "host memory",
 }
-BEYOND = Seen(text="not excluded: it reads beyond its tensors, where such memory lies too; no checker could tell")
+BEYOND = Seen(text="not excluded: it reads beyond its tensors, where such memory lies too; no checker could show that")
 
 
 def class_of(site: str, device: str) -> str:
@@ -147,7 +147,7 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
             excluded("a race", case.silence_on("race")),
         ],
         figures=[figures.inputs_figure(cell) for cell, _ in shifted[:1]] or around[:1],
-        where="whose time is over" if access_outlived(case) else "beyond its tensors",
+        where="that was freed or is out of scope" if access_outlived(case) else "beyond its tensors",
         which=f", on {listed(cell.workload for cell in cells)}" if len(cells) < len(case.cells) else "",
     )  # fmt: skip
 

@@ -118,8 +118,8 @@ def _beyond(change: TimeChange, cell: CellFacts) -> Seen | None:
     if min(slower) < (1 + beyond) * threads or max(faster) > (1 + beyond / 3) * threads:
         return None
     one, two = map(statistics.median, sides)
-    told = f"PyTorch tells {number(threads, 'thread')} in both"
-    text = f"its calls kept {one:.2f} processors busy in the baseline, {two:.2f} here; {told}"
+    reported = f"PyTorch reports {number(threads, 'thread')} in both"
+    text = f"its calls kept {one:.2f} processors busy in the baseline, {two:.2f} here; {reported}"
     return cell.seen(text, change.latency(cell).this.record)
 
 
@@ -168,6 +168,6 @@ def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
     one, two = (f"{statistics.median(side):.3g}" for side in sides)
     text = (
         f"in each millisecond of its calls threads left their processors {one} times in the baseline, {two} here; "
-        f"PyTorch tells {number(threads, 'thread')} in both"
+        f"PyTorch reports {number(threads, 'thread')} in both"
     )
     return cell.seen(text, change.latency(cell).this.record)

@@ -177,7 +177,7 @@ def _open_question(case: CaseFacts, cell: CellFacts) -> str:
     if case.unsteady and case.order_of_sums is None:
         return (
             "its bits differ from call to call, as with a race and with uninitialised memory, and no filling of the "
-            "memory told these apart"
+            "memory separated these"
         )
     if cell.yardstick.state == DIFFERS:
         return f"the yardstick is not the same in both environments ({cell.yardstick.seen.text})"
@@ -192,9 +192,9 @@ def _open_question(case: CaseFacts, cell: CellFacts) -> str:
     if case.is_kernel and case.code.state == SAME:
         return (
             "its outputs moved and its machine code did not; what runs around it and memory that it reads without "
-            "writing are not told apart yet"
+            "writing have not been separated yet"
         )
-    return "the experiments that would tell its code, its memory and its environment apart were not made, or disagree"
+    return "the experiments that would separate its code, its memory and its environment were not made, or disagree"
 
 
 def nothing_moved(case: CaseFacts) -> Cause | None:
@@ -221,11 +221,11 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
     harmless = _harmless(case, cells, time_moved)
     also = f" What did move, and harmed nothing: {harmless[0].text}." if harmless else ""
     if time_moved:
-        also += " Its time did move, which is told apart from this."
+        also += " Its time did move: that is a cause of its own."
     if about:
         also += f" Its time moved on {listed(about)}, by about what counts as a change."
     if unsure:
-        also += f" Whether its time moved on {listed(cell.workload for cell, _ in unsure)}, the launches do not tell."
+        also += f" Whether its time moved on {listed(cell.workload for cell, _ in unsure)}, these launches cannot show."
     return make(
         case, causes.NOTHING_MOVED,
         DECISIVE if whole and not unsure and not about else STRONG if known else SUGGESTIVE, "nothing_moved", cells,
