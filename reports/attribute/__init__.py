@@ -2,10 +2,9 @@
 
     explained(folder)      every cause that a run's records support, most important first
 
-Facts: a `Case` is what is known of one kernel or reference on one device in one environment, its `Cell`s what is known
-of each workload; `messages` makes facts of what processes said. Rules each look for one class of cause in a case, and
-know of no other rule. `precedence` lists them all, and says which of several leads; `grading` how sure a cause can be,
-given what else moved. `making` and `figures` hold what cards say alike.
+`facts` hold what the records say of one kernel or reference in one environment against the baseline, typed. Each of the
+`rules` recognises one cause by facts alone, and knows of no other rule. `precedence` lists the rules, and says which of
+several causes leads; `grading` how sure one can be, given what else moved. `wording` and `figures` are what cards show.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.attribute.cases import cases
-from reports.attribute.model import Cause, order
-from reports.attribute.stories import correctness_causes, explain_times
-from reports.attribute.timing import hint
+from reports.attribute.causes import Cause, order
+from reports.attribute.facts.cases import cases
+from reports.attribute.precedence import correctness_causes, time_causes
+from reports.attribute.rules.latency import leaning
 from reports.compare.rows import compare
 from reports.load.evidence import Evidence, load_evidence
 from reports.model import Comparison
@@ -26,10 +25,10 @@ __all__ = ["Cause", "attribute", "explained"]
 
 def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
     """One or more causes for every kernel, and for every reference that moved or is wrong."""
-    known = cases(evidence, rows)
-    found = [cause for case in known for cause in correctness_causes(case)]
-    found += explain_times(evidence, known)
-    found += [told for case in known if (told := hint(case)) is not None]
+    every = cases(evidence, rows)
+    found = [cause for case in every for cause in correctness_causes(case)]
+    found += time_causes(every)
+    found += [cause for case in every if (cause := leaning(case)) is not None]
     return sorted(found, key=order)
 
 

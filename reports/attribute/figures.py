@@ -12,14 +12,18 @@ from string import ascii_uppercase
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.records import Crossing
 from harness.worker import protocol
-from reports.attribute.cells import Cell
-from reports.attribute.model import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
-from reports.attribute.observed import Spread, Swap
+from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
+from reports.attribute.facts.cells import CellFacts, backends
+from reports.attribute.facts.experiments import LengthTrials, Spread
+from reports.attribute.facts.profiles import LINES_SHOWN, LinesRun, OperatorChange, Profiles
+from reports.attribute.facts.swaps import Swap, VariableTrials
+from reports.attribute.facts.times import TimeChange
 from reports.model import Latency, Rate
 from reports.text import brief_time
 
 ABSENT = Entry(text="\N{EM DASH}")
 MOST_ROWS = 10
+OPERATORS_SHOWN = 8
 
 
 class Letters:
@@ -36,8 +40,7 @@ class Letters:
 def rate_entry(passed: int, runs: int, also: str = "") -> Entry:
     if not runs:
         return ABSENT
-    state = GOOD if passed == runs else BAD
-    return Entry(text=f"{passed}/{runs}{also}", state=state, share=passed / runs)
+    return Entry(text=f"{passed}/{runs}{also}", state=GOOD if passed == runs else BAD, share=passed / runs)
 
 
 def _output(result: ConditionResult, letters: Letters) -> Entry:
@@ -53,55 +56,58 @@ def _output(result: ConditionResult, letters: Letters) -> Entry:
     return Entry(text=f"varies: {distinct} of {most}", state=DIFFERENT)
 
 
-def condition_rows(results: Iterable[ConditionResult], letters: Letters) -> list[tuple[str, tuple[Entry, ...]]]:
-    rows: list[tuple[str, tuple[Entry, ...]]] = []
+def conditions_figure(title: str, results: Iterable[ConditionResult], path: str) -> Figure:
+    letters = Letters()
+    rows = []
     for result in list(results)[:MOST_ROWS]:
         error = f"{result.max_units:.3g}" if result.max_units is not None else "\N{EM DASH}"
         if result.nonfinite:
             error = f"NaN in {result.nonfinite}"
-        rows.append(
-            (
-                result.condition.label or "as validated",
-                (rate_entry(result.passed, result.runs), Entry(text=error), _output(result, letters)),
-            )
-        )
-    return rows
-
-
-CONDITIONS = ("Runs within tolerance", "Largest error (units)", "Output")
-
-
-def conditions_figure(title: str, results: Iterable[ConditionResult], path: str) -> Figure:
-    return Figure(title=title, columns=CONDITIONS, rows=tuple(condition_rows(results, Letters())), record=path)
+        entries = rate_entry(result.passed, result.runs), Entry(text=error), _output(result, letters)
+        rows.append((result.condition.label or "as validated", entries))
+    columns = ("Runs within tolerance", "Largest error (units)", "Output")
+    return Figure(title=title, columns=columns, rows=tuple(rows), record=path)
 
 
 def spread_figure(title: str, spread: Spread) -> Figure:
     return conditions_figure(f"{title}, in {spread.environment}", spread.results, spread.path)
 
 
+def inputs_figure(cell: CellFacts) -> Figure | None:
+    """The first environment's runs on other inputs."""
+    for conditions in cell.of("inputs"):
+        return conditions_figure(f"{cell.workload}: other inputs", conditions.ran, conditions.path)
+    return None
+
+
+def lengths_figure(lengths: LengthTrials) -> Figure:
+    conditions = lengths.conditions
+    results = sorted(conditions.ran, key=lambda each: each.condition.seq_len)
+    return conditions_figure(f"{conditions.record.workload}: other lengths", results, conditions.path)
+
+
 def swap_figure(swap: Swap, base: str, this: str) -> Figure:
     letters = Letters()
-    rows = []
-    for code in (base, this):
-        entries = []
-        for place in (base, this):
-            result = swap.cells.get((code, place))
-            if result is None:
-                entries.append(ABSENT)
-                continue
-            if not result.runs:
-                entries.append(Entry(text=result.status.replace("_", " "), state=BAD))
-                continue
-            name = letters.of(result.output_sha256)
-            state = GOOD if result.passed == result.runs else BAD
-            entries.append(Entry(text=f"{name} \N{MIDDLE DOT} {result.passed}/{result.runs}", state=state))
-        rows.append((f"object code from {code}", tuple(entries)))
-    return Figure(
-        title="The same object code in the other environment: output, and runs within tolerance",
-        columns=(f"run in {base}", f"run in {this}"),
-        rows=tuple(rows),
-        record=swap.path,
-    )
+
+    def entry(code: str, place: str) -> Entry:
+        result = swap.cells.get((code, place))
+        if result is None or not result.runs:
+            return ABSENT if result is None else Entry(text=result.status.replace("_", " "), state=BAD)
+        state = GOOD if result.passed == result.runs else BAD
+        name = letters.of(result.output_sha256)
+        return Entry(text=f"{name} \N{MIDDLE DOT} {result.passed}/{result.runs}", state=state)
+
+    title = "The same object code in the other environment: output, and runs within tolerance"
+    rows = [(f"object code from {code}", tuple(entry(code, place) for place in (base, this))) for code in (base, this)]
+    return Figure(title=title, columns=(f"run in {base}", f"run in {this}"), rows=tuple(rows), record=swap.path)
+
+
+def variables_figure(trials: VariableTrials) -> Figure:
+    places = trials.base, trials.this
+    title = "The same binary with the other environment's variables: runs within tolerance"
+    columns = tuple(f"variables of {whose}" for whose in places)
+    rows = [(f"run in {where}", tuple(rate_entry(*trials.runs[where, whose]) for whose in places)) for where in places]
+    return Figure(title=title, columns=columns, rows=tuple(rows), record=trials.path)
 
 
 def _pair(pairs: Sequence[Crossing], one: str, two: str) -> Crossing | None:
@@ -117,87 +123,128 @@ def _crossed(pairs: Sequence[Crossing], one: str, two: str) -> Entry:
         return ABSENT
     if pair.identical_trials == pair.trials:
         return Entry(text="same bits", state=SAME)
-    text = f"{pair.max_abs:.2g}" if pair.max_abs is not None else "not finite"
-    return Entry(text=text, state=DIFFERENT)
+    return Entry(text=f"{pair.max_abs:.2g}" if pair.max_abs is not None else "not finite", state=DIFFERENT)
 
 
-def crossing_figure(cell: Cell, references: Sequence[str]) -> Figure | None:
+def crossing_figure(cell: CellFacts, references: Sequence[str]) -> Figure | None:
     """Kernel and references of both environments against each other and the truth; None where nothing was crossed."""
-    row = cell.row
-    names = [(name, where) for name in (protocol.KERNEL, *references) for where in (row.baseline, row.environment)]
-    owners = [f"{where}:{name}" for name, where in names]
-    if not any(_pair(cell.pairs, one, two) for one in owners for two in (*owners, protocol.TRUTH) if one != two):
+    short = dict(zip(cell.environments, ("baseline", "here"), strict=True))
+    names = [(name, where) for name in (protocol.KERNEL, *references) for where in cell.environments]
+    owners = {f"{where}:{name}": f"{name}, {short[where]}" for name, where in names}
+    others = (*owners, protocol.TRUTH)
+    if not any(_pair(cell.pairs, one, two) for one in owners for two in others if one != two):
         return None
-    short = {row.baseline: "baseline", row.environment: "here"}
-    labels = [f"{name}, {short[where]}" for name, where in names]
     return Figure(
-        title=f"Largest difference between stored outputs, {row.workload}",
-        columns=(*labels, "truth"),
+        title=f"Largest difference between stored outputs, {cell.workload}",
+        columns=(*owners.values(), "truth"),
         rows=tuple(
-            (label, tuple(_crossed(cell.pairs, owner, other) for other in (*owners, protocol.TRUTH)))
-            for label, owner in zip(labels, owners, strict=True)
+            (label, tuple(_crossed(cell.pairs, owner, other) for other in others)) for owner, label in owners.items()
         ),
-        record=cell.evidence.crossing_pointer(cell.kernel, row.device, row.workload),
+        record=cell.evidence.crossing_pointer(cell.kernel, cell.row.device, cell.workload),
     )
 
 
 def _rate(rate: Rate | None, units: float | None) -> Entry:
     if rate is None:
         return ABSENT
-    also = f" \N{MIDDLE DOT} {units:.3g} units" if units is not None else ""
-    return rate_entry(rate.passed, rate.trials, also)
+    return rate_entry(rate.passed, rate.trials, f" \N{MIDDLE DOT} {units:.3g} units" if units is not None else "")
 
 
-def recipes_figure(cell: Cell) -> Figure:
+def recipes_figure(cell: CellFacts) -> Figure:
     """Trials within tolerance and the largest error, by the kind of inputs."""
-    base, this = cell.sides
-    names = dict.fromkeys(recipe.recipe for side in cell.sides for recipe in side.recipes)
-    shown = {
-        (name, number): next((recipe for recipe in side.recipes if recipe.recipe == name), None)
-        for name in names
-        for number, side in enumerate((base, this))
-    }
-    rows = []
-    for name in names:
-        entries = []
-        for number in (0, 1):
-            recipe = shown[name, number]
-            entries.append(_rate(cell.passing(name, number), recipe.max_units if recipe else None))
-        rows.append((f"{name.replace('_', ' ')} inputs", tuple(entries)))
+    units = [{recipe.recipe: recipe.max_units for recipe in side.recipes} for side in cell.sides]
     return Figure(
         title=f"Trials within tolerance, {cell.workload}",
         columns=("baseline", "here") if not cell.row.alone else ("baseline", "again"),
-        rows=tuple(rows),
+        rows=tuple(
+            (
+                f"{name.replace('_', ' ')} inputs",
+                tuple(_rate(cell.passing(name, side), units[side].get(name)) for side in (0, 1)),
+            )
+            for name in dict.fromkeys((*units[0], *units[1]))
+        ),
         record=cell.record,
     )
 
 
-def cells_figure(title: str, cells: Sequence[Cell]) -> Figure:
+def _sides(title: str, rows: Iterable[tuple[str, Iterable[Entry]]], record: str | None = None) -> Figure:
+    """A field of the baseline's, and one of this environment's."""
+    made = tuple((label, tuple(entries)) for label, entries in rows)
+    return Figure(title=title, columns=("baseline", "here"), rows=made, record=record)
+
+
+def cells_figure(title: str, cells: Sequence[CellFacts]) -> Figure:
     """One row for each workload: pass rates and errors on both sides."""
-    rows = [
-        (cell.workload, tuple(_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells[:MOST_ROWS]
-    ]
-    return Figure(title=title, columns=("baseline", "here"), rows=tuple(rows), record=cells[0].record)
+    rows = ((cell.workload, (_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells[:MOST_ROWS])
+    return _sides(title, rows, cells[0].record)
 
 
-def ratio_entry(timed: Latency, reach: float) -> Entry:
-    if timed.ratio is None:
+def operators_figure(cells: Sequence[CellFacts]) -> Figure:
+    rows = (
+        (cell.workload, (Entry(text=", ".join(backends(side)) or "not recorded") for side in cell.sides))
+        for cell in cells[:6]
+    )
+    return _sides("What ran under the name default", rows, cells[0].record)
+
+
+def lines_figure(lines: LinesRun) -> Figure:
+    gone, new = lines.alone
+    sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
+    shown = sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
+    rows = ((f"{line.number}: {line.text}", (Entry(text=word) for word in words)) for line, words in shown)
+    return _sides("Lines that ran in one environment alone", rows, lines.path)
+
+
+def draws_figure(lines: LinesRun) -> Figure:
+    entries = (
+        Entry(text="yes", state=GOOD) if record.draws_as_model else Entry(text="no", state=BAD)
+        for record in (lines.base, lines.this)
+    )
+    return _sides("Random numbers drawn by its constructor", [("the same as the model's", entries)], lines.path)
+
+
+def supported_figure(cells: Sequence[CellFacts]) -> Figure:
+    def entry(status: str) -> Entry:
+        return Entry(text=status.replace("_", " "), state=GOOD if status == protocol.OK else BAD)
+
+    return _sides("Supported", ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells[:4]))
+
+
+def profile_figure(found: Profiles) -> Figure:
+    reach = max(abs(change.delta_us) for change in found.changes) or 1.0
+
+    def entries(change: OperatorChange) -> tuple[Entry, ...]:
+        times = ("not run" if us is None else brief_time(us) for us in (change.before_us, change.after_us))
+        state, share = BAD if change.delta_us > 0 else GOOD, change.delta_us / reach
+        moved = Entry(text=brief_time(change.delta_us, "+"), state=state, share=share)
+        return (*(Entry(text=time) for time in times), moved)
+
+    title = f"Where a call's time goes, {found.cell.workload}"
+    rows = tuple((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
+    return Figure(title=title, columns=("baseline", "here", "change"), rows=rows, record=found.path)
+
+
+def _ratio(latency: Latency, reach: float) -> Entry:
+    if latency.ratio is None:
         return ABSENT
-    interval = f" [{timed.low:.2f}, {timed.high:.2f}]" if timed.low is not None and timed.high is not None else ""
-    state = {"regressed": BAD, "improved": GOOD}.get(timed.verdict, PLAIN)
-    share = math.log(timed.ratio) / reach if reach else 0.0
-    return Entry(text=f"{timed.ratio:.2f}\N{MULTIPLICATION SIGN}{interval}", state=state, share=share)
+    known = latency.low is not None and latency.high is not None
+    interval = f" [{latency.low:.2f}, {latency.high:.2f}]" if known else ""
+    state = {"regressed": BAD, "improved": GOOD}.get(latency.verdict, PLAIN)
+    share = math.log(latency.ratio) / reach if reach else 0.0
+    return Entry(text=f"{latency.ratio:.2f}\N{MULTIPLICATION SIGN}{interval}", state=state, share=share)
 
 
-def ratios_figure(title: str, timed: Sequence[tuple[str, Latency]]) -> Figure:
-    reach = max((abs(math.log(each.ratio)) for _, each in timed if each.ratio), default=0.0)
-    rows = []
-    for label, each in timed[:MOST_ROWS]:
-        one, two = each.baseline.median_us, each.this.median_us
-        entries = [Entry(text=_us(one)), Entry(text=_us(two)), ratio_entry(each, reach)]
-        rows.append((label, tuple(entries)))
-    return Figure(title=title, columns=("baseline", "here", "ratio"), rows=tuple(rows))
+def ratios_figure(change: TimeChange) -> Figure:
+    reach = max((abs(math.log(ratio)) for ratio in change.ratios), default=0.0)
 
+    def entries(latency: Latency) -> tuple[Entry, ...]:
+        medians = latency.baseline.median_us, latency.this.median_us
+        times = (ABSENT if median is None else Entry(text=brief_time(median)) for median in medians)
+        return (*times, _ratio(latency, reach))
 
-def _us(value: float | None) -> str:
-    return "\N{EM DASH}" if value is None else brief_time(value)
+    mode = f", {change.mode}" if change.cells[0].row.hot else ""
+    return Figure(
+        title=f"Median of launch medians{mode}",
+        columns=("baseline", "here", "ratio"),
+        rows=tuple((cell.workload, entries(change.latency(cell))) for cell in change.cells[:MOST_ROWS]),
+    )

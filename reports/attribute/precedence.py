@@ -1,4 +1,4 @@
-"""Which causes there are, and which of two leads: every rule, and every table of precedence and rivalry. Pure.
+"""Which rules there are, which of two causes leads, and what becomes of the causes of one case. Pure.
 
 Rules do not know of each other. Which of two says more of the same fault is said here and nowhere else.
 """
@@ -6,187 +6,228 @@ Rules do not know of each other. Which of two says more of the same fault is sai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from reports.attribute import (
-    code,
-    composed,
+from reports.attribute import causes
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, combined, rank, worse
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.swaps import VARIABLES
+from reports.attribute.facts.times import TimeChange, time_changes
+from reports.attribute.grading import OF_OUTPUTS, graded
+from reports.attribute.rules import (
+    build,
+    calls,
+    inputs,
+    latency,
     memory,
     operators,
-    placement,
-    ranges,
-    recipes,
     references,
-    repeats,
     support,
     threads,
-    timing,
     tolerances,
-    variables,
     verdicts,
-    wrapped,
 )
-from reports.attribute.cases import Case
-from reports.attribute.grading import OF_OUTPUTS
-from reports.attribute.machine import clock_or_load
-from reports.attribute.model import (
-    BUILD_MOVED,
-    DECISIVE,
-    DEFAULT_BACKEND_MOVED,
-    ENVIRONMENT_CONFOUNDER,
-    INPUTS_MOVED,
-    KERNEL_CODE_MOVED,
-    MASKED_BY_INPUTS,
-    MEMORY,
-    MOVERS,
-    PREDECESSOR_SENSITIVITY,
-    RANGE_OVERFLOW,
-    REFERENCE_MOVED,
-    STRONG,
-    SUGGESTIVE,
-    TOLERANCE_TOO_TIGHT,
-    UNSUPPORTED_COMBINATION,
-    WRONG_EVERYWHERE,
-    WRONG_STREAM,
-    Cause,
-    worse,
-)
-from reports.attribute.timed import Timed
 from reports.compare.factors import SAME
 
-Rule = Callable[[Case], Cause | None]
+Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
-    placement.wrong_stream,
-    code.inputs_moved,
-    code.broken_environment,
-    code.build_failed,
-    code.build_moved,
-    code.kernel_code_moved,
-    code.environment_confounder,
+    calls.wrong_stream,
+    build.inputs_moved,
+    build.broken_environment,
+    build.build_failed,
+    build.code_moved,
+    build.environment_confounder,
     memory.out_of_bounds,
     memory.uninitialised_shared,
     memory.uninitialised_global,
     memory.uninitialised_host,
-    repeats.race,
-    repeats.not_repeatable,
-    repeats.writes_inputs,
-    repeats.drawn_once,
-    repeats.predecessor,
-    repeats.keeps_state,
+    memory.race,
+    calls.not_repeatable,
+    calls.writes_inputs,
+    calls.drawn_once,
+    calls.predecessor,
+    calls.keeps_state,
     references.reference_moved_under,
     references.default_moved_under,
     references.reference_moved,
     references.default_moved,
-    wrapped.reference_inside,
-    wrapped.backend_named,
-    wrapped.computed_from_else,
-    wrapped.drawn_anew,
+    operators.reference_inside,
+    operators.backend_named,
+    operators.moved_with_model,
+    operators.model_draws,
     support.unsupported,
     support.refused_by_itself,
     support.refused_by_error,
     support.raises_on_one_side,
-    composed.takes_another_way,
-    composed.draws_otherwise,
-    composed.made_of_operators,
-    variables.variables_decide,
-    recipes.range_overflow,
-    recipes.out_of_range,
-    recipes.masked_by_inputs,
-    ranges.right_when_wider,
-    ranges.right_in_wider_integers,
-    placement.on_the_current_gpu_alone,
-    ranges.count_leaves_its_type,
+    operators.other_lines_run,
+    operators.draws_otherwise,
+    operators.made_of_operators,
+    build.variables_decide,
+    inputs.range_overflow,
+    inputs.right_when_smaller,
+    inputs.masked_by_inputs,
+    inputs.right_when_upcast,
+    inputs.right_in_wider_integers,
+    calls.second_device,
     tolerances.tolerance_too_tight,
     tolerances.tolerance_too_loose,
+    verdicts.stops_everywhere,
     verdicts.wrong_everywhere,
 )
 
-# A rule of the left is not heard where one of the right gave a cause: that says which operator, or what else, it was.
+# A rule of the left does not count where one of the right gave a cause: that says which operator, or what else, it was.
 NEARER: dict[Rule, tuple[Rule, ...]] = {
-    composed.made_of_operators: (
+    operators.made_of_operators: (
         references.reference_moved_under,
         references.default_moved_under,
-        wrapped.reference_inside,
-        wrapped.computed_from_else,
-        composed.draws_otherwise,
-        composed.takes_another_way,
+        operators.reference_inside,
+        operators.moved_with_model,
+        operators.draws_otherwise,
+        operators.other_lines_run,
     ),
-    ranges.right_when_wider: (recipes.out_of_range,),
+    inputs.right_when_upcast: (inputs.right_when_smaller,),
 }
 
-# Of a time the first rule that gives a cause is heard: a machine that moved moves operators too.
-OF_TIME: tuple[Callable[[Timed], Cause | None], ...] = (
+# Of a time the first rule that gives a cause counts: a machine that moved moves operators too.
+OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
     threads.thread_count,
     threads.starts_threads,
-    clock_or_load,
+    latency.clock_or_load,
     threads.lost_threads,
     threads.more_threads,
-    operators.launch_overhead,
-    operators.operator,
-    timing.code,
+    latency.many_small_calls,
+    latency.launch_overhead_on_gpu,
+    latency.launch_overhead_on_cpu,
+    latency.operator,
+    latency.code,
 )
 
 # A cause of the left explains the right away on the rows that both have: it says more of the same fault.
+FAILS_ALWAYS = (causes.WRONG_EVERYWHERE,)
+FAILS_ON_SOME = (*FAILS_ALWAYS, causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW)
+FAILS_BY_LITTLE = (*FAILS_ON_SOME, causes.TOLERANCE_TOO_TIGHT)
 EXPLAINS = {
     # A kernel that is PyTorch's own operator has that operator's bits, whatever its object code is.
-    REFERENCE_MOVED: (BUILD_MOVED, KERNEL_CODE_MOVED),
-    DEFAULT_BACKEND_MOVED: (BUILD_MOVED, KERNEL_CODE_MOVED),
-    INPUTS_MOVED: (*MOVERS, MASKED_BY_INPUTS, RANGE_OVERFLOW, TOLERANCE_TOO_TIGHT, WRONG_EVERYWHERE),
-    UNSUPPORTED_COMBINATION: (WRONG_EVERYWHERE,),
-    WRONG_STREAM: (WRONG_EVERYWHERE,),
-    MASKED_BY_INPUTS: (WRONG_EVERYWHERE,),
-    RANGE_OVERFLOW: (WRONG_EVERYWHERE, MASKED_BY_INPUTS),
-    TOLERANCE_TOO_TIGHT: (WRONG_EVERYWHERE, MASKED_BY_INPUTS, RANGE_OVERFLOW),
-    PREDECESSOR_SENSITIVITY: (WRONG_EVERYWHERE, MASKED_BY_INPUTS, RANGE_OVERFLOW, ENVIRONMENT_CONFOUNDER),
-    **{
-        fault: (WRONG_EVERYWHERE, MASKED_BY_INPUTS, RANGE_OVERFLOW, TOLERANCE_TOO_TIGHT, ENVIRONMENT_CONFOUNDER)
-        for fault in MEMORY
-    },
+    causes.REFERENCE_MOVED: causes.CODE,
+    causes.DEFAULT_BACKEND_MOVED: causes.CODE,
+    causes.INPUTS_MOVED: (*causes.MOVERS, *FAILS_BY_LITTLE),
+    causes.UNSUPPORTED_COMBINATION: FAILS_ALWAYS,
+    causes.WRONG_STREAM: FAILS_ALWAYS,
+    causes.MASKED_BY_INPUTS: FAILS_ALWAYS,
+    causes.RANGE_OVERFLOW: (*FAILS_ALWAYS, causes.MASKED_BY_INPUTS),
+    causes.TOLERANCE_TOO_TIGHT: FAILS_ON_SOME,
+    causes.PREDECESSOR_SENSITIVITY: (*FAILS_ON_SOME, causes.ENVIRONMENT_CONFOUNDER),
+    **dict.fromkeys(causes.MEMORY, (*FAILS_BY_LITTLE, causes.ENVIRONMENT_CONFOUNDER)),
 }
 
 
-def heard(case: Case) -> list[Cause]:
-    """What the rules give, without those that a nearer one makes void."""
+def causes_given(case: CaseFacts) -> list[Cause]:
+    """By the rules, without what a nearer one makes void."""
     given = {rule: cause for rule in RULES if (cause := rule(case)) is not None}
     return [cause for rule, cause in given.items() if not any(other in given for other in NEARER.get(rule, ()))]
 
 
-def explained(case: Case, cause: Cause, other: Cause) -> bool:
+def explained_by(cause: Cause, other: Cause, case: CaseFacts) -> bool:
     if cause is other or cause.cause not in EXPLAINS.get(other.cause, ()):
         return False
     if other.grade == SUGGESTIVE and cause.grade != SUGGESTIVE:
         return False  # what is better shown is not explained away by what may be so
-    decided = cause.grade != STRONG or variables.bring(case)
-    if cause.cause == ENVIRONMENT_CONFOUNDER and other.cause != INPUTS_MOVED and decided:
+    decided = cause.grade != STRONG or case.fault_comes_with_variables
+    if cause.cause == causes.ENVIRONMENT_CONFOUNDER and other.cause != causes.INPUTS_MOVED and decided:
         return False
     return set(cause.rows) <= set(other.rows)
 
 
-def ruled_out(cause: Cause, other: Cause) -> bool:
+def excluded_by(cause: Cause, other: Cause) -> bool:
     """Whether another cause of the same rows, better shown, rests on an observation that excludes this one."""
     excluded = {name for each in other.ruled_out for name in each.causes}
     surer = cause.grade != other.grade and worse(cause.grade, other.grade) == cause.grade
     return surer and cause.cause in excluded and bool(set(cause.rows) & set(other.rows))
 
 
+def _fault_is_not_why(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> bool:
+    """Whether an access out of bounds is not why the result moved. A variable that a thread meets too late is what a
+    race makes of it. And where another build of the same sources was seen to bring the failure, wherever it ran, an
+    access that a checker names is there; only one that the outputs were seen to follow is shown to be what fails."""
+    if cause.cause != causes.OUT_OF_BOUNDS:
+        return False
+    proven = {other.cause for other in found if other.grade == DECISIVE}
+    if memory.access_outlived(case):
+        return causes.RACE in proven
+    varied = any(spread.follows for _, spread in case.poison) or any(cell.offset_matters for cell in case.cells)
+    return not varied and bool(proven.intersection(causes.CODE))
+
+
 def _chosen_for_nothing(cause: Cause, found: Sequence[Cause]) -> bool:
     """A backend that may have been chosen, or one that was while PyTorch's others had no code for the call either."""
-    refused = any((each.cause, each.grade) == (UNSUPPORTED_COMBINATION, DECISIVE) for each in found)
-    return cause.cause == DEFAULT_BACKEND_MOVED and (cause.grade == SUGGESTIVE or (cause.grade == STRONG and refused))
+    refused = any((each.cause, each.grade) == (causes.UNSUPPORTED_COMBINATION, DECISIVE) for each in found)
+    weak = cause.grade == SUGGESTIVE or (cause.grade == STRONG and refused)
+    return cause.cause == causes.DEFAULT_BACKEND_MOVED and weak
 
 
-def place(case: Case, cause: Cause, found: Sequence[Cause]) -> int:
+def place(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> int:
     """A reference that moved under a kernel that did not leads where agreement fell, and comes last where it rose: then
     it is no reason to look for one, and what is wrong is."""
-    if cause.cause in OF_OUTPUTS and cause.grade == SUGGESTIVE and variables.matter(case):
+    if cause.cause in OF_OUTPUTS and cause.grade == SUGGESTIVE and case.variables_matter:
         return 2  # it was not told apart from the variables, which were found to matter
-    if cause.cause in MEMORY and variables.bring(case):
+    if cause.cause in causes.MEMORY and case.fault_comes_with_variables:
         return 2  # what they make of it
-    if memory.follows(case, cause, found) or _chosen_for_nothing(cause, found):
+    if _fault_is_not_why(cause, found, case) or _chosen_for_nothing(cause, found):
         return 2
-    if not case.is_kernel or cause.cause not in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
+    if not case.is_kernel or cause.cause not in (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED):
         return 1
     cells = [cell for cell in case.cells if cell.row.id in cause.rows]
     if not all(cell.bits.state == SAME for cell in cells):
         return 1
     return 0 if any(reference.fell for cell in cells for reference in cell.references) else 2
+
+
+# -- from what rules give to what is shown ----------------------------------------------------------------
+
+
+def correctness_causes(case: CaseFacts) -> list[Cause]:
+    """Leads with their parts, most important first. What no rule explains is undecided."""
+    every = causes_given(case)
+    asides = [cause for cause in every if cause.aside]
+    by_variables = case.goes_with_variables == VARIABLES
+    found = [graded(case, c) for c in every if not c.aside and not (c.cause in OF_OUTPUTS and by_variables)]
+    found = [cause for cause in found if not any(explained_by(cause, other, case) for other in found)]
+    found = [cause for cause in found if not any(excluded_by(cause, other) for other in found)]
+    explained = {row for cause in found for row in cause.rows}
+    if (undecided := verdicts.undecided(case)) is not None:
+        left = tuple(cell.row for cell in case.cells if cell.row.id in set(undecided.rows) - explained)
+        found += [verdicts.undecided(CaseFacts(case.evidence, left)) or undecided] if left else []
+    healthy = None
+    if all(cause.cause in (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED) for cause in found):
+        healthy = verdicts.nothing_moved(case)
+    return [*_joined(case, found), *([healthy] if healthy is not None else []), *asides]
+
+
+def _joined(case: CaseFacts, found: Sequence[Cause]) -> list[Cause]:
+    """Causes that share rows become one with parts. A reference that moved under a kernel that did not leads: the
+    kernel's own fault is then the part that was there before."""
+    leads: list[Cause] = []
+    for cause in sorted(found, key=lambda cause: (place(cause, found, case), rank(cause))):
+        at = next((number for number, lead in enumerate(leads) if set(lead.rows) & set(cause.rows)), None)
+        if at is None or causes.UNDECIDED in (cause.cause, leads[at].cause):
+            leads.append(cause)
+        else:
+            lead = leads[at]
+            leads[at] = replace(
+                combined(lead, cause),
+                rows=tuple(dict.fromkeys((*lead.rows, *cause.rows))),
+                wrong=lead.wrong or cause.wrong,
+                workloads=tuple(dict.fromkeys((*lead.workloads, *cause.workloads))),
+                group_key=(*lead.group_key, cause.cause),
+            )
+    return leads
+
+
+def time_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
+    """One cause for each group of a case's rows that were called in the same direction."""
+    found = []
+    for change in time_changes(cases):
+        given = (cause for rule in OF_TIME if (cause := rule(change)) is not None)
+        found.append(graded(change.case, next(given, None) or latency.unexplained(change), change))
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from reports.attribute.model import CORRECTNESS, DEFAULT_BACKEND_MOVED, GRADES, REFERENCE_MOVED, Cause, Figure, order
+from reports.attribute.causes import CORRECTNESS, DEFAULT_BACKEND_MOVED, GRADES, REFERENCE_MOVED, Cause, Figure, order
 from reports.compare.rows import KERNEL
 from reports.model import Comparison
 
@@ -59,9 +59,9 @@ def explanations(causes: Sequence[Cause]) -> list[Explanation]:
     """In the order of the causes."""
     found: dict[tuple[str, ...], Explanation] = {}
     for cause in causes:
-        known = found.get(cause.gist)
+        known = found.get(cause.group_key)
         if known is None:
-            found[cause.gist] = Explanation(number=0, lead=cause)
+            found[cause.group_key] = Explanation(number=0, lead=cause)
         else:
             known.others.append(cause)
     folded = [_best_first(each) for each in _fold(list(found.values()))]

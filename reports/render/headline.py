@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from reports import model
-from reports.attribute.model import Cause
+from reports.attribute.causes import Cause
 from reports.compare.outcomes import Version, name_of
 from reports.compare.rows import KERNEL, correctness_moved, has_moved, leading_time
 from reports.model import Comparison

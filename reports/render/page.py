@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.schema.run_records import WorkloadInfo
 from reports import model
-from reports.attribute.model import GRADES
+from reports.attribute.causes import GRADES
 from reports.compare.factors import crossing, crossing_with
 from reports.compare.gpus import Ran, counted
 from reports.compare.kernelbench import Solution

@@ -9,7 +9,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from reports.attribute.model import Entry
+from reports.attribute.causes import Entry
 from reports.model import CorrectnessSide, Latency, LatencySide
 from reports.text import percent, rate_interval, rate_text, time_text, words
 

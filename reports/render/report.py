@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
-from reports.attribute.model import Cause
+from reports.attribute.causes import Cause
 from reports.compare.control import Calibration, Controls, controls
 from reports.compare.differences import (
     BuildDifference,

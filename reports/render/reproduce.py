@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.schema.records import BuildRecord
 from harness.schema.run_records import WorkloadInfo
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DEFAULT_BACKEND_MOVED,
     LATENCY,
     LATENCY_OPERATOR,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     DECISIVE,
     MASKED_BY_INPUTS,
@@ -51,37 +51,27 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
         (
             lambda run: clean(run, passed=0.0),
             lambda run: conditions(
-                run, "inputs", [result("AA", 0.0), result("BB", 0.0, recipe="halved_4", scales=True)]
+                run, "inputs", [result("AA", 0.0), result("BB", 0.0, recipe="halved_4", scales=True)],
             ),
             lambda run: history(run, "AA AA", "AA AA", wrong="A"),
             lambda run: conditions(run, "lengths", [result("A", 0.0, seq_len=length) for length in (1, 64, 100)]),
         ),
-        WRONG_EVERYWHERE,
-        STRONG,
+        WRONG_EVERYWHERE, STRONG,
     ),
     "the same, but neither its range nor the calls before were asked about": (
-        spec(*both("kernel", WRONG)),
-        (lambda run: clean(run, passed=0.2),),
-        WRONG_EVERYWHERE,
-        SUGGESTIVE,
+        spec(*both("kernel", WRONG)), (lambda run: clean(run, passed=0.2),), WRONG_EVERYWHERE, SUGGESTIVE,
     ),
     "wrong in both, by other bits": (
-        spec((BASE, "kernel", WRONG), (NEXT, "kernel", Case(passed=2, units=380.0, bits="new"))),
-        (),
-        WRONG_EVERYWHERE,
+        spec((BASE, "kernel", WRONG), (NEXT, "kernel", Case(passed=2, units=380.0, bits="new"))), (), WRONG_EVERYWHERE,
         SUGGESTIVE,
     ),
     "one tensor three times hides it": (
         spec(*both("kernel", Case(passed=0, units=900.0, recipes={"shared_qkv": (10, 1.0)})), recipes=RECIPES),
-        (lambda run: history(run, "AA AA", "AA AA", wrong="A"),),
-        MASKED_BY_INPUTS,
-        DECISIVE,
+        (lambda run: history(run, "AA AA", "AA AA", wrong="A"),), MASKED_BY_INPUTS, DECISIVE,
     ),
     "the same, and whether earlier calls did it was not asked": (
-        spec(*both("kernel", Case(passed=0, units=900.0, recipes={"shared_qkv": (10, 1.0)})), recipes=RECIPES),
-        (),
-        MASKED_BY_INPUTS,
-        STRONG,
+        spec(*both("kernel", Case(passed=0, units=900.0, recipes={"shared_qkv": (10, 1.0)})), recipes=RECIPES), (),
+        MASKED_BY_INPUTS, STRONG,
     ),
     "the same, seen by the experiment on inputs": (
         spec(*both("kernel", WRONG)),
@@ -89,44 +79,26 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: conditions(run, "inputs", [result("AA", 0.0), result("BB", recipe="shared_qkv")]),
             lambda run: history(run, "AA AA", "AA AA", wrong="A"),
         ),
-        MASKED_BY_INPUTS,
-        DECISIVE,
+        MASKED_BY_INPUTS, DECISIVE,
     ),
     "it is wrong on strided inputs alone": (
-        spec(),
-        (lambda run: conditions(run, "inputs", [result("AA"), result("BB", 0.0, layout="strided")]),),
-        MASKED_BY_INPUTS,
-        DECISIVE,
+        spec(), (lambda run: conditions(run, "inputs", [result("AA"), result("BB", 0.0, layout="strided")]),),
+        MASKED_BY_INPUTS, DECISIVE,
     ),
     "it overflows": (
-        spec(
-            *both("kernel", Case(nonfinite=4, units=1.1, recipes={"large_logits": (0, 9e4)})),
-            recipes=RECIPES,
-        ),
-        (lambda run: history(run, "BB", "BB", wrong="B", recipe="large_logits"),),
-        RANGE_OVERFLOW,
-        DECISIVE,
+        spec(*both("kernel", Case(nonfinite=4, units=1.1, recipes={"large_logits": (0, 9e4)})), recipes=RECIPES),
+        (lambda run: history(run, "BB", "BB", wrong="B", recipe="large_logits"),), RANGE_OVERFLOW, DECISIVE,
     ),
     "it overflows, and whether earlier calls did it was not asked": (
-        spec(
-            *both("kernel", Case(nonfinite=4, units=1.1, recipes={"large_logits": (0, 9e4)})),
-            recipes=RECIPES,
-        ),
-        (),
-        RANGE_OVERFLOW,
-        STRONG,
+        spec(*both("kernel", Case(nonfinite=4, units=1.1, recipes={"large_logits": (0, 9e4)})), recipes=RECIPES), (),
+        RANGE_OVERFLOW, STRONG,
     ),
     "it loses its digits where logits are large": (
-        spec(*both("kernel", Case(recipes={"large_logits": (3, 60.0)})), recipes=RECIPES),
-        (),
-        RANGE_OVERFLOW,
-        STRONG,
+        spec(*both("kernel", Case(recipes={"large_logits": (3, 60.0)})), recipes=RECIPES), (), RANGE_OVERFLOW, STRONG,
     ),
     "large and shared alike, since both have large logits": (
-        spec(*both("kernel", Case(recipes={"large_logits": (0, 60.0), "shared_qkv": (1, 20.0)})), recipes=RECIPES),
-        (),
-        RANGE_OVERFLOW,
-        STRONG,
+        spec(*both("kernel", Case(recipes={"large_logits": (0, 60.0), "shared_qkv": (1, 20.0)})), recipes=RECIPES), (),
+        RANGE_OVERFLOW, STRONG,
     ),
     "it overflows on larger logits than validation has": (
         spec(),
@@ -134,8 +106,7 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: conditions(run, "inputs", [result("AA"), OVERFLOWS]),
             lambda run: history(run, "BB", "BB", wrong="B", recipe="steep_logits"),
         ),
-        RANGE_OVERFLOW,
-        DECISIVE,
+        RANGE_OVERFLOW, DECISIVE,
     ),
     "large, and larger still, in the experiment on inputs": (
         spec(),
@@ -143,99 +114,65 @@ ALWAYS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: conditions(run, "inputs", [result("AA"), result("BB", 0.0, recipe="large_logits"), OVERFLOWS]),
             lambda run: history(run, "BB", "BB", wrong="B", recipe="large_logits"),
         ),
-        RANGE_OVERFLOW,
-        DECISIVE,
+        RANGE_OVERFLOW, DECISIVE,
     ),
     "the rule refuses what rounding costs": (
-        spec(*both("kernel", Case(passed=3, units=1.1)), *both("math", Case(passed=3, units=1.0)), **BF16_STRICT),
-        (),
-        TOLERANCE_TOO_TIGHT,
-        DECISIVE,
+        spec(*both("kernel", Case(passed=3, units=1.1)), *both("math", Case(passed=3, units=1.0)), **BF16_STRICT), (),
+        TOLERANCE_TOO_TIGHT, DECISIVE,
     ),
     "the same, though no reference fails": (
-        spec(*both("kernel", Case(passed=3, units=1.1)), **BF16_STRICT),
-        (),
-        TOLERANCE_TOO_TIGHT,
-        STRONG,
+        spec(*both("kernel", Case(passed=3, units=1.1)), **BF16_STRICT), (), TOLERANCE_TOO_TIGHT, STRONG,
     ),
     "the rule of rounding itself, set below one unit": (
         spec(*both("kernel", Case(passed=3, units=0.9)), limits={"rounding": 0.5, "kernelbench": 1e-2, "strict": 1e-3}),
-        (),
-        TOLERANCE_TOO_TIGHT,
-        STRONG,
+        (), TOLERANCE_TOO_TIGHT, STRONG,
     ),
     "the model that it replaces fails the rule by about as much": (
         spec(
-            *both("kernel", Case(passed=0, units=4.3)),
-            *both("model", Case(passed=0, units=3.2)),
-            references=("model",),
-            limits={"rounding": 1.0, "kernelbench": 1e-2, "strict": 1e-3},
+            *both("kernel", Case(passed=0, units=4.3)), *both("model", Case(passed=0, units=3.2)),
+            references=("model",), limits={"rounding": 1.0, "kernelbench": 1e-2, "strict": 1e-3},
         ),
-        (),
-        TOLERANCE_TOO_TIGHT,
-        STRONG,
+        (), TOLERANCE_TOO_TIGHT, STRONG,
     ),
     "it fails the rule by much more than the model that it replaces": (
         spec(
-            *both("kernel", Case(passed=0, units=9.0)),
-            *both("model", Case(passed=0, units=3.2)),
-            references=("model",),
-            limits={"rounding": 1.0, "kernelbench": 1e-2, "strict": 1e-3},
+            *both("kernel", Case(passed=0, units=9.0)), *both("model", Case(passed=0, units=3.2)),
+            references=("model",), limits={"rounding": 1.0, "kernelbench": 1e-2, "strict": 1e-3},
         ),
-        (),
-        WRONG_EVERYWHERE,
-        SUGGESTIVE,
+        (), WRONG_EVERYWHERE, SUGGESTIVE,
     ),
     "the model fails the rule by more than any rounding": (
         spec(
-            *both("kernel", Case(passed=0, units=400.0)),
-            *both("model", Case(passed=0, units=390.0)),
+            *both("kernel", Case(passed=0, units=400.0)), *both("model", Case(passed=0, units=390.0)),
             references=("model",),
         ),
-        (),
-        WRONG_EVERYWHERE,
-        SUGGESTIVE,
+        (), WRONG_EVERYWHERE, SUGGESTIVE,
     ),
     "the rule lets forty units pass": (
-        spec(*both("kernel", Case(units=40.0)), decides="kernelbench"),
-        (),
-        TOLERANCE_TOO_LOOSE,
-        DECISIVE,
+        spec(*both("kernel", Case(units=40.0)), decides="kernelbench"), (), TOLERANCE_TOO_LOOSE, DECISIVE,
     ),
     "the rule lets ten units pass": (
-        spec(*both("kernel", Case(units=10.0)), decides="strict"),
-        (),
-        TOLERANCE_TOO_LOOSE,
-        STRONG,
+        spec(*both("kernel", Case(units=10.0)), decides="strict"), (), TOLERANCE_TOO_LOOSE, STRONG,
     ),
     "a limit of a thousand units": (
-        spec(*both("kernel", Case(units=700.0)), limits={"rounding": 1e3, "kernelbench": 1e-2, "strict": 1e-3}),
-        (),
-        TOLERANCE_TOO_LOOSE,
-        STRONG,
+        spec(*both("kernel", Case(units=700.0)), limits={"rounding": 1e3, "kernelbench": 1e-2, "strict": 1e-3}), (),
+        TOLERANCE_TOO_LOOSE, STRONG,
     ),
     "nothing": (spec(**TIMED), (), NOTHING_MOVED, DECISIVE),
     "nothing, in too few launches to tell of times": (spec(), (), NOTHING_MOVED, STRONG),
     "other code, the same bits": (spec(machine_code=CODE, flags=FLAGS, **TIMED), (), NOTHING_MOVED, DECISIVE),
     "other code, other bits within rounding": (
-        spec((NEXT, "kernel", Case(bits="new")), machine_code=CODE),
-        (),
-        NOTHING_MOVED,
-        STRONG,
+        spec((NEXT, "kernel", Case(bits="new")), machine_code=CODE), (), NOTHING_MOVED, STRONG,
     ),
     "a reference drifted within rounding": (
-        spec((NEXT, "math", Case(bits="new", units=1.4)), (NEXT, "kernel", Case(agrees=9)), **TIMED),
-        (),
-        NOTHING_MOVED,
+        spec((NEXT, "math", Case(bits="new", units=1.4)), (NEXT, "kernel", Case(agrees=9)), **TIMED), (), NOTHING_MOVED,
         DECISIVE,
     ),
     "another kernel ran before": (
         spec(device="cuda", **TIMED),
-        (on_gpu(conditions, "predecessor", [result("AA"), result("AA", before="flash")]),),
-        NOTHING_MOVED,
-        DECISIVE,
+        (on_gpu(conditions, "predecessor", [result("AA"), result("AA", before="flash")]),), NOTHING_MOVED, DECISIVE,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ALWAYS)
@@ -329,4 +266,4 @@ def test_a_time_that_leans_is_undecided_and_not_unmoved(tmp_path: Path) -> None:
     found = of_kernel(tmp_path, made)
     assert [cause.cause for cause in found] == [UNDECIDED, NOTHING_MOVED]
     assert "--launches 20" in found[0].next_command and found[0].about == "latency"
-    assert found[1].grade == STRONG and "the launches do not tell" in found[1].statement
+    assert found[1].grade == STRONG and "these launches cannot show" in found[1].statement

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.schema.storage import Run
 from reports.attribute import Cause, explained
-from reports.attribute.model import (
+from reports.attribute.causes import (
     CORRECTNESS,
     DECISIVE,
     EXCLUDES,
@@ -25,8 +25,8 @@ from reports.attribute.model import (
     STRONG,
     SUGGESTIVE,
     UNINITIALISED_GLOBAL,
-    Ruled,
-    told,
+    RuledOut,
+    combined,
 )
 from reports.render.explanations import explanations
 from tests.unit.committed import committed
@@ -186,22 +186,22 @@ def cause(name: str, grade: str = STRONG, **changes: Any) -> Cause:
     return Cause(cause=name, grade=grade, **values | changes)
 
 
-NO_RACE = Ruled(rival="a race", how="racecheck found nothing")
+NO_RACE = RuledOut(rival="a race", how="racecheck found nothing")
 
 
 def test_a_card_that_tells_what_it_rules_out_cannot_be_made() -> None:
-    with pytest.raises(ValueError, match="tells and rules out: race"):
+    with pytest.raises(ValueError, match="names and rules out: race"):
         cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,), parts=(cause(RACE),))
     with pytest.raises(ValueError, match="race"):
         replace(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), parts=(cause(RACE),))
     with pytest.raises(ValueError, match="say in EXCLUDES"):
-        Ruled(rival="something else", how="")
+        RuledOut(rival="something else", how="")
 
 
 def test_one_story_leaves_out_the_words_that_rule_out_what_it_tells() -> None:
-    story = told(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(RACE), cause(RACE, SUGGESTIVE))
+    story = combined(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(RACE), cause(RACE, SUGGESTIVE))
     assert (story.causes, story.ruled_out) == ((OUT_OF_BOUNDS, RACE), ())
-    alone = told(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(UNINITIALISED_GLOBAL))
+    alone = combined(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(UNINITIALISED_GLOBAL))
     assert alone.ruled_out == (NO_RACE,)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.schema.records import Outcome
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     CODE,
     DECISIVE,
@@ -37,7 +37,7 @@ FROM_4_TO_2 = {BASE: 4, NEXT: 2}
 
 
 def names_both(cause: Cause, *wanted: str) -> bool:
-    return set(wanted) <= set(cause.causes) and any("would part the two" in part.statement for part in cause.parts)
+    return set(wanted) <= set(cause.causes) and any("To separate the two" in part.statement for part in cause.parts)
 
 
 @pytest.mark.parametrize("enqueue_us", [47.0, 17.0], ids=["far more than what moved", "what moved"])

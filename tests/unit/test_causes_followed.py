@@ -13,7 +13,7 @@ import pytest
 from harness.schema.records import EnvironmentRecord
 from harness.schema.storage import load_record, save_record
 from harness.worker import lines
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     INPUTS_MOVED,
     KERNEL_CODE_MOVED,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.storage import Run
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     INPUTS_MOVED,
     PREDECESSOR_SENSITIVITY,

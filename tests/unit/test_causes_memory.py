@@ -8,7 +8,7 @@ import pytest
 
 from harness.schema.experiment_records import CheckersRecord, ConditionResult
 from harness.schema.storage import Run, load_record, save_record
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     NOTHING_MOVED,
     OUT_OF_BOUNDS,
@@ -28,97 +28,66 @@ from tests.unit.synthetic_cells import sha
 
 MEMORY: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
     "shared memory decides the output": (
-        spec(FELL, device="cuda"),
-        (on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),),
-        UNINITIALISED_SHARED,
+        spec(FELL, device="cuda"), (on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),), UNINITIALISED_SHARED,
         DECISIVE,
     ),
     "NaN from shared memory, though bits waver": (
         spec(*both("kernel", UNSTEADY), device="cuda"),
         (
             on_gpu(
-                conditions,
-                "poison",
+                conditions, "poison",
                 [
                     result("AB", site="shared", pattern="zero"),
                     result("CD", 0.0, nonfinite=True, site="shared", pattern="nan"),
                 ],
             ),
         ),
-        UNINITIALISED_SHARED,
-        STRONG,
+        UNINITIALISED_SHARED, STRONG,
     ),
     "bits waver until the memory is filled: no race": (
-        spec(*both("kernel", UNSTEADY), device="cuda"),
-        (on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),),
-        UNINITIALISED_SHARED,
-        DECISIVE,
+        spec(*both("kernel", UNSTEADY), device="cuda"), (on_gpu(poison, {"shared": FOLLOWS, "output": STILL}),),
+        UNINITIALISED_SHARED, DECISIVE,
     ),
     "the output's own memory, on a GPU": (
-        spec(FELL, device="cuda"),
-        (on_gpu(poison, {"shared": STILL, "output": FOLLOWS}),),
-        UNINITIALISED_GLOBAL,
+        spec(FELL, device="cuda"), (on_gpu(poison, {"shared": STILL, "output": FOLLOWS}),), UNINITIALISED_GLOBAL,
         DECISIVE,
     ),
     "what the allocator hands out, on a GPU": (
-        spec(FELL, device="cuda"),
-        (on_gpu(poison, {"workspace": FOLLOWS, "shared": STILL, "output": STILL}),),
-        UNINITIALISED_GLOBAL,
-        STRONG,
+        spec(FELL, device="cuda"), (on_gpu(poison, {"workspace": FOLLOWS, "shared": STILL, "output": STILL}),),
+        UNINITIALISED_GLOBAL, STRONG,
     ),
     "the same, and memcheck sees no access out of bounds": (
-        spec(FELL, device="cuda"),
-        (on_gpu(poison, {"workspace": FOLLOWS}), on_gpu(checkers, "memcheck")),
-        UNINITIALISED_GLOBAL,
-        DECISIVE,
+        spec(FELL, device="cuda"), (on_gpu(poison, {"workspace": FOLLOWS}), on_gpu(checkers, "memcheck")),
+        UNINITIALISED_GLOBAL, DECISIVE,
     ),
     "initcheck finds it": (
-        spec(*both("kernel", WRONG), device="cuda"),
-        (on_gpu(checkers, "initcheck", "uninitialised"),),
-        UNINITIALISED_GLOBAL,
-        DECISIVE,
+        spec(*both("kernel", WRONG), device="cuda"), (on_gpu(checkers, "initcheck", "uninitialised"),),
+        UNINITIALISED_GLOBAL, DECISIVE,
     ),
     "elements are left unwritten": (
-        spec(*both("kernel", Case(passed=0, units=9e9, unwritten=10)), device="cuda"),
-        (),
-        UNINITIALISED_GLOBAL,
-        STRONG,
+        spec(*both("kernel", Case(passed=0, units=9e9, unwritten=10)), device="cuda"), (), UNINITIALISED_GLOBAL, STRONG,
     ),
     "the heap": (
-        spec(*both("kernel", WRONG)),
-        (lambda run: poison(run, {"heap": FOLLOWS}),),
-        UNINITIALISED_HOST,
-        STRONG,
+        spec(*both("kernel", WRONG)), (lambda run: poison(run, {"heap": FOLLOWS}),), UNINITIALISED_HOST, STRONG,
     ),
     "the stack, and the address checker is silent": (
         spec(*both("kernel", WRONG)),
-        (lambda run: poison(run, {"stack": FOLLOWS}), lambda run: checkers(run, "address")),
-        UNINITIALISED_HOST,
+        (lambda run: poison(run, {"stack": FOLLOWS}), lambda run: checkers(run, "address")), UNINITIALISED_HOST,
         DECISIVE,
     ),
     "the output's own memory, on a CPU": (
-        spec(FELL),
-        (lambda run: poison(run, {"output": FOLLOWS, "heap": STILL}),),
-        UNINITIALISED_HOST,
-        DECISIVE,
+        spec(FELL), (lambda run: poison(run, {"output": FOLLOWS, "heap": STILL}),), UNINITIALISED_HOST, DECISIVE,
     ),
     "a race that no filling settles": (
         spec(*both("kernel", UNSTEADY)),
         (lambda run: poison(run, {"output": ("AB", "CD", "EF", "GH"), "heap": ("IJ", "KL", "MN", "OP")}, passed=0.5),),
-        RACE,
-        STRONG,
+        RACE, STRONG,
     ),
     "a race that the thread checker sees": (
-        spec(*both("kernel", UNSTEADY)),
-        (lambda run: checkers(run, "thread", "race"),),
-        RACE,
-        DECISIVE,
+        spec(*both("kernel", UNSTEADY)), (lambda run: checkers(run, "thread", "race"),), RACE, DECISIVE,
     ),
     "a hazard in shared memory": (
-        spec(*both("kernel", UNSTEADY), device="cuda"),
-        (on_gpu(checkers, "racecheck", "race"),),
-        RACE,
-        DECISIVE,
+        spec(*both("kernel", UNSTEADY), device="cuda"), (on_gpu(checkers, "racecheck", "race"),), RACE, DECISIVE,
     ),
     "repeats waver, fillings do not matter": (
         spec(*both("kernel", UNSTEADY)),
@@ -126,37 +95,27 @@ MEMORY: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: poison(run, {"output": STILL, "heap": STILL}, passed=0.5),
             lambda run: conditions(run, "repeat", [result("AABAA", 0.5)]),
         ),
-        RACE,
-        STRONG,
+        RACE, STRONG,
     ),
     "the address checker names an access": (
-        spec(*both("kernel", WRONG)),
-        (lambda run: checkers(run, "address", "out_of_bounds"),),
-        OUT_OF_BOUNDS,
-        DECISIVE,
+        spec(*both("kernel", WRONG)), (lambda run: checkers(run, "address", "out_of_bounds"),), OUT_OF_BOUNDS, DECISIVE,
     ),
     "the same, from a checker that proved nothing": (
-        spec(*both("kernel", WRONG)),
-        (lambda run: checkers(run, "address", "out_of_bounds", works=None),),
-        OUT_OF_BOUNDS,
-        STRONG,
+        spec(*both("kernel", WRONG)), (lambda run: checkers(run, "address", "out_of_bounds", works=None),),
+        OUT_OF_BOUNDS, STRONG,
     ),
     "what lies behind was filled too: it is not uninitialised": (
         spec(*both("kernel", WRONG)),
         (lambda run: poison(run, {"heap": FOLLOWS}), lambda run: checkers(run, "address", "out_of_bounds")),
-        OUT_OF_BOUNDS,
-        DECISIVE,
+        OUT_OF_BOUNDS, DECISIVE,
     ),
     "the device says so as it dies": (
         spec(*both("kernel", Case(status="crashed", message="CUDA error: an illegal memory access")), device="cuda"),
-        (),
-        OUT_OF_BOUNDS,
-        STRONG,
+        (), OUT_OF_BOUNDS, STRONG,
     ),
     "right at the start of an allocation, wrong behind it": (
         spec(*both("kernel", WRONG)),
-        (lambda run: conditions(run, "inputs", [result("AA"), result("BB", 0.0, layout="offset")]),),
-        OUT_OF_BOUNDS,
+        (lambda run: conditions(run, "inputs", [result("AA"), result("BB", 0.0, layout="offset")]),), OUT_OF_BOUNDS,
         STRONG,
     ),
     "it depends on what ran before, and on no memory": (
@@ -166,8 +125,7 @@ MEMORY: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: conditions(run, "predecessor", [result("AA", 0.0), result("BB", before="fresh")]),
             lambda run: history(run, "BB BB", "BB BB"),
         ),
-        PREDECESSOR_SENSITIVITY,
-        DECISIVE,
+        PREDECESSOR_SENSITIVITY, DECISIVE,
     ),
     "a fresh process differs, and nobody asked whether another one does too": (
         spec(*both("kernel", WRONG)),
@@ -175,22 +133,18 @@ MEMORY: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
             lambda run: poison(run, {"output": STILL, "heap": STILL}, passed=0.0),
             lambda run: conditions(run, "predecessor", [result("AA", 0.0), result("BB", before="fresh")]),
         ),
-        PREDECESSOR_SENSITIVITY,
-        STRONG,
+        PREDECESSOR_SENSITIVITY, STRONG,
     ),
     "it depends on what ran before; memory was not tried": (
-        spec(FELL),
-        (lambda run: conditions(run, "predecessor", [result("AA"), result("BB", 0.0, before="math")]),),
-        PREDECESSOR_SENSITIVITY,
-        STRONG,
+        spec(FELL), (lambda run: conditions(run, "predecessor", [result("AA"), result("BB", 0.0, before="math")]),),
+        PREDECESSOR_SENSITIVITY, STRONG,
     ),
     "it depends on what ran before although its code differs": (
         spec(FELL, machine_code={NEXT: "new"}, flags={NEXT: ("-O2",)}),
         (lambda run: conditions(run, "predecessor", [result("AA"), result("BB", 0.0, before="math")]),),
-        PREDECESSOR_SENSITIVITY,
-        STRONG,
+        PREDECESSOR_SENSITIVITY, STRONG,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MEMORY)
@@ -304,7 +258,7 @@ def test_what_a_thread_meets_too_late_is_part_of_its_race(text: str, cause: str,
 def test_memory_whose_time_is_over_is_not_called_beyond_a_tensor(tmp_path: Path) -> None:
     given = ("address", "out_of_bounds", "heap-use-after-free, READ of size 4")
     found = first(tmp_path, spec(*both("kernel", WRONG)), lambda run: checked_twice(run, given))
-    assert found.cause == OUT_OF_BOUNDS and "whose time is over" in found.statement
+    assert found.cause == OUT_OF_BOUNDS and "freed or is out of scope" in found.statement
 
 
 def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Path) -> None:

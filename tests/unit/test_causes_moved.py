@@ -10,7 +10,7 @@ import pytest
 
 from harness.schema.records import Outcome
 from harness.schema.storage import Run, save_record
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
@@ -41,168 +41,110 @@ FAULTS = Case(status="crashed", message="the kernel's process died by SIGSEGV")
 
 MOVERS: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
     "other flags, other code, and the result goes with the object": (
-        spec(FELL, machine_code=CODE, flags=FLAGS),
-        (clean, lambda run: swap(run, "AABB")),
-        BUILD_MOVED,
-        DECISIVE,
+        spec(FELL, machine_code=CODE, flags=FLAGS), (clean, lambda run: swap(run, "AABB")), BUILD_MOVED, DECISIVE,
     ),
     "it faults at an address, wherever this object code is taken": (
-        spec((NEXT, "kernel", FAULTS), machine_code=CODE, flags=FLAGS),
-        (lambda run: swap(run, "AAXX"),),
-        BUILD_MOVED,
+        spec((NEXT, "kernel", FAULTS), machine_code=CODE, flags=FLAGS), (lambda run: swap(run, "AAXX"),), BUILD_MOVED,
         DECISIVE,
     ),
     "other flags and other code, and memory is clean": (
-        spec(FELL, machine_code=CODE, flags=FLAGS),
-        (clean,),
-        BUILD_MOVED,
-        STRONG,
+        spec(FELL, machine_code=CODE, flags=FLAGS), (clean,), BUILD_MOVED, STRONG,
     ),
     "other flags and other code; nothing was tried": (
-        spec(FELL, machine_code=CODE, flags=FLAGS),
-        (),
-        BUILD_MOVED,
-        SUGGESTIVE,
+        spec(FELL, machine_code=CODE, flags=FLAGS), (), BUILD_MOVED, SUGGESTIVE,
     ),
     "its process dies here, wherever the object code is taken": (
-        spec((NEXT, "kernel", DIES), machine_code=CODE, flags=FLAGS),
-        (lambda run: swap(run, "AAXX"),),
-        BUILD_MOVED,
+        spec((NEXT, "kernel", DIES), machine_code=CODE, flags=FLAGS), (lambda run: swap(run, "AAXX"),), BUILD_MOVED,
         DECISIVE,
     ),
     "its process dies in that environment, whichever object code it has": (
-        spec((NEXT, "kernel", DIES), machine_code=CODE),
-        (lambda run: swap(run, "AXAX"),),
-        ENVIRONMENT_CONFOUNDER,
+        spec((NEXT, "kernel", DIES), machine_code=CODE), (lambda run: swap(run, "AXAX"),), ENVIRONMENT_CONFOUNDER,
         STRONG,
     ),
     "an extension of the user's own, of other machine code": (
-        spec(FELL, machine_code=CODE, own_binding=True),
-        (clean,),
-        KERNEL_CODE_MOVED,
-        SUGGESTIVE,
+        spec(FELL, machine_code=CODE, own_binding=True), (clean,), KERNEL_CODE_MOVED, SUGGESTIVE,
     ),
     "it does not build here": (
         spec(builds={NEXT: Outcome(status="build_failed", message="fatal error: c10/util/variant.h: No such file")}),
-        (),
-        UNSUPPORTED_COMBINATION,
-        DECISIVE,
+        (), UNSUPPORTED_COMBINATION, DECISIVE,
     ),
     "it does not build here, with other flags": (
-        spec(builds={NEXT: Outcome(status="build_failed", message="error: x")}, flags={NEXT: ("cxx: -Werror",)}),
-        (),
-        BUILD_MOVED,
-        STRONG,
+        spec(builds={NEXT: Outcome(status="build_failed", message="error: x")}, flags={NEXT: ("cxx: -Werror",)}), (),
+        BUILD_MOVED, STRONG,
     ),
     "its build ended without an error of the compiler's": (
-        spec(builds={NEXT: Outcome(status="build_failed", message="ninja was killed")}),
-        (),
-        BUILD_MOVED,
-        STRONG,
+        spec(builds={NEXT: Outcome(status="build_failed", message="ninja was killed")}), (), BUILD_MOVED, STRONG,
     ),
     "the same flags compile to other code": (
-        spec(FELL, machine_code=CODE),
-        (clean, lambda run: swap(run, "AABB")),
-        KERNEL_CODE_MOVED,
-        DECISIVE,
+        spec(FELL, machine_code=CODE), (clean, lambda run: swap(run, "AABB")), KERNEL_CODE_MOVED, DECISIVE,
     ),
     "the same, without swapped code": (spec(FELL, machine_code=CODE), (clean,), KERNEL_CODE_MOVED, STRONG),
     "the same, and nothing was tried": (spec(FELL, machine_code=CODE), (), KERNEL_CODE_MOVED, SUGGESTIVE),
     "the result goes with the place, though the code differs": (
-        spec(FELL, machine_code=CODE, flags=FLAGS),
-        (clean, lambda run: swap(run, "ABAB")),
-        ENVIRONMENT_CONFOUNDER,
+        spec(FELL, machine_code=CODE, flags=FLAGS), (clean, lambda run: swap(run, "ABAB")), ENVIRONMENT_CONFOUNDER,
         DECISIVE,
     ),
     "the code is the same, and memory is clean": (spec(FELL), (clean,), ENVIRONMENT_CONFOUNDER, STRONG),
     "the environment is not the one that was asked for": (
-        spec(stacks={NEXT: Outcome(status="broken", message="torch 2.4.0 is there")}),
-        (),
-        ENVIRONMENT_CONFOUNDER,
+        spec(stacks={NEXT: Outcome(status="broken", message="torch 2.4.0 is there")}), (), ENVIRONMENT_CONFOUNDER,
         DECISIVE,
     ),
     "other input bytes": (spec(FELL, inputs=CODE), (), INPUTS_MOVED, DECISIVE),
     "other input bytes under other code": (
-        spec(FELL, inputs=CODE, machine_code=CODE, flags=FLAGS),
-        (),
-        INPUTS_MOVED,
-        DECISIVE,
+        spec(FELL, inputs=CODE, machine_code=CODE, flags=FLAGS), (), INPUTS_MOVED, DECISIVE,
     ),
     "other input bytes, and no verdict moved": (spec(inputs=CODE), (), INPUTS_MOVED, DECISIVE),
     "a reference became right under it": (
         spec(
-            (BASE, "math", Case(passed=1, units=30.0)),
-            (NEXT, "math", Case(bits="new")),
+            (BASE, "math", Case(passed=1, units=30.0)), (NEXT, "math", Case(bits="new")),
             (BASE, "kernel", Case(agrees=1)),
         ),
-        (),
-        REFERENCE_MOVED,
-        DECISIVE,
+        (), REFERENCE_MOVED, DECISIVE,
     ),
     "a reference became wrong under it": (
-        spec((NEXT, "math", Case(passed=1, units=30.0, bits="new")), (NEXT, "kernel", Case(agrees=1))),
-        (),
-        REFERENCE_MOVED,
-        DECISIVE,
+        spec((NEXT, "math", Case(passed=1, units=30.0, bits="new")), (NEXT, "kernel", Case(agrees=1))), (),
+        REFERENCE_MOVED, DECISIVE,
     ),
     "it is PyTorch's math by another name": (
         spec(
-            (BASE, "math", Case(passed=1, units=30.0)),
-            (NEXT, "math", Case(bits="new")),
-            (BASE, "kernel", Case(passed=1, units=30.0, twin="math")),
-            (NEXT, "kernel", Case(twin="math")),
+            (BASE, "math", Case(passed=1, units=30.0)), (NEXT, "math", Case(bits="new")),
+            (BASE, "kernel", Case(passed=1, units=30.0, twin="math")), (NEXT, "kernel", Case(twin="math")),
             machine_code=CODE,
         ),
-        (),
-        REFERENCE_MOVED,
-        DECISIVE,
+        (), REFERENCE_MOVED, DECISIVE,
     ),
     "it was math, and is flash": (
         spec(
-            (BASE, "math", Case(passed=1, units=30.0)),
-            (NEXT, "math", Case(bits="new")),
-            (BASE, "kernel", Case(passed=1, units=30.0, twin="math")),
-            (NEXT, "kernel", Case(twin="flash")),
+            (BASE, "math", Case(passed=1, units=30.0)), (NEXT, "math", Case(bits="new")),
+            (BASE, "kernel", Case(passed=1, units=30.0, twin="math")), (NEXT, "kernel", Case(twin="flash")),
             machine_code=CODE,
         ),
-        (),
-        DEFAULT_BACKEND_MOVED,
-        DECISIVE,
+        (), DEFAULT_BACKEND_MOVED, DECISIVE,
     ),
     "default runs another operator, and is wrong": (
         spec(
             (BASE, "default", Case(operators=("aten::_scaled_dot_product_attention_math",))),
             (
-                NEXT,
-                "default",
+                NEXT, "default",
                 Case(operators=("aten::_scaled_dot_product_flash_attention",), passed=1, units=30.0, bits="new"),
             ),
-            (NEXT, "kernel", Case(agrees=1)),
-            references=("flash", "default"),
+            (NEXT, "kernel", Case(agrees=1)), references=("flash", "default"),
         ),
-        (),
-        DEFAULT_BACKEND_MOVED,
-        DECISIVE,
+        (), DEFAULT_BACKEND_MOVED, DECISIVE,
     ),
     "refused here": (
-        spec((NEXT, "kernel", Case(status="unsupported", message="head_dim 64 is not supported"))),
-        (),
-        UNSUPPORTED_COMBINATION,
-        DECISIVE,
+        spec((NEXT, "kernel", Case(status="unsupported", message="head_dim 64 is not supported"))), (),
+        UNSUPPORTED_COMBINATION, DECISIVE,
     ),
     "refused everywhere": (
-        spec(*both("kernel", Case(status="unsupported", message="no code for it"))),
-        (),
-        UNSUPPORTED_COMBINATION,
+        spec(*both("kernel", Case(status="unsupported", message="no code for it"))), (), UNSUPPORTED_COMBINATION,
         DECISIVE,
     ),
     "it ends with PyTorch's words for a missing type": (
-        spec((BASE, "kernel", Case(status="crashed", message="\"baddbmm\" not implemented for 'Half'"))),
-        (),
-        UNSUPPORTED_COMBINATION,
-        STRONG,
+        spec((BASE, "kernel", Case(status="crashed", message="\"baddbmm\" not implemented for 'Half'"))), (),
+        UNSUPPORTED_COMBINATION, STRONG,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("units", "cause"), [(4000.0, INPUTS_MOVED), (30.0, REFERENCE_MOVED)])
@@ -247,7 +189,7 @@ def test_a_python_kernel_that_moved_by_the_operators_that_it_runs(
 
     found = first(tmp_path, spec((NEXT, "kernel", Case(passed=0, bits="new", units=400.0))), in_python)
     assert (found.cause, found.grade) == (cause, STRONG if base is not None else SUGGESTIVE)
-    assert any("nobody followed it" in seen.text for seen in found.evidence) is (base is None)
+    assert any("the lines that ran were not recorded" in seen.text for seen in found.evidence) is (base is None)
 
 
 def written_in_python(run: Run) -> None:
@@ -300,7 +242,7 @@ def test_an_extension_that_calls_pytorchs_attention(this: Any, cause: str, tmp_p
 def test_the_last_words_of_a_process_are_told(tmp_path: Path) -> None:
     found = first(tmp_path, spec((NEXT, "kernel", DIES), machine_code=CODE), lambda run: swap(run, "AAXX"))
     assert "dies here" in found.statement
-    assert found.evidence[0].text.endswith("it said: Assertion '__n < this->size()' failed")
+    assert found.evidence[0].text.endswith("its last assertion: Assertion '__n < this->size()' failed")
 
 
 def test_all_four_dying_tells_nothing_of_the_code(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.schema.storage import Run, save_record
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
     KERNEL_CODE_MOVED,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reports.attribute import explained
-from reports.attribute.model import CORRECTNESS, LATENCY, NOTHING_MOVED, UNINITIALISED_HOST
+from reports.attribute.causes import CORRECTNESS, LATENCY, NOTHING_MOVED, UNINITIALISED_HOST
 from reports.render.explanations import Explanation, explanations
 from tests.unit.committed import committed
 from tests.unit.experiments import FOLLOWS, STILL, poison

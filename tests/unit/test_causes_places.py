@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.schema.experiment_records import Condition, ConditionResult
-from reports.attribute.model import MASKED_BY_INPUTS, STRONG, Cause
+from reports.attribute.causes import MASKED_BY_INPUTS, STRONG, Cause
 from tests.unit.attributed import FELL, both, causes_of, spec
 from tests.unit.experiments import clean, conditions, result
 from tests.unit.spec import NEXT, Case

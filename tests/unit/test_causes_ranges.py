@@ -9,7 +9,7 @@ import pytest
 
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.storage import Run
-from reports.attribute.model import (
+from reports.attribute.causes import (
     MASKED_BY_INPUTS,
     RANGE_OVERFLOW,
     STRONG,
@@ -114,10 +114,7 @@ def test_wrong_on_one_size_alone_is_perhaps_not_the_algorithm(other: str, grade:
          "digits", "less wrong on smaller", "smaller not tried", "not asked"],
 )  # fmt: skip
 def test_what_does_not_exclude_a_range(
-    case: Case,
-    inputs: list[ConditionResult],
-    in_float64: ConditionResult | None,
-    tmp_path: Path,
+    case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
 ) -> None:
     found = asked(tmp_path, case, inputs, in_float64)
     assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)

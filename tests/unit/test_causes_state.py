@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.attribute import explained
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,
     INPUTS_MOVED,
@@ -19,7 +19,7 @@ from reports.attribute.model import (
     UNSUPPORTED_COMBINATION,
     WRONG_EVERYWHERE,
 )
-from reports.attribute.observed import settles
+from reports.attribute.facts.experiments import settles
 from tests.unit.experiments import FOLLOWS, STILL, conditions, poison, result
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run
@@ -34,8 +34,7 @@ def both(case: Case) -> dict[tuple[str, str, str], Case]:
 
 
 @pytest.mark.parametrize(
-    ("letters", "settled"),
-    [("BAAAA", True), ("AAAAA", False), ("BACAA", False), ("BA", False), ("BABAB", False)],
+    ("letters", "settled"), [("BAAAA", True), ("AAAAA", False), ("BACAA", False), ("BA", False), ("BABAB", False)]
 )
 def test_what_settles_after_the_first_call(letters: str, settled: bool) -> None:
     assert settles([result(letters, 0.5)]) is settled

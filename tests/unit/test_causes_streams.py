@@ -12,7 +12,7 @@ import pytest
 from harness.schema.storage import Run
 from reports import model
 from reports.attribute import explained
-from reports.attribute.model import DECISIVE, MASKED_BY_INPUTS, NOTHING_MOVED, RACE, STRONG, WRONG_STREAM
+from reports.attribute.causes import DECISIVE, MASKED_BY_INPUTS, NOTHING_MOVED, RACE, STRONG, WRONG_STREAM
 from reports.compare.gate import WRONG, judge
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence

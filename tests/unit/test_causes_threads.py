@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports.attribute import explained
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,

@@ -9,7 +9,7 @@ import pytest
 
 from harness.worker import operators
 from reports.attribute import explained
-from reports.attribute.model import (
+from reports.attribute.causes import (
     BUILD_MOVED,
     DECISIVE,
     DEFAULT_BACKEND_MOVED,
@@ -24,7 +24,7 @@ from reports.attribute.model import (
     SUGGESTIVE,
     UNDECIDED,
 )
-from reports.attribute.profiles import OUTSIDE
+from reports.attribute.facts.profiles import OUTSIDE
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec, timed
@@ -117,10 +117,7 @@ def test_replays_that_moved_too_are_not_the_hosts_part(tmp_path: Path) -> None:
 
 
 def test_the_same_microseconds_on_small_problems_and_large(tmp_path: Path) -> None:
-    cases = {
-        (NEXT, "kernel", "small-fp16"): Case(slowdown=2.0),
-        (NEXT, "kernel", "small-fp32"): Case(slowdown=1.01),
-    }
+    cases = {(NEXT, "kernel", "small-fp16"): Case(slowdown=2.0), (NEXT, "kernel", "small-fp32"): Case(slowdown=1.01)}
     made = Spec(trials=2, cases=cases, workloads=("small-fp16", "small-fp32"), times_us=SMALL, spread=0.001)
     found = timed(tmp_path, made)
     assert [cause.cause for cause in found] == [LATENCY_LAUNCH_OVERHEAD]

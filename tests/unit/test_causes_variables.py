@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.schema.storage import Run
-from reports.attribute.model import (
+from reports.attribute.causes import (
     DECISIVE,
     ENVIRONMENT_CONFOUNDER,
     KERNEL_CODE_MOVED,
@@ -37,7 +37,7 @@ def test_code_that_moved_beside_a_variable_is_only_suggested(tmp_path: Path) -> 
     found = first(tmp_path / "both", spec(FELL, **SET), clean)
     assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, SUGGESTIVE)
     assert [part.cause for part in found.parts] == [ENVIRONMENT_CONFOUNDER]
-    assert "ATEN_CPU_CAPABILITY" in found.parts[0].statement and "would part the two" in found.parts[0].statement
+    assert "ATEN_CPU_CAPABILITY" in found.parts[0].statement and "To separate the two" in found.parts[0].statement
     found = first(tmp_path / "code", spec(FELL, machine_code=CODE), clean)
     assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, STRONG)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reports.attribute import attribute
-from reports.attribute.model import (
+from reports.attribute.causes import (
     NOTHING_MOVED,
     REFERENCE_MOVED,
     UNDECIDED,

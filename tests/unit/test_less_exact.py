@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import errors
-from reports.attribute.model import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
+from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page

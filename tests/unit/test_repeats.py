@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.schema.storage import Run
-from reports.attribute.model import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_SENSITIVITY, RACE, TOLERANCE_TOO_TIGHT
+from reports.attribute.causes import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_SENSITIVITY, RACE, TOLERANCE_TOO_TIGHT
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.attribute import Cause, explained
-from reports.attribute.model import LATENCY
+from reports.attribute.causes import LATENCY
 from tests.unit.experiments import KERNEL, profiles
 from tests.unit.spec import NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run

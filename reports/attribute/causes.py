@@ -1,4 +1,4 @@
-"""The words of attribution: a cause, how well it is shown, what shows it, and what was ruled out by what."""
+"""A cause: its class, its grade, the evidence for it, what was ruled out by what, and its rank among others."""
 
 from __future__ import annotations
 
@@ -76,13 +76,8 @@ FAULTS = (
     NOT_REPEATABLE,
     WRONG_EVERYWHERE,
 )
-MOVERS = (
-    BUILD_MOVED,
-    KERNEL_CODE_MOVED,
-    ENVIRONMENT_CONFOUNDER,
-    DEFAULT_BACKEND_MOVED,
-    REFERENCE_MOVED,
-)
+LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
+MOVERS = (BUILD_MOVED, KERNEL_CODE_MOVED, ENVIRONMENT_CONFOUNDER, DEFAULT_BACKEND_MOVED, REFERENCE_MOVED)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
 GRADES = {
@@ -95,56 +90,47 @@ GRADES = {
 CORRECTNESS, LATENCY = "correctness", "latency"
 
 
-# Every rival that a card may name under "ruled out", and the causes that the words stand for: none of these is told on
-# the same card.
+# Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
+# causes and rule it out.
 EXCLUDES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("a race", "chance"), (RACE,)),
+    **dict.fromkeys(("the algorithm", "a wrong result"), (WRONG_EVERYWHERE,)),
+    **dict.fromkeys(("the kernel's code", "the kernel's code and build", "PyTorch's version and the build"), CODE),
+    **dict.fromkeys(("clock and load", "other processes"), (LATENCY_CLOCK_OR_LOAD,)),
+    **dict.fromkeys(("one operator", "the device's work"), (LATENCY_OPERATOR,)),
+    **dict.fromkeys(("earlier calls", "what ran before"), (PREDECESSOR_SENSITIVITY,)),
+    **dict.fromkeys(
+        (
+            "a change of results",
+            "another generator in that PyTorch",
+            "more work",
+            "the kernel",
+            "the kernel's results",
+            "the numbers",
+            "the stored inputs",
+            "the work itself",
+        ),
+        (),
+    ),
     "PyTorch's version": (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED),
-    "PyTorch's version and the build": CODE,
-    "a change of results": (),
     "a fault in memory": MEMORY,
-    "a race": (RACE,),
-    "a wrong algorithm": (WRONG_EVERYWHERE,),
-    "a wrong result": (WRONG_EVERYWHERE,),
-    "another generator in that PyTorch": (),
-    "chance": (RACE,),
-    "clock and load": (LATENCY_CLOCK_OR_LOAD,),
     "compiler and flags": (BUILD_MOVED,),
-    "earlier calls": (PREDECESSOR_SENSITIVITY,),
-    "its code": CODE,
-    "more work": (),
-    "one operator": (LATENCY_OPERATOR,),
-    "one operator's own work": (LATENCY_OPERATOR,),
-    "other processes": (LATENCY_CLOCK_OR_LOAD,),
     "out of bounds": (OUT_OF_BOUNDS,),
     "rounding": (TOLERANCE_TOO_TIGHT,),
-    "the algorithm": (WRONG_EVERYWHERE,),
-    "the algorithm as a whole": (WRONG_EVERYWHERE,),
     "the algorithm, and rounding": (WRONG_EVERYWHERE, TOLERANCE_TOO_TIGHT),
-    "the device's work": (LATENCY_OPERATOR,),
     "the inputs": (INPUTS_MOVED,),
-    "the kernel": (),
-    "the kernel under test": (),
-    "the kernel's code": CODE,
-    "the kernel's code and build": CODE,
     "the kernel's code, the build and PyTorch's version": (*CODE, REFERENCE_MOVED, DEFAULT_BACKEND_MOVED),
-    "the kernel's own code": CODE,
-    "the kernel's results": (),
-    "the kernel, its code and its build": CODE,
     "the number of threads": (LATENCY_THREAD_COUNT,),
-    "the numbers": (),
     "the range of its type": (RANGE_OVERFLOW,),
-    "the stored inputs": (),
     "the truth and the tolerance": (TOLERANCE_TOO_TIGHT, TOLERANCE_TOO_LOOSE),
     "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER),
-    "the work itself": (),
     "uninitialised memory": UNINITIALISED,
-    "what ran before": (PREDECESSOR_SENSITIVITY,),
     "what runs around the kernel": (ENVIRONMENT_CONFOUNDER,),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ruled:
+class RuledOut:
     """A rival, one of those of `EXCLUDES`, and the observation that excludes it."""
 
     rival: str
@@ -188,10 +174,10 @@ class Cause:
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
     them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of the
-    same story: see `told`. `measured`: what it names was itself measured on both sides, and accounts for the change.
+    same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the change.
     `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the references
-    with which a kernel's agreement moved. Causes with the same `gist`
-    say the same of several subjects, and share a card. ValueError where it tells what it rules out.
+    with which a kernel's agreement moved. Causes with the same `group_key` say the same of several subjects, and share
+    a card. ValueError where it names a cause that it also rules out.
     """
 
     cause: str
@@ -205,7 +191,7 @@ class Cause:
     baseline: str
     statement: str
     evidence: tuple[Seen, ...]
-    ruled_out: tuple[Ruled, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
     next_command: str = ""
     figures: tuple[Figure, ...] = ()
     parts: tuple[Cause, ...] = ()
@@ -216,12 +202,12 @@ class Cause:
     improved: bool = False
     ratio: float = 1.0
     under: tuple[str, ...] = ()
-    gist: tuple[str, ...] = field(default=(), repr=False)
+    group_key: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         both = {cause for each in self.ruled_out for cause in each.causes} & set(self.causes)
         if both:
-            raise ValueError(f"one card tells and rules out: {', '.join(sorted(both))}")
+            raise ValueError(f"one card names and rules out: {', '.join(sorted(both))}")
 
     @property
     def name(self) -> str:
@@ -237,24 +223,24 @@ class Cause:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """This class, and those of the story's other parts."""
+        """This class, and those of its parts."""
         return (self.cause, *(part.cause for part in self.parts))
 
     @property
     def added(self) -> tuple[Seen, ...]:
-        """Evidence of the other parts, beside its own."""
+        """Evidence of its parts, beside its own."""
         own = set(self.evidence)
         return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
 
     @property
     def drawn(self) -> tuple[Figure, ...]:
-        """The whole story's figures: its own, and the first of each other part's."""
+        """Its own figures, and the first of each part."""
         return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
 
 
-def told(lead: Cause, *parts: Cause) -> Cause:
-    """One story. What is told in it is not ruled out in it: the words that said so are left out. A part that
-    may be so is left out where the same leads, or is better shown."""
+def combined(lead: Cause, *parts: Cause) -> Cause:
+    """One cause with others as its parts. Rivals that are among them are no longer ruled out. A part that is only
+    suggested is left out where the same cause leads, or is better shown."""
     every = (*lead.parts, *(each for part in parts for each in (replace(part, parts=()), *part.parts)))
     shown = {lead.cause, *(each.cause for each in every if each.grade != SUGGESTIVE)}
     every = tuple(each for each in dict.fromkeys(every) if each.grade != SUGGESTIVE or each.cause not in shown)

@@ -1,4 +1,4 @@
-"""What processes, compilers and PyTorch said, read once: the only place where attribution reads text. Pure.
+"""The messages of processes, compilers and PyTorch, read once: the only place where attribution reads text. Pure.
 
 Records keep an ended call's last words as they were raised or printed. Each function here makes one fact of them; rules
 ask for the fact. Nothing here reads what this package itself writes for people.
@@ -100,6 +100,11 @@ def outlived(finding: CheckerFinding) -> bool:
 def asks_version(line: str) -> bool:
     """Whether a line of source asks what it runs on."""
     return VERSION_ASKED.search(line) is not None
+
+
+def compiler_refuses(build: BuildRecord) -> bool:
+    """Whether a compiler names an error in the sources, not a tool or a file that is missing."""
+    return "error:" in build.message
 
 
 def build_flags(record: BuildRecord | None) -> set[str]:

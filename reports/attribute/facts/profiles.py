@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.schema.experiment_records import Line, OperatorTime, ProfileRecord
 from reports.attribute import thresholds
-from reports.attribute.cases import Case
-from reports.attribute.cells import SDPA, Cell
-from reports.attribute.messages import asks_version
-from reports.attribute.model import BAD, GOOD, Entry, Figure
-from reports.attribute.timed import Timed
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import SDPA, CellFacts
+from reports.attribute.facts.messages import asks_version
 from reports.compare.factors import operator_names
 from reports.model import Seen
-from reports.text import brief_time
 
 PUBLIC = "aten::scaled_dot_product_attention"
-OPERATORS_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class OperatorChange:
     """One operator or device function in both environments, per call of the target. None: it did not run."""
 
     name: str
@@ -55,7 +52,7 @@ class Change:
         return "slowed" if self.delta_us > 0 else "got faster"
 
 
-def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[Change]:
+def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[OperatorChange]:
     """Largest change first. On a GPU its functions hold the time; operators above them are not counted again."""
     kind = "device_function" if any(each.kind == "device_function" for each in this.operators) else "operator"
 
@@ -71,7 +68,7 @@ def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[Change]:
     for name in one.keys() | two.keys():
         before, after = one.get(name), two.get(name)
         changes.append(
-            Change(
+            OperatorChange(
                 name=name,
                 before_us=sum(each.self_us for each in before) if before else None,
                 after_us=sum(each.self_us for each in after) if after else None,
@@ -85,7 +82,7 @@ OUTSIDE = "outside operators"  # a profile's name for what is no operator: the c
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
-def own(case: Case, change: Change) -> bool:
+def own(case: CaseFacts, change: OperatorChange) -> bool:
     """Whether the time is that of the code under test: outside all operators, or in a device function that its build
     made. A profile tells these by their C++ names, a build by the linker's, in which each part has its length before
     it (Itanium C++ ABI, "Mangling")."""
@@ -96,11 +93,21 @@ def own(case: Case, change: Change) -> bool:
     return change.name == OUTSIDE or (bool(words) and any(name == words[-1] or mangled in name for name in built))
 
 
-def profiled(timed: Timed) -> tuple[Cell, list[Change], str] | None:
-    for cell in timed.cells:
-        found = [cell.profile(name) for name in (timed.case.baseline, timed.case.environment)]
-        if found[0] is not None and found[1] is not None:
-            return cell, profile_changes(found[0][0], found[1][0]), found[1][1]
+@dataclass(frozen=True, kw_only=True)
+class Profiles:
+    """Of one cell in both environments: what changed between them."""
+
+    cell: CellFacts
+    changes: list[OperatorChange]
+    path: str
+
+
+def profiles(case: CaseFacts, cells: Iterable[CellFacts]) -> Profiles | None:
+    """Of the first cell that has a profile of both."""
+    for cell in cells:
+        base, this = (cell.profile(name) for name in case.environments)
+        if base is not None and this is not None:
+            return Profiles(cell=cell, changes=profile_changes(base[0], this[0]), path=this[1])
     return None
 
 
@@ -118,9 +125,9 @@ class Backends:
         return f"{self.workload}: {self.before} in the baseline, {self.here} here"
 
 
-def another_backend(case: Case, cell: Cell) -> Backends | None:
+def another_backend(case: CaseFacts, cell: CellFacts) -> Backends | None:
     """Whoever calls attention by its public name leaves the choice to PyTorch: another backend under it is a choice."""
-    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
+    base, this = (cell.profile(name, whole=False) for name in case.environments)
     if base is None or this is None or case.one_torch:
         return None
     names = [operator_names([each.name for each in record.operators]) for record, _ in (base, this)]
@@ -131,51 +138,20 @@ def another_backend(case: Case, cell: Cell) -> Backends | None:
     return Backends(workload=cell.workload, before=before, here=here, record=this[1])
 
 
-def profile_figure(cell: Cell, changes: list[Change], path: str) -> Figure:
-    reach = max(abs(change.delta_us) for change in changes) or 1.0
-    rows = []
-    for change in changes[:OPERATORS_SHOWN]:
-        state = BAD if change.delta_us > 0 else GOOD
-        rows.append(
-            (
-                change.name,
-                (
-                    Entry(text=_us(change.before_us)),
-                    Entry(text=_us(change.after_us)),
-                    Entry(
-                        text=brief_time(change.delta_us, "+"),
-                        state=state,
-                        share=change.delta_us / reach,
-                    ),
-                ),
-            )
-        )
-    return Figure(
-        title=f"Where a call's time goes, {cell.workload}",
-        columns=("baseline", "here", "change"),
-        rows=tuple(rows),
-        record=path,
-    )
-
-
-def _us(value: float | None) -> str:
-    return "not run" if value is None else brief_time(value)
-
-
 LINES_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Followed:
-    """A cell whose kernel was followed in the baseline and here. `path`: where the latter stands."""
+class LinesRun:
+    """The lines of a Python file that ran in the baseline and here. `path`: where the latter are recorded."""
 
-    cell: Cell
+    cell: CellFacts
     base: ProfileRecord
     this: ProfileRecord
     path: str
 
     @property
-    def ways(self) -> tuple[list[Line], list[Line]]:
+    def alone(self) -> tuple[list[Line], list[Line]]:
         """The lines that ran in the baseline alone, and here alone."""
         known = [{line.number for line in record.lines} for record in (self.base, self.this)]
         gone = [line for line in self.base.lines if line.number not in known[1]]
@@ -186,7 +162,7 @@ class Followed:
         """Which lines these are, in words."""
         return [
             Seen(text=f"of its file ran {where} alone: {', '.join(map(_named, lines[:LINES_SHOWN]))}", record=self.path)
-            for where, lines in zip(("in the baseline", "here"), self.ways, strict=True)
+            for where, lines in zip(("in the baseline", "here"), self.alone, strict=True)
             if lines
         ]
 
@@ -194,8 +170,8 @@ class Followed:
     def asking(self) -> Seen | None:
         """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
         found = [line for line in self.this.lines if asks_version(line.text)][:LINES_SHOWN]
-        said = "; ".join(f"{_named(line)}: {line.text}" for line in found)
-        text = f"not excluded: its file chooses by what it runs on ({said})"
+        lines = "; ".join(f"{_named(line)}: {line.text}" for line in found)
+        text = f"not excluded: its file chooses by what it runs on ({lines})"
         return Seen(text=text, record=self.path) if found else None
 
 
@@ -203,16 +179,16 @@ def _named(line: Line) -> str:
     return f"line {line.number}"
 
 
-def followed(case: Case, cell: Cell) -> Followed | None:
-    """None where it was not followed in both, or by another Python."""
-    base, this = (cell.profile(name, whole=False) for name in (case.baseline, case.environment))
+def lines_run(case: CaseFacts, cell: CellFacts) -> LinesRun | None:
+    """None where lines were not recorded in both, or by another Python."""
+    base, this = (cell.profile(name, whole=False) for name in case.environments)
     pythons = {stack.observed.python.rpartition(".")[0] for stack in case.stacks if stack and stack.observed}
     if base is None or this is None or not base[0].lines or not this[0].lines or len(pythons) != 1:
         return None  # which lines count as run is each Python's own
-    return Followed(cell=cell, base=base[0], this=this[0], path=this[1])
+    return LinesRun(cell=cell, base=base[0], this=this[0], path=this[1])
 
 
-def ways_seen(case: Case, cell: Cell) -> list[Seen]:
+def lines_seen(case: CaseFacts, cell: CellFacts) -> list[Seen]:
     """Beside an operator that came, or calls that multiplied: the lines that brought them."""
-    told = followed(case, cell)
-    return told.seen if told is not None else []
+    found = lines_run(case, cell)
+    return found.seen if found is not None else []

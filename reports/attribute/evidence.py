@@ -1,0 +1,227 @@
+"""Sentences of evidence that rules share, built from facts. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from reports import model
+from reports.attribute import figures, thresholds
+from reports.attribute.causes import Figure, RuledOut
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.experiments import Conditions, Finding, LengthTrials, fails, passes
+from reports.attribute.facts.times import TimeChange, clock_ratio
+from reports.compare.factors import SAME, Factor
+from reports.model import Rate, Seen
+
+# -- words ------------------------------------------------------------------------------------------------
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    every = list(dict.fromkeys(names))
+    left = len(every) - most
+    return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def share(rate: Rate | None) -> str:
+    return f"{rate.passed} of {rate.trials}" if rate is not None else "an unknown number of"
+
+
+def dtypes_of(case: CaseFacts, cells: Sequence[CellFacts]) -> str:
+    infos = [case.evidence.workload(cell.workload) for cell in cells]
+    return listed(info.dtype for info in infos if info is not None)
+
+
+def became(cell: CellFacts) -> str:
+    """How its outputs moved, by its verdict."""
+    words = {model.FIXED: "became right", model.LESS_EXACT: "became less exact", model.MORE_EXACT: "became more exact"}
+    return words.get(cell.verdict, "became wrong")
+
+
+SITES = {
+    "shared": "shared memory",
+    "output": "the output's memory",
+    "workspace": "memory that the allocator hands out",
+    "heap": "the heap",
+    "stack": "the stack",
+}
+
+# -- what is ruled out ------------------------------------------------------------------------------------
+
+
+def excluded(rival: str, by: Seen | Factor | None) -> RuledOut | None:
+    """By an observation, where there is one; or by a factor that is the same in both environments, and so cannot be
+    what moved."""
+    if isinstance(by, Factor):
+        by = by.seen if by.state == SAME else None
+    return RuledOut(rival=rival, how=by.text, record=by.record) if by is not None else None
+
+
+def steady_rivals(case: CaseFacts) -> list[RuledOut | None]:
+    return [
+        excluded("a race", case.steady),
+        excluded("uninitialised memory", case.memory_clean),
+        excluded("what ran before", case.predecessor_clean),
+    ]
+
+
+def machine_ruled_out(change: TimeChange) -> RuledOut | None:
+    if not change.around.steady:
+        return None
+    how = f"{number(change.around.steady, 'other target')} of the same launches did not move"
+    return RuledOut(rival="clock and load", how=how)
+
+
+def threads_ruled_out(change: TimeChange) -> RuledOut | None:
+    one, two = change.threads
+    if one == two or not change.at_work_alike:
+        return None
+    return RuledOut(rival="the number of threads", how="its calls keep as many processors busy in both environments")
+
+
+# -- evidence ---------------------------------------------------------------------------------------------
+
+
+def was_so(cells: Sequence[CellFacts]) -> list[Seen]:
+    return [
+        cell.seen(f"{cell.row.correctness.why}; {cell.bits.seen.text}")
+        if cell.always_wrong and not cell.row.alone
+        else cell.why
+        for cell in cells[:3]
+    ]
+
+
+def recipes_seen(cell: CellFacts, recipes: Iterable[str]) -> Seen:
+    rates = [(recipe, cell.passing(recipe, 1) or cell.passing(recipe, 0)) for recipe in recipes]
+    texts = [f"{name.replace('_', ' ')} {rate.passed}/{rate.trials}" for name, rate in rates if rate is not None]
+    return cell.seen(f"trials within tolerance: {', '.join(texts)}")
+
+
+def rates_seen(cell: CellFacts, conditions: Conditions) -> Seen:
+    rates = ", ".join(f"{each.condition.label} {each.passed}/{each.runs}" for each in conditions.ran)
+    return cell.seen(f"runs within tolerance: {rates}", conditions.path)
+
+
+def lengths_seen(lengths: LengthTrials) -> Seen:
+    def some(tried: list[int]) -> str:
+        return ", ".join(map(str, tried[:6])) + (", ..." if len(tried) > 6 else "")
+
+    tried = f"{len(lengths.right) + len(lengths.wrong)} lengths tried"
+    if not lengths.right:
+        text = f"wrong at every length ({tried})"
+    elif lengths.tile:
+        text = f"right where {lengths.tile} divides the length, wrong where it does not ({tried})"
+    elif lengths.last:
+        text = f"right up to {lengths.last} rows, wrong from {lengths.wrong[0]} on ({tried})"
+    else:
+        text = f"right at {len(lengths.right)} of {tried}: {some(lengths.right)}; wrong at {some(lengths.wrong)}"
+    conditions = lengths.conditions
+    return Seen(text=f"{conditions.record.workload}: {text}", record=conditions.path)
+
+
+def finding_seen(finding: Finding) -> Seen:
+    where = f" at {finding.finding.where}" if finding.finding.where else ""
+    proof = (
+        f"it also found the fault planted for it ({finding.result.control})"
+        if finding.proven and finding.result.control
+        else "it found the fault planted for it"
+        if finding.proven
+        else "no planted fault shows that it works here"
+    )
+    return Seen(text=f"{finding.result.tool}: {finding.finding.text}{where}; {proof}", record=finding.path)
+
+
+def hidden(cells: Iterable[CellFacts]) -> list[Seen]:
+    """Inputs on which a kernel that is wrong on independent ones is right: a test that has no others passes."""
+    found = []
+    for cell in cells:
+        for conditions in cell.of("inputs"):
+            tested = conditions.as_laid_out
+            failing = any(fails(result) for result in tested if result.condition.recipe == "independent")
+            passing = [result.condition.label for result in tested if passes(result)]
+            if failing and passing:
+                text = f"right all the same with {'; '.join(passing)}: a test of such inputs alone passes"
+                found.append(cell.seen_in(conditions.environment, text, conditions.path))
+    return found[-1:]
+
+
+def repeat_figure(case: CaseFacts) -> Figure | None:
+    for cell in case.cells:
+        for conditions in cell.of("repeat"):
+            title = f"The same call again, {cell.workload}, in {conditions.environment}"
+            return figures.conditions_figure(title, conditions.ran, conditions.path)
+    for cell, spread in case.poison:
+        return figures.spread_figure(f"{cell.workload}: the same call again", spread)
+    return None
+
+
+# -- evidence on times ------------------------------------------------------------------------------------
+
+
+def extent(change: TimeChange) -> str:
+    """2.9 to 4.5 times, or one ratio."""
+    if not change.ratios:
+        return change.word
+    low, high = min(change.ratios), max(change.ratios)
+    shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
+    return f"{change.word}: {shown}\N{MULTIPLICATION SIGN} the baseline's time"
+
+
+def time_seen(change: TimeChange) -> list[Seen]:
+    """The change as it was measured."""
+    found = []
+    for cell in change.cells[:3]:
+        latency = change.latency(cell)
+        found.append(Seen(text=f"{cell.workload}: {latency.why}", record=latency.this.record))
+    around = change.around
+    if around.total:
+        alike = f"{around.alike} of {around.total} other targets of this environment are {change.word} too"
+        found.append(Seen(text=f"{alike} (median ratio of all {around.median_ratio:.3f})"))
+    return found + _modes_and_clock(change.cells[0])
+
+
+def _modes_and_clock(cell: CellFacts) -> list[Seen]:
+    """What the other mode and the clock show: each points at another part of a call."""
+    cold, hot, found = cell.row.latency, cell.row.hot, []
+    if hot is None:
+        return []
+    if cold.ratio is not None and hot.ratio is not None:
+        text = f"cold {cold.ratio:.3f}, hot {hot.ratio:.3f}: "
+        if hot.verdict == cold.verdict:
+            text += "the device's own work moved, since replays of a graph hold neither launch gaps nor cache misses"
+        elif hot.verdict == model.PASS:
+            text += "replays did not move, so it is not the arithmetic"
+        elif cold.verdict == model.PASS:
+            text += "only replays moved: with a cold cache something else hides it"
+        else:
+            text += f"{hot.verdict.replace('_', ' ')} in replays of a graph, {cold.verdict.replace('_', ' ')} cold"
+        found.append(Seen(text=text, record=cold.this.record))
+    one, two, moved = cold.baseline.gpu, cold.this.gpu, clock_ratio(cold)
+    if one is not None and two is not None and moved is not None and abs(moved - 1) > thresholds.CLOCK_TOLD:
+        text = f"SM clock while sampled: {one.sm_mhz:.0f} MHz in the baseline, {two.sm_mhz:.0f} here"
+        found.append(Seen(text=text, record=cold.this.record))
+    return found
+
+
+def load_seen(change: TimeChange) -> list[Seen]:
+    """Where the machine was busier, or its processors' clock lower, in the launches of the slower side."""
+    seen = []
+    for kind, who in (("busy", "other processes used"), ("steal", "other machines on its host took")):
+        if change.busier(kind):
+            one, two = map(statistics.median, change.loads(kind))
+            seen.append(Seen(text=f"{who} {one:.0%} of the machine in the baseline's launches, {two:.0%} here"))
+    base, this = change.loads("clock")
+    if base and this:
+        one, two = statistics.median(base), statistics.median(this)
+        if (two / one - 1) * change.sign < -thresholds.CLOCK_MOVED:
+            seen.append(Seen(text=f"the processor ran at {one:.0f} MHz in the baseline's launches, {two:.0f} here"))
+    return seen
+
+
+def differences_seen(case: CaseFacts, *, of_threads: bool = False) -> list[Seen]:
+    return [Seen(text=each.text) for each in case.differences if each.of_threads or not of_threads]

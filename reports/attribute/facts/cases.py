@@ -1,0 +1,337 @@
+"""A case: all that the records say of one kernel or reference on one device, in one environment against the baseline.
+Rules read cases and nothing else. Pure: a fact is computed once, when a rule first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from harness.schema.records import BuildRecord, EnvironmentRecord
+from reports import model
+from reports.attribute.facts import experiments
+from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.experiments import CallOrder, Conditions, Finding, Spread, settled
+from reports.attribute.facts.messages import build_flags, died
+from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
+from reports.compare.differences import VARIABLE, Difference, differing
+from reports.compare.factors import Factor, build_inputs, machine_code, native_code
+from reports.compare.rows import KERNEL
+from reports.load.evidence import Evidence
+from reports.model import Comparison, Seen
+
+
+@dataclass(frozen=True, eq=False)
+class CaseFacts:
+    evidence: Evidence
+    rows: tuple[Comparison, ...]
+
+    @cached_property
+    def cells(self) -> tuple[CellFacts, ...]:
+        return tuple(CellFacts(self.evidence, row) for row in self.rows)
+
+    @property
+    def kernel(self) -> str:
+        return self.rows[0].target if self.is_kernel else ""
+
+    @property
+    def reference(self) -> str:
+        return "" if self.is_kernel else self.rows[0].target
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.rows[0].kind == KERNEL
+
+    @property
+    def device(self) -> str:
+        return self.rows[0].device
+
+    @property
+    def environment(self) -> str:
+        return self.rows[0].environment
+
+    @property
+    def baseline(self) -> str:
+        return self.rows[0].baseline
+
+    @property
+    def environments(self) -> tuple[str, str]:
+        return self.baseline, self.environment
+
+    @property
+    def alone(self) -> bool:
+        """Whether the run has one environment: nothing can be compared then."""
+        return self.rows[0].alone
+
+    @property
+    def subject(self) -> str:
+        return f"PyTorch's own {self.reference}" if self.reference else self.kernel
+
+    @cached_property
+    def stacks(self) -> tuple[EnvironmentRecord | None, EnvironmentRecord | None]:
+        base, this = map(self.evidence.environments.get, self.environments)
+        return base, this
+
+    @cached_property
+    def builds(self) -> tuple[BuildRecord | None, BuildRecord | None]:
+        base, this = (self.evidence.builds.get((name, self.kernel, self.device)) for name in self.environments)
+        return base, this
+
+    @cached_property
+    def code(self) -> Factor:
+        return machine_code(self.evidence, self.kernel, self.device, *self.environments)
+
+    @cached_property
+    def build_inputs(self) -> list[Seen]:
+        """Compiler and flags, where they differ."""
+        return build_inputs(self.evidence, self.kernel, self.device, *self.environments)
+
+    @cached_property
+    def build_differences(self) -> list[Seen]:
+        """The same, else what differs in build.ninja, which has the flags of PyTorch's helper too."""
+        base, this = self.builds
+        one, two = build_flags(base), build_flags(this)
+        if self.build_inputs or one == two or base is None or this is None:
+            return self.build_inputs
+        gone, new = (" ".join(sorted(flags)) or "nothing" for flags in (one - two, two - one))
+        pointer = self.evidence.build_pointer(this.environment, self.kernel, self.device)
+        return [Seen(text=f"build.ninja: gone {gone}; new {new}", record=pointer)]
+
+    @cached_property
+    def differences(self) -> list[Difference]:
+        """What differs between the environments besides the version that was asked to differ."""
+        base, this = self.stacks
+        return differing(base, this) if base is not None and this is not None else []
+
+    @property
+    def variables(self) -> list[Difference]:
+        """Environment variables that differ."""
+        return [each for each in self.differences if each.kind == VARIABLE]
+
+    @cached_property
+    def one_torch(self) -> bool:
+        """Whether both environments hold the very same PyTorch: then it cannot be what moved."""
+        base, this = (stack.observed if stack else None for stack in self.stacks)
+        return base is not None and this is not None and (base.torch, base.torch_git) == (this.torch, this.torch_git)
+
+    @cached_property
+    def brings_code(self) -> bool:
+        """Whether a Python file compiles or loads machine code by itself."""
+        return any(native_code(self.evidence, self.kernel, self.device, side) for side in self.environments)
+
+    @cached_property
+    def is_python(self) -> bool:
+        info = self.evidence.kernel(self.kernel) if self.is_kernel else None
+        return info is not None and bool(info.sources) and all(name.endswith(".py") for name in info.sources)
+
+    # -- chance -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def unsteady(self) -> list[Seen]:
+        """Observations of other bits from the same call on the same inputs."""
+        found = []
+        for cell in self.cells:
+            for side in cell.sides:
+                if side.repeats_differ and side.repeats_differ > side.inputs_mutated:
+                    text = f"the second run gave other bits in {side.repeats_differ} trials"
+                    found.append(cell.seen(text, side.record))
+            for conditions in cell.of("repeat"):
+                loose = [result for result in conditions.ran if settled([result]) is False]
+                if loose:
+                    labels = ", ".join(result.condition.label for result in loose[:3])
+                    found.append(cell.seen(f"repeated calls gave other bits ({labels})", conditions.path))
+        return found
+
+    @cached_property
+    def order_of_sums(self) -> Seen | None:
+        """That runs lie so near each other that another order of the same additions explains it: no further apart than
+        an output may be from the truth. None: they repeat, they lie further apart, or nobody looked."""
+        found = [(cell.apart_units, cell.limit("rounding"), cell) for cell in self.cells if cell.wavers]
+        if not found or any(units is None or limit is None or not units <= limit for units, limit, _ in found):
+            return None
+        units, limit, cell = max(found, key=lambda each: each[0] or 0.0)
+        atomics = max((function.atomics for build in self.builds if build for function in build.functions), default=0)
+        code = f"; its machine code holds {atomics} atomic instructions" if atomics else ""
+        text = f"runs of the same call lie at most {units:.3g} units apart (the rule allows {limit:g})"
+        return cell.seen(f"{text}, as sums do that are added in another order{code}")
+
+    @cached_property
+    def steady(self) -> Seen | None:
+        """The same bits, again and again; validation's own second run included."""
+        if self.unsteady:
+            return None
+        for cell in self.cells:
+            for conditions in cell.of("repeat"):
+                if settled(conditions.ran):
+                    runs = sum(result.runs for result in conditions.ran)
+                    return Seen(text=f"the same bits in {runs} repeated runs", record=conditions.path)
+            if cell.verdict not in (model.BROKEN, model.UNSUPPORTED) and cell.record:
+                return Seen(text="each trial's second run gave the same bits", record=cell.record)
+        return None
+
+    # -- memory, and what is kept -----------------------------------------------------------------------------
+
+    @cached_property
+    def poison(self) -> list[tuple[CellFacts, Spread]]:
+        return [(cell, spread) for cell in self.cells for spread in cell.poison]
+
+    @cached_property
+    def predecessors(self) -> list[tuple[CellFacts, Spread]]:
+        return [(cell, spread) for cell in self.cells for spread in cell.predecessors]
+
+    @property
+    def follows_poison(self) -> bool:
+        return any(spread.follows for _, spread in self.poison)
+
+    @cached_property
+    def remembered(self) -> list[tuple[CellFacts, CallOrder]]:
+        """Sequences in which the calls before decide, unless the filling of memory does."""
+        if self.follows_poison:
+            return []
+        return [(cell, order) for cell in self.cells for order in cell.call_orders if order.remembers]
+
+    @cached_property
+    def settling(self) -> list[tuple[CellFacts, Conditions]]:
+        """Repeated calls of which the first alone gives other bits, unless the filling of memory does."""
+        if self.follows_poison:
+            return []
+        return [
+            (cell, conditions)
+            for cell in self.cells
+            for conditions in cell.of("repeat")
+            if experiments.settles([result for result in conditions.ran if result.condition.load == "alone"])
+        ]
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the calls before decide what a call gives, and chance does not."""
+        return bool(self.remembered or self.settling)
+
+    @property
+    def sites(self) -> set[str]:
+        """Where poison must have been put for memory to be ruled out."""
+        return {"shared", "output"} if self.device == "cuda" else {"output", "heap"}
+
+    @property
+    def _no_effect(self) -> str:
+        return "leaves every output within the rule" if self.unsteady else "changes nothing"
+
+    @cached_property
+    def memory_clean(self) -> Seen | None:
+        """Poison everywhere it matters, and outputs that did not notice. None: not tried, or it did matter."""
+        sites = {spread.site for _, spread in self.poison}
+        if not self.sites <= sites or any(spread.follows or not spread.clean for _, spread in self.poison):
+            return None
+        text = f"filling {', '.join(sorted(sites))} with other patterns {self._no_effect}"
+        return Seen(text=text, record=self.poison[0][1].path)
+
+    @cached_property
+    def predecessor_clean(self) -> Seen | None:
+        if not self.predecessors or any(not spread.clean for _, spread in self.predecessors):
+            return None
+        return Seen(text=f"what ran just before {self._no_effect}", record=self.predecessors[0][1].path)
+
+    def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
+        return [(cell, finding) for cell in self.cells for finding in experiments.findings(cell.checkers, kind)]
+
+    def silence_on(self, kind: str) -> Seen | None:
+        """That a checker which was seen to work found nothing of this kind."""
+        for cell in self.cells:
+            found = experiments.silent(cell.checkers, kind)
+            if found is not None:
+                tool, path = found
+                text = f"{tool.tool} found nothing, and did find what was planted for it ({tool.control or 'a fault'})"
+                return Seen(text=text, record=path)
+        return None
+
+    # -- what moved -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def failing(self) -> list[CellFacts]:
+        """Cells whose outputs are wrong in this environment, or were in the baseline."""
+        return [cell for cell in self.cells if any(cell.wrong)]
+
+    @cached_property
+    def moved(self) -> list[CellFacts]:
+        """Cells whose own verdict moved, by outputs."""
+        return [cell for cell in self.cells if cell.verdict_moved and not self.alone]
+
+    @cached_property
+    def moved_by_itself(self) -> list[CellFacts]:
+        """Whose verdict moved by their own bits; or whose process died on one side, as its object code did."""
+        by_bits = [cell for cell in self.cells if cell.moved_by_own_bits]
+        return by_bits + [cell for cell in self.cells if cell.dies_on_one_side]
+
+    @cached_property
+    def swap(self) -> tuple[CellFacts, Swap] | None:
+        """The first of the moved cells whose object code ran in both environments. What did not fail there as it did in
+        validation shows nothing of why it failed."""
+        for cell in self.moved_by_itself:
+            if cell.swap is not None and cell.swap.follows is not None:
+                return cell, _as_moved(cell, cell.swap)
+        return None
+
+    @cached_property
+    def variable_trials(self) -> tuple[CellFacts, VariableTrials] | None:
+        """The first cell whose kernel ran with both environments' variables in both."""
+        for cell in self.cells:
+            found = variable_trials(cell.of("variables"), *self.environments)
+            if found.follows is not None:
+                return cell, found
+        return None
+
+    @property
+    def goes_with_variables(self) -> str | None:
+        """What right and wrong go with where variables were tried both ways: see `VariableTrials.follows`."""
+        return self.variable_trials[1].follows if self.variable_trials else None
+
+    @property
+    def variables_matter(self) -> bool:
+        """Whether one environment's variables make it wrong, and the other's right, with nothing else changed."""
+        found = self.variable_trials
+        return found is not None and self.goes_with_variables in (VARIABLES, MIXED) and found[1].alone
+
+    @property
+    def fault_comes_with_variables(self) -> bool:
+        """Whether a fault in memory does: all runs with one environment's are right and none with the other's, and
+        where it is right by itself, filling the memory was tried and changed nothing. A kernel that reads what it has
+        not written in either environment, and is right by luck in one, notices the filling there."""
+        if self.variable_trials is None or not self.variables_matter or self.goes_with_variables != VARIABLES:
+            return False
+        trials = self.variable_trials[1]
+        right = self.baseline if trials.runs[self.baseline, self.baseline][0] else self.environment
+        spreads = [spread for _, spread in self.poison if spread.environment == right]
+        unwritten = any(s.unwritten_trials for cell in self.cells for s in cell.sides if s.environment == right)
+        clean = self.sites <= {s.site for s in spreads} and all(s.moves is False and not s.marked for s in spreads)
+        return trials.all_or_none and clean and not unwritten
+
+    @property
+    def differences_left(self) -> list[Difference]:
+        """What differs between the environments, without variables that were found not to matter."""
+        excluded = self.variables if self.goes_with_variables == PLACE else []
+        return [each for each in self.differences if each not in excluded]
+
+    def command(self, cells: Sequence[CellFacts]) -> str:
+        return cells[0].row.command
+
+    def explain(self, cells: Sequence[CellFacts]) -> str:
+        """The command that makes the experiments on one cell."""
+        return cells[0].row.command.replace("nox -s matrix", "nox -s explain", 1)
+
+
+def _as_moved(cell: CellFacts, swap: Swap) -> Swap:
+    """What it says of this cell. Of objects that are right, and not as exact, other bits are all that is asked."""
+    if cell.verdict in model.EXACTNESS:
+        return replace(swap, follows=swap.bits)
+    home, away = (swap.cells[name, name] for name in cell.environments)
+    one, two = (-1.0 if died(each) else each.passed / max(1, each.runs) for each in (home, away))
+    worse_here = cell.verdict == model.REGRESSED or died(cell.sides[1])
+    return swap if (one > two if worse_here else one < two) else replace(swap, follows=NEITHER)
+
+
+def cases(evidence: Evidence, rows: Sequence[Comparison]) -> list[CaseFacts]:
+    grouped: dict[tuple[str, str, str, str], list[Comparison]] = {}
+    for row in rows:
+        grouped.setdefault((row.kind, row.target, row.device, row.environment), []).append(row)
+    return [CaseFacts(evidence, tuple(group)) for group in grouped.values()]

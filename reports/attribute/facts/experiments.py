@@ -1,0 +1,359 @@
+"""What the experiments on one cell show, before any cause is named. Pure.
+
+Outputs are compared by digest, trial by trial, and only where the inputs were the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.experiments.lengths import TILES
+from harness.schema.experiment_records import (
+    CheckerFinding,
+    CheckerResult,
+    CheckersRecord,
+    Condition,
+    ConditionResult,
+    ConditionsRecord,
+)
+from harness.worker import protocol
+from reports.attribute import thresholds
+from reports.attribute.facts.messages import died
+
+CONSTANT = ("zero", "nan", "max")  # `random` may be another pattern in each repeat
+
+
+def passes(result: ConditionResult) -> bool:
+    return result.runs > 0 and result.passed == result.runs
+
+
+def fails(result: ConditionResult) -> bool:
+    return result.passed < result.runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The record of one experiment that ran a kernel under changed conditions."""
+
+    record: ConditionsRecord
+    path: str
+
+    @property
+    def environment(self) -> str:
+        return self.record.environment
+
+    @cached_property
+    def ran(self) -> list[ConditionResult]:
+        return [result for result in self.record.results if result.status in protocol.RAN]
+
+    @property
+    def as_laid_out(self) -> list[ConditionResult]:
+        """Those whose tensors lie, and whose calls are enqueued, as in validation."""
+        return [each for each in self.ran if each.condition.as_laid_out]
+
+    @property
+    def as_validated(self) -> list[ConditionResult]:
+        """Those in which nothing but the recipe of the inputs was chosen."""
+        return [r for r in self.ran if r.condition == Condition(label=r.condition.label, recipe=r.condition.recipe)]
+
+    def on(self, *recipes: str) -> list[ConditionResult]:
+        return [each for each in self.ran if each.condition.recipe in recipes]
+
+    def beside(self, *recipes: str) -> list[ConditionResult]:
+        """On all other recipes."""
+        return [each for each in self.ran if each.condition.recipe not in recipes]
+
+    @property
+    def upcast(self) -> list[ConditionResult]:
+        """On the same numbers in a wider type."""
+        return [each for each in self.ran if each.condition.dtype]
+
+    @property
+    def right_when_upcast(self) -> bool:
+        return bool(self.upcast) and all(map(passes, self.upcast))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Outputs under conditions that differ in one thing alone. None: these records cannot tell.
+
+    `settled`: all repeats under the same condition gave the same bits. `moves`: two conditions, each settled, gave
+    other bits on the same inputs; `systematic`: in most trials. `marked`: NaN came out exactly where NaN was put in.
+    `wavers`: the kernel is not bit-repeatable anyway: other bits say nothing, and results outside of the rule do.
+    """
+
+    site: str
+    environment: str
+    path: str
+    results: tuple[ConditionResult, ...]
+    settled: bool | None
+    moves: bool | None
+    systematic: bool
+    marked: bool
+    wavers: bool
+
+    @property
+    def follows(self) -> bool:
+        """Whether outputs follow what was varied, and nothing else explains that."""
+        counts = self.fails or not self.wavers
+        return bool(self.moves and self.systematic and self.settled is not False and counts) or self.marked
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing came of what was varied."""
+        return not self.marked and (self.moves is False or (self.wavers and not self.fails))
+
+    @property
+    def fails(self) -> bool:
+        return any(map(fails, self.results))
+
+
+def settled(results: Iterable[ConditionResult]) -> bool | None:
+    """Whether each condition gives the same bits each time; None where nothing was done twice.
+
+    Where every output is NaN, the bits of that NaN say nothing."""
+    counted = [result for result in results if not result.runs or result.nonfinite < result.runs]
+    repeated = [trial for result in counted for trial in result.output_sha256 if len(trial) > 1]
+    return all(len(set(trial)) == 1 for trial in repeated) if repeated else None
+
+
+def settles(results: Iterable[ConditionResult]) -> bool:
+    """Whether, in each trial that was run three times or more, all runs but the first give the same bits, and the first
+    gives others in some: what an earlier call left decides, not chance. Other bits within the rule do not count."""
+    results = list(results)
+    if not any(map(fails, results)):
+        return False
+    trials = [trial for result in results for trial in result.output_sha256 if len(trial) >= thresholds.FEWEST_REPEATS]
+    later = all(len(set(trial[1:])) == 1 for trial in trials)
+    return bool(trials) and later and any(trial[0] != trial[1] for trial in trials)
+
+
+def moves(results: Sequence[ConditionResult], least: float = 0.0) -> bool | None:
+    """Whether two conditions, each of which gives one output for a trial, give different ones: in any trial, and in
+    at least this share of them."""
+    by_inputs: dict[tuple[int, str], list[str]] = {}
+    for result in results:
+        for trial, outputs in enumerate(result.output_sha256):
+            inputs = result.input_sha256[trial] if trial < len(result.input_sha256) else ""
+            if len(set(outputs)) == 1:
+                by_inputs.setdefault((trial, inputs), []).append(outputs[0])
+    compared = [outputs for outputs in by_inputs.values() if len(outputs) > 1]
+    moved = sum(len(set(outputs)) > 1 for outputs in compared)
+    return moved > 0 and moved >= least * len(compared) if compared else None
+
+
+def _marked(results: Sequence[ConditionResult]) -> bool:
+    """NaN in every run under NaN, none under zero: it can have come from nowhere else."""
+    by_pattern = {result.condition.pattern: result for result in results}
+    under, without = by_pattern.get("nan"), by_pattern.get("zero")
+    return bool(under and without and under.runs and under.nonfinite == under.runs and not without.nonfinite)
+
+
+def spreads(experiments: Iterable[Conditions], varied: str, wavers: bool = False) -> list[Spread]:
+    """Of each environment, and of each site that was filled: results that differ in `varied` alone, which is `pattern`
+    (of the filling) or `before` (what ran before)."""
+    made = []
+    filling = varied == "pattern"
+    for conditions in experiments:
+        groups: dict[tuple[str, ...], list[ConditionResult]] = {}
+        for result in conditions.ran:
+            if not filling or (result.condition.pattern and result.condition.site):
+                alike = result.condition.model_dump(exclude={"label", varied}).values()
+                groups.setdefault(tuple(map(str, alike)), []).append(result)
+        for results in groups.values():
+            if len({getattr(result.condition, varied) for result in results}) < 2:
+                continue
+            constant = [result for result in results if result.condition.pattern in CONSTANT] or results
+            made.append(
+                Spread(
+                    site=results[0].condition.site,
+                    environment=conditions.environment,
+                    path=conditions.path,
+                    results=tuple(results),
+                    settled=settled(constant),
+                    moves=moves(results),
+                    systematic=not filling or bool(moves(results, thresholds.SYSTEMATIC)),
+                    marked=_marked(results),
+                    wavers=wavers,
+                )
+            )
+    return made
+
+
+# -- sequences of calls -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOrder:
+    """The same sequence of calls in two fresh processes or more. Where the first calls agree, and so do all others,
+    call by call, the calls before decide what differs within. Where later ones do not, chance has a part. Where each
+    process repeats itself and no two agree, something is drawn, or met, once for each process.
+
+    `wrong_later`: wrong outputs on the first call's inputs where other calls came before, each seen more than once.
+    """
+
+    environment: str
+    recipe: str
+    path: str
+    sequences: tuple[ConditionResult, ...]
+    wrong_later: frozenset[str] = frozenset()
+
+    @property
+    def _calls(self) -> list[list[str]]:
+        return [[digest for trial in each.output_sha256 for digest in trial] for each in self.sequences]
+
+    @property
+    def agree(self) -> bool:
+        """Whether the first calls of all processes gave the same bits."""
+        return len({calls[0] for calls in self._calls}) == 1
+
+    @property
+    def replays(self) -> bool:
+        """Whether all calls did, one by one: the calls before may decide, and chance does not."""
+        shortest = min(len(calls) for calls in self._calls)
+        return len({tuple(calls[:shortest]) for calls in self._calls}) == 1
+
+    @property
+    def first_right(self) -> bool:
+        return all(each.within and each.within[0] and each.within[0][0] for each in self.sequences)
+
+    @property
+    def fails(self) -> bool:
+        return any(map(fails, self.sequences))
+
+    @property
+    def differs_within(self) -> bool:
+        """Whether a repeated call gives other bits than the first on the same inputs."""
+        return settled(self.sequences) is False
+
+    @property
+    def remembers(self) -> bool:
+        """Deterministic, and not a function of the inputs: a repeated call gives other bits than the first of its kind,
+        or the very first call is right, and the same call after others is wrong. Other bits within rounding do not
+        count."""
+        if not self.replays or not (self.fails or self.wrong_later):
+            return False
+        return self.differs_within or (self.first_right and bool(self.wrong_later))
+
+    @property
+    def drawn(self) -> bool:
+        """Each process repeats itself, and on no inputs do two of them agree."""
+        if settled(self.sequences) is not True or any(each.nonfinite for each in self.sequences):
+            return False
+        firsts = ([trial[0] for trial in each.output_sha256] for each in self.sequences)
+        trials = [set(outputs) for outputs in zip(*firsts, strict=False)]
+        return bool(trials) and all(len(outputs) == len(self.sequences) for outputs in trials)
+
+
+def call_orders(sequences: Iterable[Conditions], others: Iterable[Conditions]) -> list[CallOrder]:
+    """Of each environment and recipe whose sequence ran in two processes."""
+    wrong, made = _wrong_later(others), []
+    for conditions in sequences:
+        by_recipe: dict[str, list[ConditionResult]] = {}
+        for result in conditions.ran:
+            if result.output_sha256 and result.input_sha256:
+                by_recipe.setdefault(result.condition.recipe, []).append(result)
+        for recipe, results in by_recipe.items():
+            if len(results) > 1:
+                environment, path = conditions.environment, conditions.path
+                later = frozenset(wrong.get((environment, recipe, results[0].input_sha256[0]), ()))
+                made.append(
+                    CallOrder(
+                        environment=environment, recipe=recipe, path=path, sequences=tuple(results), wrong_later=later
+                    )
+                )
+    return made
+
+
+def _wrong_later(others: Iterable[Conditions]) -> dict[tuple[str, str, str], set[str]]:
+    """Wrong outputs that were given twice on the same inputs, which lay as in validation, by processes that had made
+    other calls before: by environment, recipe and inputs."""
+    wrong: dict[tuple[str, str, str], set[str]] = {}
+    for conditions in others:
+        for result in conditions.as_laid_out:
+            condition = result.condition
+            if condition.site or condition.before == "fresh" or condition.variables_of:
+                continue
+            for inputs, outputs, within in zip(result.input_sha256, result.output_sha256, result.within, strict=False):
+                if len(outputs) > 1 and len(set(outputs)) == 1 and not any(within):
+                    wrong.setdefault((conditions.environment, condition.recipe, inputs), set()).add(outputs[0])
+    return wrong
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthTrials:
+    """One kernel in one environment, on inputs that differ in their length."""
+
+    conditions: Conditions
+
+    @cached_property
+    def right(self) -> list[int]:
+        return sorted(each.condition.seq_len for each in self.conditions.ran if passes(each))
+
+    @cached_property
+    def wrong(self) -> list[int]:
+        results = [*self.conditions.ran, *filter(died, self.conditions.record.results)]
+        return sorted({each.condition.seq_len for each in results} - set(self.right))
+
+    @property
+    def _enough(self) -> bool:
+        return min(len(self.right), len(self.wrong)) >= thresholds.FEWEST_LENGTHS
+
+    @property
+    def tile(self) -> int | None:
+        """What divides every length that is right, and none that is wrong."""
+        fits = (t for t in TILES if not any(each % t for each in self.right) and all(each % t for each in self.wrong))
+        return next(fits, None) if self._enough else None
+
+    @property
+    def last(self) -> int | None:
+        """The longest that is right, where every shorter one is right and every longer one wrong."""
+        return self.right[-1] if self._enough and self.right[-1] < self.wrong[0] else None
+
+
+# -- checkers ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkers:
+    record: CheckersRecord
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one checker reported, in one environment."""
+
+    result: CheckerResult
+    finding: CheckerFinding
+    path: str
+
+    @property
+    def proven(self) -> bool:
+        """The same checker found the fault that was planted for it in the same session."""
+        return self.result.control_found is True
+
+
+TOOLS = {"out_of_bounds": ("memcheck", "address"), "race": ("racecheck", "thread"), "uninitialised": ("initcheck",)}
+
+
+def findings(checkers: Iterable[Checkers], kind: str) -> list[Finding]:
+    return [
+        Finding(result=result, finding=finding, path=each.path)
+        for each in checkers
+        for result in each.record.results
+        for finding in result.findings
+        if finding.kind == kind
+    ]
+
+
+def silent(checkers: Iterable[Checkers], kind: str) -> tuple[CheckerResult, str] | None:
+    """A tool that looks for this, that proved it can find it, and that found nothing at all of the kind."""
+    for each in checkers:
+        for result in each.record.results:
+            able = result.tool in TOOLS[kind] and result.control_found and result.status == "ok"
+            if able and not any(finding.kind == kind for finding in result.findings):
+                return result, each.path
+    return None

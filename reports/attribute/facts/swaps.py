@@ -1,0 +1,120 @@
+"""Two factors, each with the value of either environment: object code or variables, and where it ran. Such an
+experiment alone shows what right and wrong go with. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from harness.schema.experiment_records import SwapRecord, SwapResult
+from harness.worker import protocol
+from reports.attribute import thresholds
+from reports.attribute.facts.experiments import Conditions
+from reports.attribute.facts.messages import died
+
+Outcome = str | float | tuple[str, ...] | None
+OBJECT, VARIABLES, PLACE, NEITHER, MIXED = "object", "variables", "place", "neither", "mixed"
+
+
+def _goes_with(outcomes: Sequence[Outcome], first: str, second: str) -> str | None:
+    """Which of two factors the outcomes go with, of both values of the first with both of the second: the baseline's
+    with the baseline's, then with the other's, and so on. None: not all were tried, or all died."""
+    if None in outcomes or all(outcome == protocol.CRASHED for outcome in outcomes):
+        return None
+    one, two, three, four = outcomes
+    if one == two == three == four:
+        return NEITHER
+    if one == two and three == four:
+        return first
+    return second if one == three and two == four else MIXED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap:
+    """Two environments' object code, each run in both. `follows`: what right and wrong go with, or that there are no
+    outputs for the process died; where all four are right, or all wrong, the failure was not met and `follows` says
+    NEITHER. None: not all ran, or all died. `bits`: the same of outputs, whether right or not."""
+
+    path: str
+    cells: dict[tuple[str, str], SwapResult]  # (code from, run in)
+    follows: str | None
+    bits: str | None
+
+
+def swap_between(record: SwapRecord, path: str, base: str, this: str) -> Swap:
+    cells = {
+        (result.code_from, result.run_in): result
+        for result in record.results
+        if {result.code_from, result.run_in} <= {base, this} and (result.status in protocol.RAN or died(result))
+    }
+    ran = [cells.get(key) for key in ((base, base), (base, this), (this, base), (this, this))]
+    follows, bits = (
+        _goes_with([outcome(each) if each else None for each in ran], OBJECT, PLACE) for outcome in (_share, _outputs)
+    )
+    return Swap(path=path, cells=cells, follows=follows, bits=bits)
+
+
+def _share(result: SwapResult) -> Outcome:
+    """That it died, or the share of runs that were right: other bits within the rule explain no failure."""
+    if died(result):
+        return protocol.CRASHED
+    return result.passed / result.runs if result.runs else None
+
+
+def _outputs(result: SwapResult) -> Outcome:
+    return protocol.CRASHED if died(result) else tuple(result.output_sha256) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariableTrials:
+    """A kernel's runs with the variables of either environment in either, by (where, whose variables): how many were
+    right, of how many. `died`: where no run was left, for the first ended the process."""
+
+    base: str
+    this: str
+    runs: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    died: set[tuple[str, str]] = field(default_factory=set)
+    path: str = ""
+
+    def right(self, where: str, whose: str) -> bool | None:
+        """Whether all runs were; None where there was none."""
+        passed, runs = self.runs.get((where, whose), (None, 0))
+        return None if passed is None else passed == runs
+
+    @property
+    def follows(self) -> str | None:
+        """What right and wrong go with; None where not all four were made."""
+        base, this = self.base, self.this
+        places = ((base, base), (base, this), (this, base), (this, this))
+        return _goes_with([self.right(*place) for place in places], PLACE, VARIABLES)
+
+    @property
+    def alone(self) -> bool:
+        """Whether, in one of the environments, the variables alone make it right or wrong."""
+        sides = ([self.right(where, whose) for whose in (self.base, self.this)] for where in (self.base, self.this))
+        return any(None not in side and side[0] != side[1] for side in sides)
+
+    @property
+    def all_or_none(self) -> bool:
+        """Whether each of the four was right in all of its runs or in none, and often enough that it is not chance."""
+        return all(
+            passed in (0, runs) and (runs >= thresholds.FEWEST_RUNS or place in self.died)
+            for place, (passed, runs) in self.runs.items()
+        )
+
+
+def variable_trials(experiments: Iterable[Conditions], base: str, this: str) -> VariableTrials:
+    runs: dict[tuple[str, str], tuple[int, int]] = {}
+    ended: set[tuple[str, str]] = set()
+    path = ""
+    for conditions in experiments:
+        for result in conditions.record.results:
+            if result.runs or result.status in ("crashed", "unsupported", "timed_out", "killed"):
+                place = conditions.environment, result.condition.variables_of or conditions.environment
+                passed, made = runs.get(place, (0, 0))
+                runs[place] = passed + result.passed, made + (result.runs or 1)
+                if died(result):
+                    ended.add(place)
+                path = conditions.path
+    return VariableTrials(base=base, this=this, runs=runs, died=ended, path=path)

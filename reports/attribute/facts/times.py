@@ -1,0 +1,257 @@
+"""Times of a case that were called slower or faster, and what else was measured in the same launches. Pure.
+
+Targets of the same launches are each other's controls: where one got slower and every other target of the same
+process did not, the machine is not the reason, and the reverse.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from harness.schema.records import LaunchRecord, Timing
+from reports import model
+from reports.attribute import thresholds
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import CellFacts
+from reports.model import Comparison, Latency
+
+CALLED = (model.REGRESSED, model.IMPROVED)
+Side = TypeVar("Side")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """All other rows with times of one environment, device and mode, by verdict."""
+
+    total: int
+    alike: int
+    steady: int
+    against: int
+    median_ratio: float
+
+    @property
+    def everywhere(self) -> bool:
+        """Most targets moved alike, and none stood still: the machine or the stack, and not one of them."""
+        return self.alike >= max(2, thresholds.MOSTLY * self.total) and not self.steady and not self.against
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeChange:
+    """The cells of one case that were called slower, or faster, in one mode."""
+
+    case: CaseFacts
+    verdict: str
+    mode: str
+    cells: tuple[CellFacts, ...]
+    around: Neighbours
+
+    def latency(self, cell: CellFacts) -> Latency:
+        return cell.row.hot if self.mode == model.HOT and cell.row.hot is not None else cell.row.latency
+
+    @property
+    def word(self) -> str:
+        return "slower" if self.sign > 0 else "faster"
+
+    @property
+    def sign(self) -> int:
+        return 1 if self.verdict == model.REGRESSED else -1
+
+    def slower_first(self, base: Side, this: Side) -> tuple[Side, Side]:
+        return (this, base) if self.sign > 0 else (base, this)
+
+    @property
+    def slower_environment(self) -> str:
+        return self.slower_first(*self.case.environments)[0]
+
+    @cached_property
+    def ratios(self) -> list[float]:
+        return [ratio for cell in self.cells if (ratio := self.latency(cell).ratio)]
+
+    # -- the machine ------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> float:
+        """The GPU's clock here over that of the baseline's launches."""
+        ratios = [ratio for cell in self.cells if (ratio := clock_ratio(self.latency(cell))) is not None]
+        return statistics.median(ratios) if ratios else 1.0
+
+    @property
+    def clock_moved(self) -> bool:
+        """Lower where it is slower."""
+        return abs(self.clock - 1) > thresholds.CLOCK_MOVED and math.log(self.clock) * self.sign < 0
+
+    def loads(self, kind: str) -> tuple[list[float], list[float]]:
+        base, this = (loads(self.case, environment)[kind] for environment in self.case.environments)
+        return base, this
+
+    def busier(self, kind: str) -> bool:
+        """Whether the slower side's launches had a busier machine, in the median."""
+        base, this = self.loads(kind)
+        return bool(base and this) and self._more(statistics.median(base), statistics.median(this))
+
+    def _more(self, one: float, two: float) -> bool:
+        return (two - one) * self.sign > thresholds.BUSIER
+
+    # -- threads ----------------------------------------------------------------------------------------------
+
+    @property
+    def threads(self) -> tuple[int | None, int | None]:
+        base, this = (torch_threads(self.case, environment) for environment in self.case.environments)
+        return base, this
+
+    @property
+    def same_threads(self) -> int | None:
+        """PyTorch's threads in both environments, where that is one number."""
+        one, two = self.threads
+        return one if one == two else None
+
+    def timings(self, cell: CellFacts, environment: str) -> list[tuple[LaunchRecord, Timing]]:
+        """Of all launches that measured this cell."""
+        key = (environment, cell.timed_with, self.case.device)
+        launches = self.case.evidence.launch_records.get(key, [])
+        return [(launch, timing) for launch in launches for timing in launch.timings if timing.status == "ok"]
+
+    def of_calls(self, cell: CellFacts, field: str) -> tuple[list[float], list[float]] | None:
+        """A field of one target's timings, by launch, on both sides; None where too few recorded it."""
+        base, this = (
+            [
+                value
+                for _, timing in self.timings(cell, environment)
+                if (timing.workload, timing.target) == (cell.workload, cell.target)
+                and (value := getattr(timing, field)) is not None
+            ]
+            for environment in self.case.environments
+        )
+        return _enough(base, this)
+
+    def at_work(self, cell: CellFacts) -> tuple[list[float], list[float]] | None:
+        """Processors that its calls kept busy, in each launch, without what its process does besides."""
+        base, this = (
+            [
+                max(0.0, timing.busy_processors - (launch.idle_processors or 0.0))
+                for launch, timing in self.timings(cell, environment)
+                if (timing.workload, timing.target) == (cell.workload, cell.target)
+                and timing.busy_processors is not None
+            ]
+            for environment in self.case.environments
+        )
+        return _enough(base, this)
+
+    @property
+    def at_work_alike(self) -> bool:
+        """Whether every cell's calls keep as many processors busy on both sides: then it is not by threads that they
+        became slower. False where that was not recorded."""
+        for cell in self.cells:
+            sides = self.at_work(cell)
+            if sides is None:
+                return False
+            one, two = map(statistics.median, sides)
+            if not one or not two or max(one / two, two / one) > thresholds.AS_BUSY:
+                return False
+        return True
+
+
+def _enough(base: list[float], this: list[float]) -> tuple[list[float], list[float]] | None:
+    return (base, this) if min(len(base), len(this)) >= thresholds.FEWEST_LAUNCHES else None
+
+
+def clock_ratio(latency: Latency) -> float | None:
+    one, two = latency.baseline.gpu, latency.this.gpu
+    if one is None or two is None or not one.sm_mhz or not two.sm_mhz:
+        return None
+    return two.sm_mhz / one.sm_mhz
+
+
+def processors(case: CaseFacts) -> int | None:
+    cores = case.evidence.run.host.get("cores", "")
+    return int(cores) if cores.isdigit() and int(cores) else None
+
+
+def loads(case: CaseFacts, environment: str) -> dict[str, list[float]]:
+    """What the machine was like in an environment's launches: shares of its processors, and their clock in MHz."""
+    found: dict[str, list[float | None]] = {"busy": [], "steal": [], "clock": [], "own": []}
+    for kernel in case.evidence.run.kernels:
+        for launch in case.evidence.launch_records.get((environment, kernel.name, case.device), []):
+            if launch.idle_processors is not None:
+                found["own"].append(launch.idle_processors / (processors(case) or 1))
+            if launch.load is not None:
+                found["busy"].append(launch.load.busy_share_others)
+                found["steal"].append(launch.load.steal_share)
+                found["clock"].append(launch.load.cpu_mhz)
+    return {name: [value for value in values if value is not None] for name, values in found.items()}
+
+
+def torch_threads(case: CaseFacts, environment: str) -> int | None:
+    """PyTorch's threads in the launches, else when the environment was observed."""
+    kernels = [case.kernel] if case.is_kernel else [kernel.name for kernel in case.evidence.run.kernels]
+    for kernel in kernels:
+        launches = case.evidence.launch_records.get((environment, kernel, case.device), [])
+        known = {launch.threads for launch in launches if launch.threads}
+        if len(known) == 1:
+            return known.pop()
+    stack = case.evidence.environments.get(environment)
+    return stack.observed.threads if stack is not None and stack.observed is not None else None
+
+
+def leans(latency: Latency) -> bool:
+    """Whether the whole interval lies beyond the smallest effect that counts, and only the test is not sure enough."""
+    if latency.verdict != model.UNDECIDED or latency.low is None or latency.high is None:
+        return False
+    bound = 1 + latency.min_effect
+    return latency.low > bound or latency.high < 1 / bound
+
+
+def time_changes(cases: Sequence[CaseFacts]) -> list[TimeChange]:
+    """One for each group of a case's rows that were called in the same direction."""
+    counted = _count([cell.row for case in cases for cell in case.cells])
+    found = []
+    for case in cases:
+        if case.alone or case.rows[0].control:
+            continue
+        groups: dict[tuple[str, str], list[CellFacts]] = {}
+        for cell in case.cells:
+            mode, latency = leading(cell.row)
+            if latency.verdict in CALLED:
+                groups.setdefault((latency.verdict, mode), []).append(cell)
+        for (verdict, mode), cells in groups.items():
+            around = _around(counted, case, verdict, mode)
+            found.append(TimeChange(case=case, verdict=verdict, mode=mode, cells=tuple(cells), around=around))
+    return found
+
+
+def leading(row: Comparison) -> tuple[str, Latency]:
+    """The mode that was called a change: cold, which holds whatever a call costs, before hot."""
+    if row.hot is not None and row.latency.verdict not in CALLED and row.hot.verdict in CALLED:
+        return model.HOT, row.hot
+    return model.COLD, row.latency
+
+
+Subject = tuple[str, str]  # kind and name
+Counted = dict[tuple[str, str, str], list[tuple[Subject, str, float]]]
+
+
+def _count(rows: Sequence[Comparison]) -> Counted:
+    found: Counted = {}
+    for row in rows:
+        for mode, latency in zip((model.COLD, model.HOT), row.timed, strict=False):
+            if latency.ratio is not None:
+                key = (row.environment, row.device, mode)
+                found.setdefault(key, []).append(((row.kind, row.target), latency.verdict, latency.ratio))
+    return found
+
+
+def _around(counted: Counted, case: CaseFacts, verdict: str, mode: str) -> Neighbours:
+    every = counted.get((case.environment, case.device, mode), [])
+    verdicts = [other for subject, other, _ in every if subject != (case.rows[0].kind, case.rows[0].target)]
+    return Neighbours(
+        total=len(verdicts),
+        alike=verdicts.count(verdict),
+        steady=verdicts.count(model.PASS),
+        against=sum(other in CALLED and other != verdict for other in verdicts),
+        median_ratio=statistics.median(ratio for _, _, ratio in every) if every else 1.0,
+    )

@@ -1,0 +1,1 @@
+"""Rules: one function for each way to recognise a cause. A rule reads facts, and knows of no other rule."""

@@ -1,0 +1,240 @@
+"""Rules for faults that some inputs show and others hide: large logits, numbers that leave the range of a type, tensors
+that are the same one three times, lengths, and inputs that lie or come otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from harness.schema.experiment_records import ConditionResult
+from harness.worker import protocol
+from reports.attribute import causes, figures
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
+from reports.attribute.evidence import excluded, number, rates_seen, recipes_seen, steady_rivals, was_so
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import INDEPENDENT, LARGE, LARGER, SHARED, CellFacts
+from reports.attribute.facts.experiments import Conditions, fails, passes
+from reports.attribute.wording import make
+from reports.compare.factors import SAME
+from reports.model import Seen
+
+SCALED = tuple(protocol.SCALED_RECIPES)
+FLAT = "flat_logits"
+
+
+def _always_wrong_on(cell: CellFacts, recipe: str) -> bool:
+    """In both environments, and not only after other calls: see `CellFacts.first_right`."""
+    return bool(cell.fails_on(recipe) and (cell.always_wrong or cell.row.alone) and not cell.first_right(recipe))
+
+
+def range_overflow(case: CaseFacts) -> Cause | None:
+    """Right on ordinary inputs, wrong where the logits are large. Shared tensors have large logits too. That is a fault
+    of the inputs only where it shows with no call before it: see `CellFacts.first_right`."""
+    ordinary = [c for c in case.cells if c.fails_on(INDEPENDENT) is False and not c.right_when_only_larger]
+    cells = [cell for cell in ordinary if _always_wrong_on(cell, LARGE)]
+    tried = [
+        (cell, conditions)
+        for cell in ordinary
+        if cell not in cells and not any(map(cell.first_right, (LARGE, *LARGER)))
+        for conditions in cell.of("inputs")
+        if _only_large(conditions) or (_overflows(conditions) and not cell.verdict_moved)
+    ]
+    if not cells and not tried:
+        return None
+    every = list(dict.fromkeys([*cells, *(cell for cell, _ in tried)]))
+    infinite = any(result.nonfinite_trials for cell in every for result in cell.sides)
+    finite = all(cell.stays_finite for cell in every)
+    evidence = [recipes_seen(cell, [INDEPENDENT, SHARED, LARGE]) for cell in cells[:4]]
+    evidence += [rates_seen(cell, conditions) for cell, conditions in tried[:2]]
+    overflowed = next((conditions for _, conditions in tried if _overflows(conditions)), None)
+    if overflowed is not None:
+        runs = number(sum(each.nonfinite for each in overflowed.on(*LARGER)), "run")
+        evidence.append(Seen(text=f"NaN or infinity in {runs} where logits are larger still", record=overflowed.path))
+    if infinite:
+        trials = sum(cell.sides[1].nonfinite_trials for cell in every)
+        evidence.append(Seen(text=f"NaN or infinity in {number(trials, 'trial')}", record=every[0].record))
+    if finite:
+        evidence.append(Seen(text="finite where logits are larger still; not excluded: a limit that the kernel sets"))
+    at_once = _wrong_at_once(every)
+    certain = (infinite or overflowed) and at_once and not case.unsteady
+    return make(
+        case, causes.RANGE_OVERFLOW, SUGGESTIVE if finite else DECISIVE if certain else STRONG, "range_overflow", every,
+        [*evidence, *was_so(every)],
+        ruled_out=[
+            RuledOut(rival="the algorithm", how="ordinary inputs pass", record=every[0].record),
+            excluded("what ran before", at_once),
+            *steady_rivals(case),
+        ],
+        figures=[figures.recipes_figure(every[0]), figures.inputs_figure(every[0])],
+    )  # fmt: skip
+
+
+def _wrong_at_once(cells: list[CellFacts]) -> Seen | None:
+    """That each cell is wrong on such inputs where nothing was called before."""
+    orders = [[o for o in cell.call_orders if o.recipe in (LARGE, *LARGER) and not o.first_right] for cell in cells]
+    if not all(orders):
+        return None
+    return Seen(text="such inputs are wrong as the first call of a process, too", record=orders[0][0].path)
+
+
+def _only_large(conditions: Conditions) -> bool:
+    rest = conditions.beside(LARGE, SHARED, *SCALED)
+    return any(map(fails, conditions.on(LARGE))) and bool(rest) and not any(map(fails, rest))
+
+
+def _overflows(conditions: Conditions) -> bool:
+    """NaN or infinity where logits are larger than `large_logits` makes them, and nothing wrong on ordinary inputs. A
+    finite error does not count: so far out, faithful arithmetic in half runs out of digits too."""
+    rest = conditions.beside(LARGE, SHARED, *LARGER, *SCALED)
+    overflowed = any(each.nonfinite for each in conditions.on(*LARGER))
+    return overflowed and bool(rest) and not any(map(fails, rest))
+
+
+# -- numbers that leave the range of their type -----------------------------------------------------------
+
+
+Found = list[tuple[CellFacts, Conditions]]
+
+
+def _always(case: CaseFacts, experiment: str, shows: Callable[[CellFacts, Conditions], bool]) -> Found:
+    """Experiments that show something of cells which are not merely wrong after other calls."""
+    if case.unsteady:
+        return []
+    return [
+        (cell, conditions)
+        for cell in case.cells
+        if not cell.first_right(INDEPENDENT)
+        for conditions in cell.of(experiment)
+        if shows(cell, conditions)
+    ]
+
+
+def _out_of_range(
+    case: CaseFacts, found: Found, sentence: str, certain: bool, shown: list[Seen], rival: str, how: str
+) -> Cause:
+    cells = list(dict.fromkeys(cell for cell, _ in found))
+    first, conditions = found[0]
+    title = f"{first.workload}: the same numbers"
+    drawn = figures.conditions_figure(title, conditions.ran, conditions.path)
+    return make(
+        case, causes.RANGE_OVERFLOW, DECISIVE if certain else STRONG, sentence, cells,
+        [*(rates_seen(*each) for each in found[:2]), *shown, *was_so(cells)],
+        ruled_out=[RuledOut(rival=rival, how=how, record=conditions.path) if how else None, *steady_rivals(case)],
+        figures=[figures.inputs_figure(first) if sentence == "right_when_smaller" else drawn],
+    )  # fmt: skip
+
+
+def right_when_smaller(case: CaseFacts) -> Cause | None:
+    """Wrong, and right where every input is smaller by a power of two, which rounding takes along exactly: so only a
+    number that leaves its type's range can tell the two, or one that an index or a branch is made from, which does not
+    give NaN or infinity. That holds where the truth scales with the inputs; else, as where a softmax grows flatter and
+    hides what is wrong with it, where the wrong outputs are not finite."""
+    found = _always(case, "inputs", lambda cell, conditions: _smaller_is_right(cell, conditions) is not None)
+    if not found:
+        return None
+    scales = all(small.scales for each in found if (small := _smaller_is_right(*each)) is not None)
+    infinite = all(any(each.nonfinite for each in _full(conditions)) for _, conditions in found)
+    first = all(cell.first_right(INDEPENDENT) is False for cell, _ in found)
+    text = "the truth on the smaller inputs is that on the full ones, times a power of two"
+    text = text if scales else "NaN or infinity at full size, and none on the smaller inputs"
+    return _out_of_range(
+        case, found, "right_when_smaller", bool(scales and infinite and first and case.memory_clean),
+        [Seen(text=text, record=found[0][1].path)],
+        "the algorithm, and rounding", "a power of two changes neither" if scales else "",
+    )  # fmt: skip
+
+
+def _smaller_is_right(cell: CellFacts, conditions: Conditions) -> ConditionResult | None:
+    """Judged by units of rounding at either size, whatever rule decides: its tolerance does not shrink with inputs."""
+    limit = cell.limit("rounding") or math.inf
+    full = _full(conditions)
+    if not full or not (full[0].nonfinite or (full[0].max_units or 0.0) > limit):
+        return None
+    right = filter(passes, conditions.on(*SCALED, FLAT))
+    return next((each for each in right if each.scales or full[0].nonfinite), None)
+
+
+def _full(conditions: Conditions) -> list[ConditionResult]:
+    """On ordinary inputs, as they lie in validation."""
+    return [each for each in conditions.as_validated if each.condition.recipe == INDEPENDENT]
+
+
+def right_when_upcast(case: CaseFacts) -> Cause | None:
+    """NaN or infinity, and none where the same code is given the same numbers in a wider type, and right there: what
+    it computes is right, and a number on the way has no place in its type, whatever the size of the inputs."""
+    found = _always(case, "wider", lambda _, c: c.right_when_upcast and any(each.nonfinite for each in c.as_validated))
+    how = "the same code is right on the same numbers in float64"
+    return _out_of_range(case, found, "right_when_upcast", False, [], "the algorithm", how) if found else None
+
+
+def right_in_wider_integers(case: CaseFacts) -> Cause | None:
+    """Wrong, and right where the same file gets 64 bits wherever it asks PyTorch for integers of fewer: one of
+    those wraps. What is rounded or clamped to a whole number on purpose stays as wrong as it was."""
+    found = _always(case, "wider", lambda _, conditions: _only_integers_matter(conditions))
+    if not case.is_kernel or not found:
+        return None
+    first = all(cell.first_right(INDEPENDENT) is False for cell, _ in found)
+    certain = bool(case.memory_clean and case.steady and first)
+    how = "the same code is right with wider integers"
+    return _out_of_range(case, found, "right_in_wider_integers", certain, [], "the algorithm", how)
+
+
+def _only_integers_matter(conditions: Conditions) -> bool:
+    """Wrong as validated and when it is made anew in the same way, and right in every run with wide integers."""
+    validated = conditions.as_validated
+    control, wide = ([r for r in conditions.ran if r.condition.integers == asked] for asked in ("as_asked", "int64"))
+    wrong = validated and control and not any(map(passes, (*validated, *control)))
+    return bool(wrong and wide) and all(map(passes, wide))
+
+
+# -- what test inputs hide --------------------------------------------------------------------------------
+
+
+def _masking(conditions: Conditions) -> bool:
+    """As it is tested, the kernel passes; in another layout, or with tensors that are not the same one three times, it
+    does not. Large logits are a matter of range, an offset one of bounds, another stream one of the launch."""
+    plain = {each.condition.recipe for each in conditions.as_laid_out if passes(each)}
+    failing = [each.condition for each in conditions.ran if fails(each)]
+    layouts = {each.recipe for each in failing if each.recipe != LARGE and each.layout in ("misaligned", "strided")}
+    independent = any(each.recipe == INDEPENDENT and each.layout == "contiguous" for each in failing)
+    return bool(layouts & plain) or (SHARED in plain and independent)
+
+
+def masked_by_inputs(case: CaseFacts) -> Cause | None:
+    cells = [c for c in case.cells if c.fails_on(SHARED) is False and _always_wrong_on(c, INDEPENDENT)]
+    hidden = [
+        cell
+        for cell in case.cells
+        if cell not in cells
+        and cell.fails_on(INDEPENDENT) is False
+        and _always_wrong_on(cell, LARGE)
+        and (cell.right_when_only_larger or cell.stays_finite)
+    ]
+    known = (*cells, *hidden)
+    tried = [(cell, c) for cell in case.cells for c in cell.of("inputs") if cell not in known and _masking(c)]
+    if not case.is_kernel or not (known or tried) or case.unsteady:
+        return None
+    every = list(dict.fromkeys([*known, *(cell for cell, _ in tried)]))
+    shown = [*((cell, c) for cell in hidden for c in cell.of("inputs")), *tried]
+    evidence = [recipes_seen(cell, [SHARED, INDEPENDENT, LARGE]) for cell in known[:4]]
+    evidence += [rates_seen(*each) for each in shown[:2]]
+    which = (
+        "one tensor given three times passes, three independent ones do not"
+        if cells
+        else "ordinary ones pass, large logits do not, and not for their size: larger ones, close to each other, pass"
+        if any(cell.right_when_only_larger for cell in hidden)
+        else "ordinary ones pass, large logits do not, and its outputs stay finite however large they are"
+        if hidden
+        else "it passes as it is tested, and fails on inputs that lie or come otherwise"
+    )
+    firm = not hidden and all(cell.bits.state == SAME or cell.row.alone for cell in every)
+    firm = firm and all(cell.first_right(INDEPENDENT) is False for cell in every if cell.fails_on(INDEPENDENT))
+    return make(
+        case, causes.MASKED_BY_INPUTS, DECISIVE if firm and (case.steady or case.memory_clean) else STRONG, "masked",
+        every,
+        [*evidence, *was_so(every)],
+        ruled_out=[None if case.alone else excluded("the upgrade", every[0].bits), *steady_rivals(case)],
+        figures=[figures.recipes_figure(every[0]) if known else None, figures.inputs_figure(every[0])],
+        which=which,
+    )  # fmt: skip

@@ -1,0 +1,255 @@
+"""Rules for kernels that are made of PyTorch's operators: what moves these is not their own code, unless they choose
+for themselves. Which lines of a Python file ran shows what it chose, and its profile what it drew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.schema.records import ValidationRecord
+from harness.worker import protocol
+from reports.attribute import causes, figures, thresholds
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
+from reports.attribute.evidence import became, excluded, listed, number
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.messages import backends_named
+from reports.attribute.facts.profiles import LinesRun, another_backend, lines_run
+from reports.attribute.wording import make
+from reports.compare.factors import DIFFERS, SAME
+from reports.model import Seen
+
+
+def reference_inside(case: CaseFacts) -> Cause | None:
+    """The kernel is PyTorch's own operator by another name: its outputs are a reference's, bit for bit."""
+    if not case.is_kernel or case.alone or case.one_torch:
+        return None
+    found = [
+        (cell, before, here)
+        for cell in case.moved
+        if cell.inputs.state == SAME and cell.bits.state == DIFFERS
+        if (before := cell.twins(0) - {protocol.MODEL}) and (here := cell.twins(1) - {protocol.MODEL})
+    ]
+    if not found:
+        return None
+    cell, before, here = found[0]
+    common, one, two = map(_names, (before & here, before, here))
+    swapped = not common or cell.reference(common[0]).operators_moved
+    alone = "PyTorch, called by itself, gives the same bits"
+    return make(
+        case, causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED, DECISIVE,
+        "same_reference_inside" if common else "other_reference_inside", [cell for cell, _, _ in found],
+        [
+            cell.why,
+            Seen(text=f"every output equals that of {listed(sorted(before))}", record=cell.sides[0].record),
+            Seen(text=f"every output equals that of {listed(sorted(here))}", record=cell.sides[1].record),
+            cell.bits.seen,
+        ],
+        ruled_out=[
+            excluded("the inputs", cell.inputs),
+            RuledOut(rival="the kernel's code", how=alone, record=cell.record),
+        ],
+        figures=[figures.crossing_figure(cell, list(dict.fromkeys((*one, *two)))), figures.recipes_figure(cell)],
+        what=became(cell), both=listed(common), before=listed(one), here=listed(two),
+    )  # fmt: skip
+
+
+def _names(references: set[str]) -> list[str]:
+    """Without the default, which is one of the others, where there is another."""
+    return [name for name in sorted(references) if name != "default"] or sorted(references)
+
+
+def backend_named(case: CaseFacts) -> Cause | None:
+    """It ends in one environment alone, and the exception names an attention backend of PyTorch's: there that one ran.
+    Who chose it, PyTorch or the kernel, the words do not say."""
+    found = [
+        (cell, side, backends_named(side))
+        for cell in case.cells
+        for side, other in zip(cell.sides, reversed(cell.sides), strict=True)
+        if backends_named(side) and other.status in protocol.RAN
+    ]
+    if not case.is_kernel or case.alone or case.one_torch or not found:
+        return None
+    cell, side, names = found[0]
+    return make(
+        case, causes.DEFAULT_BACKEND_MOVED, SUGGESTIVE, "backend_named", [cell for cell, _, _ in found],
+        [cell.seen_in(side.environment, side.message, side.record)],
+        ruled_out=[excluded("the inputs", cell.inputs)], backends=listed(names), environment=side.environment,
+    )  # fmt: skip
+
+
+def moved_with_model(case: CaseFacts) -> Cause | None:
+    """A problem's kernel and the model that it replaces moved together, agree, and are far from the truth: both were
+    given something else, such as parameters that each draws for itself."""
+    found = []
+    for cell in case.moved:
+        agreed = [side.agreement.get(protocol.MODEL) for side in cell.sides]
+        together = all(rate is not None and rate.passed == rate.trials for rate in agreed)
+        if together and cell.inputs.state == SAME and cell.bits.state == DIFFERS and _far(cell) is not None:
+            found.append(cell)
+    if not case.is_kernel or case.alone or not found:
+        return None
+    cell = found[0]
+    far = _far(cell) or 0.0
+    inputs = far >= thresholds.FAR_FROM_TRUTH
+    how = "the model that it replaces moved as it did"
+    return make(
+        case, causes.INPUTS_MOVED if inputs else causes.REFERENCE_MOVED, STRONG,
+        "other_inputs_with_model" if inputs else "moved_with_model", found,
+        [
+            cell.why,
+            Seen(text=f"the error is {far:.2g} of a row's largest value", record=cell.record),
+            cell.inputs.seen,
+            cell.bits.seen,
+        ],
+        ruled_out=[RuledOut(rival="the kernel", how=how, record=cell.record)],
+        figures=[figures.crossing_figure(cell, [protocol.MODEL]), figures.recipes_figure(cell)],
+    )  # fmt: skip
+
+
+def _far(cell: CellFacts) -> float | None:
+    """The largest error on the side that is wrong, as a share of the row's largest value."""
+    side = 1 if cell.wrong[1] else 0
+    record, units = cell.validations[side], cell.units[side]
+    costs = [cost for recipe in record.recipes for cost in recipe.rounding_cost] if record else []
+    return units * max(costs) if units is not None and costs else None
+
+
+def model_draws(case: CaseFacts) -> Cause | None:
+    """The model that a kernel is held against gives other bits when it is called again on the same tensors, and there
+    is no truth: each call computes from something of its own, such as numbers that it draws. That is a hint: no fault
+    case shows it."""
+    cells = [cell for cell in case.cells if any(cell.wrong) and any(map(_model_wavers, cell.validations))]
+    if not case.is_kernel or not cells:
+        return None
+    cell = cells[0]
+    again = sum(cell.sides[1].repeats_differ for cell in cells)
+    alike = RuledOut(rival="the upgrade", how=cell.bits.seen.text, record=cell.record)
+    return make(
+        case, causes.INPUTS_MOVED, SUGGESTIVE, "model_draws", cells,
+        [
+            *(each.why for each in cells[:3]),
+            Seen(text="the model's second run on the same tensors gave other bits in every trial", record=cell.record),
+            Seen(text=f"so did the kernel's in {number(again, 'trial')}", record=cell.record),
+            cell.inputs.seen,
+        ],
+        ruled_out=[excluded("the stored inputs", cell.inputs), alike if cell.bits.state == SAME else None],
+        figures=[figures.recipes_figure(cell)],
+    )  # fmt: skip
+
+
+def _model_wavers(record: ValidationRecord | None) -> bool:
+    """In every trial, of a problem that has no float64 truth."""
+    of_model = [
+        target.repeats_differ == recipe.trials > 0 and not any(recipe.truth_sha256)
+        for recipe in (record.recipes if record else [])
+        for target in recipe.targets
+        if target.target == protocol.MODEL
+    ]
+    return bool(of_model) and all(of_model)
+
+
+def _moved_lines(case: CaseFacts) -> Iterator[LinesRun]:
+    """Of cells whose own outputs moved, where nothing but PyTorch's version differs."""
+    if not case.is_kernel or case.alone or case.one_torch or case.variables:
+        return
+    for cell in case.moved:
+        lines = lines_run(case, cell)
+        if lines is not None and cell.inputs.state == SAME and cell.bits.state == DIFFERS:
+            yield lines
+
+
+def other_lines_run(case: CaseFacts) -> Cause | None:
+    """The file is one text, and its own lines choose: which of them run is not the same in both environments."""
+    found = [each for each in _moved_lines(case) if any(each.alone)]
+    if not found or case.unsteady:
+        return None
+    cells = [each.cell for each in found]
+    value = "not excluded: that a value decides, which one of PyTorch's operators gave, and not the version"
+    return make(
+        case, causes.KERNEL_CODE_MOVED, STRONG, "other_lines_run", cells,
+        [*(cell.why for cell in cells[:3]), *found[0].seen, Seen(text=value)],
+        ruled_out=[excluded("the inputs", cells[0].inputs), excluded("chance", case.steady)],
+        figures=[figures.lines_figure(found[0])], what=became(cells[0]),
+    )  # fmt: skip
+
+
+def draws_otherwise(case: CaseFacts) -> Cause | None:
+    """A kernel and the model that it replaces are constructed under one seed. Where one leaves the generators elsewhere
+    than the other does, what is drawn for it is not what is drawn for the model."""
+    found = [
+        each
+        for each in _moved_lines(case)
+        if {each.base.draws_as_model, each.this.draws_as_model} == {True, False}
+        and each.cell.wrong == (not each.base.draws_as_model, not each.this.draws_as_model)
+    ]
+    if not found:
+        return None
+    cells, lines = [each.cell for each in found], found[0]
+    wrong, right = ("here", "in the baseline") if cells[0].wrong[1] else ("in the baseline", "here")
+    text = (
+        f"{right} constructing it leaves PyTorch's generators where constructing the model leaves them, "
+        f"{wrong} it does not, under the same seed"
+    )
+    how = "the model is constructed in the same process, and is right"
+    return make(
+        case, causes.INPUTS_MOVED, STRONG if case.steady else SUGGESTIVE, "draws_otherwise", cells,
+        [*(cell.why for cell in cells[:3]), Seen(text=text, record=lines.path)],
+        ruled_out=[
+            excluded("the stored inputs", cells[0].inputs),
+            RuledOut(rival="another generator in that PyTorch", how=how, record=lines.path),
+            excluded("chance", case.steady),
+        ],
+        figures=[figures.draws_figure(lines), figures.lines_figure(lines) if any(lines.alone) else None],
+        what=became(cells[0]), where=wrong,
+    )  # fmt: skip
+
+
+NOT_RECORDED = Seen(
+    text="not excluded: a choice that the file makes by itself, or random numbers that it draws; the lines that ran "
+    "were not recorded"
+)
+
+
+def made_of_operators(case: CaseFacts) -> Cause | None:
+    """The same sources compute otherwise: of what a Python file is made, an operator moved. Of an extension that is
+    said only where it runs another of attention's backends."""
+    info = case.evidence.kernel(case.kernel) if case.is_kernel else None
+    if info is None or case.alone or not info.sources or case.unsteady or case.variables:
+        return None
+    binds = all(build is not None and build.binds_itself for build in case.builds)
+    if case.code.state == DIFFERS if case.is_python else not binds:
+        return None  # code that the file compiles by itself, or no calls of PyTorch
+    cells = [cell for cell in case.moved if cell.inputs.state == SAME and cell.bits.state == DIFFERS]
+    ended = [] if cells else [cell for cell in case.cells if _ends_in_one(cell)]
+    cells = cells or ended
+    swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
+    if not cells or (swapped is None and (ended or not case.is_python)):
+        return None
+    lines = lines_run(case, cells[0])
+    rival = NOT_RECORDED if lines is None else lines.asking
+    known = swapped is not None or rival is None
+    one_text = RuledOut(
+        rival="the kernel's code", how=f"{listed(info.sources)}: one text, and no code of its own loaded"
+    )
+    return make(
+        case, causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED, STRONG if known else SUGGESTIVE,
+        "another_backend_inside" if swapped else "operator_inside_moved", cells,
+        [
+            *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
+            *(cell.why for cell in cells[:3]),
+            *([] if ended else [cells[0].bits.seen]),
+            *([rival] if rival is not None and not known else []),
+        ],
+        ruled_out=[
+            excluded("the inputs", cells[0].inputs),
+            (excluded("the kernel's code", case.code) or one_text) if case.is_python else None,
+            excluded("chance", case.steady),
+        ],
+        figures=[figures.recipes_figure(cells[0])],
+        file="a Python file that is" if case.is_python else "an extension whose sources are",
+    )  # fmt: skip
+
+
+def _ends_in_one(cell: CellFacts) -> bool:
+    return sorted(side.status in (protocol.CRASHED, protocol.UNSUPPORTED) for side in cell.sides) == [False, True]

@@ -1,0 +1,149 @@
+"""Rules for what PyTorch refuses in one version or in all, and for kernels that ask for it."""
+
+from __future__ import annotations
+
+from harness.worker import protocol
+from reports import model
+from reports.attribute import causes, figures
+from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
+from reports.attribute.evidence import dtypes_of, excluded, listed
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.messages import in_first_trial, lacks_code, raised, raises, refused
+from reports.attribute.wording import make
+from reports.compare.factors import DIFFERS
+from reports.model import Seen
+
+NO_RESULTS = RuledOut(rival="a change of results", how="there are none on one side to compare")
+
+
+def refused_by_itself(case: CaseFacts) -> Cause | None:
+    """The kernel gives its interface's code for what it has no code for, in every environment. Where it does in one
+    alone, that is an exception like others."""
+    cells = [cell for cell in case.cells if all(map(refused, cell.sides))]
+    if not case.is_kernel or not cells:
+        return None
+    alike = RuledOut(rival="the upgrade", how="the baseline refuses alike", record=cells[0].sides[0].record)
+    before = "by its interface, such a code is given before anything is computed"
+    return make(
+        case, causes.UNSUPPORTED_COMBINATION, STRONG, "refused_by_itself", cells,
+        [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
+        ruled_out=[None if case.alone else alike, RuledOut(rival="a wrong result", how=before)],
+        where="" if case.alone else ", in both environments", message=cells[0].sides[1].message,
+    )  # fmt: skip
+
+
+def refused_by_error(case: CaseFacts) -> Cause | None:
+    """It ends with PyTorch's words for a combination that it has no code for, in one environment or in all."""
+    cells = [cell for cell in case.cells if any(map(lacks_code, cell.sides))]
+    if not case.is_kernel or not cells:
+        return None
+    base, this = map(lacks_code, cells[0].sides)
+    without = [side for side in cells[0].sides if lacks_code(side)]
+    references = _references_refuse(cells[0])
+    return make(
+        case, causes.UNSUPPORTED_COMBINATION, DECISIVE if references else STRONG, "refused_by_error", cells,
+        [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
+        ruled_out=[NO_RESULTS],
+        where="in both environments" if base and this else "here" if this else "in the baseline",
+        message=without[-1].message,
+    )  # fmt: skip
+
+
+def raises_on_one_side(case: CaseFacts) -> Cause | None:
+    """In one environment every call ends with the same exception of Python's, on inputs that did not move: the kernel,
+    or what it calls there, refuses them. A signal, or an exception that comes and goes, says nothing of the kind."""
+    found = []
+    for cell in case.cells if case.is_kernel and not case.alone else ():
+        raising = [number for number in (0, 1) if _always_raises(cell, number)]
+        if len(raising) == 1 and cell.sides[1 - raising[0]].status in protocol.RAN:
+            found.append((cell, raising[0]))
+    if not found:
+        return None
+    cell, number = found[0]
+    cells = [each for each, which in found if which == number]
+    side = cell.sides[number]
+    same = "the same exception each time, and no signal"
+    return make(
+        case, causes.UNSUPPORTED_COMBINATION, STRONG, "raises_on_one_side", cells,
+        [
+            *(each.seen(each.sides[number].message, side.record) for each in cells[:4]),
+            Seen(text="so does every call that was tried there, in whichever process and on whichever inputs"),
+            cell.inputs.seen,
+        ],
+        ruled_out=[
+            excluded("the inputs", cell.inputs),
+            RuledOut(rival="a fault in memory", how=same, record=side.record),
+            NO_RESULTS,
+        ],
+        where="here" if number else "in the baseline", message=side.message,
+    )  # fmt: skip
+
+
+def _always_raises(cell: CellFacts, number: int) -> bool:
+    """Whether the first trial of every recipe raised the same exception there, and each call of an experiment."""
+    side, exception = cell.sides[number], raised(cell.sides[number])
+    if not exception or lacks_code(side) or cell.inputs.state == DIFFERS:
+        return False
+    validated = [(result.status, result.message) for _, result in cell.results(number)]
+    tried = [
+        (result.status, result.message)
+        for conditions in cell.experiments
+        if conditions.environment == side.environment
+        for result in conditions.record.results
+        if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED)
+        and not (result.condition.variables_of or result.condition.dtype or result.condition.integers)
+        and result.condition.gpu == "current"
+    ]
+    first = all(in_first_trial(message) for _, message in validated)
+    same = all(status == protocol.CRASHED and raises(message, exception) for status, message in (*validated, *tried))
+    return bool(validated) and first and same
+
+
+def _references_refuse(cell: CellFacts) -> list[Seen]:
+    """PyTorch's own references that are refused where the kernel is."""
+    found = [
+        Seen(text=f"{target.target} is refused there too: {target.message}", record=side.record)
+        for side, record in zip(cell.sides, cell.validations, strict=True)
+        if record is not None and lacks_code(side)
+        for recipe in record.recipes
+        for target in recipe.targets
+        if target.status == protocol.UNSUPPORTED
+    ]
+    return list(dict.fromkeys(found))[:2]
+
+
+REFUSED = {
+    model.NEWLY_SUPPORTED: "is refused in the baseline, and accepted here",
+    model.NO_LONGER_SUPPORTED: "is accepted in the baseline, and refused here",
+}
+
+
+def unsupported(case: CaseFacts) -> Cause | None:
+    """Refused by one version, or, of a kernel, by all. What no version's reference supports moved nothing."""
+    cells = [
+        cell
+        for cell in case.cells
+        if cell.verdict in REFUSED
+        or (case.is_kernel and cell.verdict == model.UNSUPPORTED)
+        or (case.is_kernel and case.alone and cell.sides[1].status == protocol.UNSUPPORTED)
+        or (cell.verdict == model.FAILING and cell.sides[0].status == protocol.UNSUPPORTED)
+    ]
+    if not cells:
+        return None
+    verdict = cells[0].verdict
+    cells = [cell for cell in cells if cell.verdict == verdict]
+    how = REFUSED.get(verdict, "is refused in every environment")
+    evidence = []
+    for cell in cells[:4]:
+        side = next(side for side in cell.sides if side.status == protocol.UNSUPPORTED)
+        text = f"{cell.workload}, {case.kernel or case.reference}: {side.message or 'refused'}"
+        evidence.append(Seen(text=text, record=side.record))
+    dtypes = dtypes_of(case, cells)
+    return make(
+        case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported", cells, evidence,
+        ruled_out=[NO_RESULTS], figures=[figures.supported_figure(cells)],
+        group=("unsupported", case.kernel, how, dtypes, case.device),
+        who=case.kernel or "PyTorch's own attention", how=how, device=case.device,
+        what=dtypes or listed(cell.workload for cell in cells),
+    )  # fmt: skip

@@ -1,0 +1,267 @@
+"""What was so all along, and what no rule explains: wrong in every version, undecided, or nothing moved at all."""
+
+from __future__ import annotations
+
+from harness.worker import protocol
+from reports import model
+from reports.attribute import causes, figures, thresholds
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
+from reports.attribute.evidence import (
+    became,
+    excluded,
+    lengths_seen,
+    listed,
+    number,
+    recipes_seen,
+    steady_rivals,
+    was_so,
+)
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.cells import INDEPENDENT, CellFacts
+from reports.attribute.facts.experiments import Conditions
+from reports.attribute.facts.times import CALLED
+from reports.attribute.wording import make
+from reports.compare.correctness import FAILED
+from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
+from reports.model import Seen
+
+
+def stops_everywhere(case: CaseFacts) -> Cause | None:
+    """It does not end as it should on either side."""
+    cells = [cell for cell in case.cells if cell.stops_everywhere]
+    if not cells or case.alone or any(cell.always_wrong for cell in case.cells):
+        return None
+    stopped = cells[0].sides[1]
+    return make(
+        case, causes.WRONG_EVERYWHERE, STRONG, "stops_everywhere", cells, [cell.why for cell in cells[:4]],
+        group=("stopped", case.kernel, stopped.status), message=stopped.message or "it fails in both",
+    )  # fmt: skip
+
+
+def wrong_everywhere(case: CaseFacts) -> Cause | None:
+    """The baseline is wrong in the same way: the upgrade did not do it. That is shown; that the algorithm is what is
+    wrong, and no fault that the experiments did not think of, is all that is left, and never decisive."""
+    cells = [cell for cell in case.cells if cell.always_wrong]
+    if not cells:
+        return None
+    same = [cell for cell in cells if cell.bits.state == SAME or case.alone]
+    first, within, right = _wrong_as_the_first_call(case), _within_range(case), _right_elsewhere(case, cells)
+    sizes = [each for cell in cells for each in cell.lengths[-1:] if each.right or each.wrong]
+    at_every_length = bool(sizes) and all(not lengths.right or lengths.tile is not None for lengths in sizes)
+    shown = bool(len(same) == len(cells) and case.steady and not case.alone and right is None)
+    infinite = next((cell for cell in cells if not cell.finite), None) if within is None else None
+    not_excluded = [
+        "memory that is read without being written" if not case.memory_clean else "",
+        "what an earlier call left" if not first else "",
+        "a number that leaves its type's range" if not within and not infinite else "",
+        "a count or an end that some lengths meet" if not at_every_length else "",
+    ]
+    certain = shown and case.memory_clean and first and within and at_every_length
+    evidence = was_so(cells)
+    if infinite is not None:
+        text = "NaN or infinity; not excluded: a number on the way that leaves its type's range"
+        evidence.append(infinite.seen(text))
+    if right is not None:
+        text = f"{right.workload} is right in both; not excluded: a count or a buffer that does not hold the other"
+        evidence.append(Seen(text=text, record=right.record))
+    evidence += [lengths_seen(lengths) for lengths in sizes[:2]]
+    if any(not_excluded):
+        evidence.append(Seen(text=f"not excluded: {', '.join(filter(None, not_excluded))}"))
+    evidence += [recipes_seen(cell, [recipe.recipe for recipe in cell.sides[1].recipes]) for cell in cells[:2]]
+    alike = RuledOut(rival="the upgrade", how=cells[0].bits.seen.text, record=cells[0].record)
+    return make(
+        case, causes.WRONG_EVERYWHERE, STRONG if certain else SUGGESTIVE, "wrong_everywhere", cells, evidence,
+        ruled_out=[
+            alike if same else None,
+            excluded("earlier calls", first),
+            excluded("the range of its type", within),
+            *steady_rivals(case),
+        ],
+        command=case.explain(cells) if not case.memory_clean and case.is_kernel else "",
+        figures=[figures.recipes_figure(cells[0]), *(figures.lengths_figure(each) for each in sizes[:1] if each.right)],
+        where="the only environment of this run" if case.alone else "the baseline and here alike",
+        also=", and another workload does not show it" if right is not None else "",
+    )  # fmt: skip
+
+
+def _right_elsewhere(case: CaseFacts, wrong: list[CellFacts]) -> CellFacts | None:
+    """Another workload of the same type on which it is right on both sides: an algorithm is then only one of the things
+    that may be wrong."""
+    kinds = {info.dtype for cell in wrong if (info := case.evidence.workload(cell.workload)) is not None}
+    for cell in case.cells:
+        info = case.evidence.workload(cell.workload)
+        if cell.verdict in model.RIGHT and info is not None and info.dtype in kinds:
+            return cell
+    return None
+
+
+def _wrong_as_the_first_call(case: CaseFacts) -> Seen | None:
+    orders = [order for cell in case.cells for order in cell.call_orders]
+    wrong = [order for order in orders if not order.first_right]
+    if not wrong or any(order.remembers for order in orders):
+        return None
+    return Seen(text="it is wrong as the first call of a process, too", record=wrong[0].path)
+
+
+def _within_range(case: CaseFacts) -> Seen | None:
+    """That no number on the way leaves its type's range, or comes near its end: wrong by as much where all inputs are
+    smaller and the truth is as much smaller, or wrong both on smaller inputs and in a wider type. What is not finite
+    anywhere excludes nothing, and neither do smaller inputs alone: what is divided by may shrink with them. Nor does a
+    wider type alone: a kernel may cast to a narrow one by itself."""
+    if not all(cell.finite for cell in case.cells):
+        return None
+    for cell in case.cells:
+        for conditions in cell.of("inputs"):
+            if _wrong_by_as_much(conditions):
+                return Seen(text="it is wrong by as much on smaller inputs", record=conditions.path)
+        small = [each for conditions in cell.of("inputs") for each in conditions.on(*protocol.SCALED_RECIPES)]
+        for conditions in cell.of("wider"):
+            if small and conditions.upcast and not any(each.passed for each in (*small, *conditions.upcast)):
+                text = "it is wrong on smaller inputs, and on the same numbers in float64, too"
+                return Seen(text=text, record=conditions.path)
+    return None
+
+
+def _wrong_by_as_much(conditions: Conditions) -> bool:
+    full = [each.max_units for each in conditions.on(INDEPENDENT) if each.max_units]
+    small = conditions.on(*protocol.SCALED_RECIPES)
+    if not full or not small or not all(each.scales and not each.passed and each.max_units for each in small):
+        return False
+    return all(abs((each.max_units or 0.0) - full[0]) <= thresholds.AS_MUCH * full[0] for each in small)
+
+
+def undecided(case: CaseFacts) -> Cause | None:
+    """What moved, failed or wavers, for which the records leave more than one explanation. Other causes take its
+    cells: see `precedence`."""
+    if case.alone:
+        cells = [cell for cell in case.cells if cell.sides[1].status in (*FAILED, "wrong")]
+    else:
+        known = (model.PASS, model.UNSUPPORTED, model.NEWLY_SUPPORTED, model.NO_LONGER_SUPPORTED)
+        cells = [cell for cell in case.cells if cell.verdict not in known]
+    cells = [cell for cell in cells if not cell.stops_everywhere]
+    if not cells:
+        return None
+    cell = cells[0]
+    why = "only one environment was measured" if case.alone else _open_question(case, cell)
+    return make(
+        case, causes.UNDECIDED, causes.UNDECIDED, "undecided", cells,
+        [
+            cell.why,
+            cell.inputs.seen,
+            cell.bits.seen,
+            *([case.code.seen] if case.is_kernel else []),
+            *case.unsteady[:2],
+        ],
+        ruled_out=[
+            excluded("the inputs", cell.inputs),
+            excluded("the kernel's code and build", case.code) if case.is_kernel else None,
+        ],
+        command=case.explain(cells) if case.is_kernel else f"{case.command(cells)} --fresh",
+        figures=[figures.cells_figure("Trials within tolerance", cells)],
+        group=(_outcome(cell), why), outcome=_outcome(cell), why=why,
+    )  # fmt: skip
+
+
+def _outcome(cell: CellFacts) -> str:
+    status = cell.sides[1].status.replace("_", " ")
+    if cell.row.alone:
+        return "is wrong" if status == "wrong" else status
+    if cell.verdict == model.BROKEN:
+        return f"ended as {status}"
+    return became(cell) if cell.verdict_moved else "is " + cell.verdict.replace("_", " ")
+
+
+def _open_question(case: CaseFacts, cell: CellFacts) -> str:
+    if cell.verdict == model.BROKEN:
+        return "no checker has looked at what it did before it ended"
+    if case.unsteady and case.order_of_sums is None:
+        return (
+            "its bits differ from call to call, as with a race and with uninitialised memory, and no filling of the "
+            "memory separated these"
+        )
+    if cell.yardstick.state == DIFFERS:
+        return f"the yardstick is not the same in both environments ({cell.yardstick.seen.text})"
+    if UNKNOWN in (cell.inputs.state, cell.yardstick.state, cell.bits.state):
+        return "inputs, yardstick and outputs are not all recorded on both sides"
+    if cell.bits.state == SAME and cell.verdict_moved:
+        return (
+            "outputs, inputs and yardstick are identical, and the verdicts differ: these records contradict each other"
+        )
+    if cell.verdict == model.UNDECIDED:
+        return cell.row.correctness.why
+    if case.is_kernel and case.code.state == SAME:
+        return (
+            "its outputs moved and its machine code did not; what runs around it and memory that it reads without "
+            "writing have not been separated yet"
+        )
+    return "the experiments that would separate its code, its memory and its environment were not made, or disagree"
+
+
+def nothing_moved(case: CaseFacts) -> Cause | None:
+    """Of a kernel whose outputs are right on both sides. Names what did move, and harmed nothing."""
+    cells = list(case.cells)
+    if not case.is_kernel or case.alone or any(cell.verdict != model.PASS for cell in cells):
+        return None
+    # Of what gives other bits from run to run, equal bits in two environments are luck.
+    same = [] if case.unsteady else [cell for cell in cells if cell.bits.state == SAME]
+    known = case.unsteady or all(cell.bits.state != UNKNOWN for cell in cells)
+    latencies = [(cell, latency) for cell in cells for latency in cell.row.timed]
+    unsure = [(cell, latency) for cell, latency in latencies if latency.verdict == model.UNDECIDED]
+    about = [cell.workload for cell, latency in latencies if latency.verdict == model.ABOUT]
+    time_moved = any(latency.verdict in CALLED for _, latency in latencies)
+    whole = len(same) == len(cells)
+    trials = number(sum(cell.row.correctness.bits.identical for cell in same), "trial")
+    bits = (
+        f"gives the same bits in all {trials} that were compared"
+        if whole
+        else "is not bit-repeatable: its runs give other bits on the same inputs, each within the rule"
+        if case.unsteady
+        else "gives other bits within rounding"
+    )
+    harmless = _harmless(case, cells, time_moved)
+    also = f" What did move, and harmed nothing: {harmless[0].text}." if harmless else ""
+    if time_moved:
+        also += " Its time did move: that is a cause of its own."
+    if about:
+        also += f" Its time moved on {listed(about)}, by about what counts as a change."
+    if unsure:
+        also += f" Whether its time moved on {listed(cell.workload for cell, _ in unsure)}, these launches cannot show."
+    return make(
+        case, causes.NOTHING_MOVED,
+        DECISIVE if whole and not unsure and not about else STRONG if known else SUGGESTIVE, "nothing_moved", cells,
+        [
+            *case.unsteady[:3],
+            *([case.order_of_sums] if case.order_of_sums else []),
+            *([] if case.unsteady else [cell.seen(cell.bits.seen.text, cell.bits.seen.record) for cell in cells[:3]]),
+            *harmless,
+            cells[0].inputs.seen,
+            *(cell.seen(latency.why, latency.this.record) for cell, latency in unsure[:3]),
+        ],
+        ruled_out=[excluded("the kernel's code and build", case.code), *steady_rivals(case)],
+        group=(
+            "nothing", str(bool(unsure)), "same bits" if whole else bits, harmless[0].text if harmless else "",
+        ),
+        bits=bits, also=also,
+    )  # fmt: skip
+
+
+def _harmless(case: CaseFacts, cells: list[CellFacts], time_moved: bool) -> list[Seen]:
+    found = []
+    if case.code.state == DIFFERS and not time_moved:
+        found.append(Seen(text="its machine code differs", record=case.code.seen.record))
+    references = [(cell, reference) for cell in cells for reference in cell.references]
+    drifted = {each.name: cell for cell, each in reversed(references) if each.bits.state == DIFFERS}
+    found += [
+        operators_seen(each.base, each.this)
+        for _, each in references
+        if each.bits.state == DIFFERS and each.operators_moved
+    ]
+    wrong = {each.name for _, each in references if protocol.WRONG in (each.base.status, each.this.status)}
+    names = list(dict.fromkeys(each.name for _, each in references if each.bits.state == DIFFERS))
+    for group, text in (
+        ([name for name in names if name not in wrong], "drifted within rounding"),
+        ([name for name in names if name in wrong], "moved, and is wrong in an environment"),
+    ):
+        if group:
+            found.append(Seen(text=f"{listed(group)} {text}", record=drifted[names[0]].record))
+    return found
