@@ -23,11 +23,12 @@ from harness.config.interpreters import need_interpreter
 from harness.config.matrix import load_matrix
 from harness.config.pins import pins_path
 from harness.config.plan import PlannedEnvironment
-from harness.isolate.choose import cell_limits
-from harness.isolate.docker.container import open_cell
+from harness.isolate.choose import sandbox_limits
+from harness.isolate.docker.container import open_container
 from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import KEEPER, VERB, owner
+from harness.isolate.docker.executor import owner
 from harness.isolate.docker.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
+from harness.isolate.sandbox import KEEPER_USER, TASK_USER
 from harness.isolate.transfer import pack
 from harness.tools import cache_folder, uv_command
 
@@ -76,19 +77,19 @@ def cell(base: str, times: int = 20) -> dict[str, float]:
     engine = Engine()
     matrix, _ = load_matrix(ROOT / "matrix.yaml")
     chosen = next(known.id for known in engine.images() if known.labels.get(ENVIRONMENT))
-    limits = cell_limits(matrix.limits, engine.facts())
+    limits = sandbox_limits(matrix.limits, engine.facts())
     keeper = (RECIPE / "keeper.sh").read_text()
     taken = []
     for _ in range(times):
         started = time.monotonic()
         with tempfile.TemporaryFile() as parcel:
             size_bytes = pack(parcel, [("in/nothing", b"")])
-            with open_cell(
+            with open_container(
                 engine, chosen, keeper, [str(size_bytes), "nothing"], limits=limits, input_bytes=size_bytes,
-                owner=owner(), users=(KEEPER, VERB), compiles=False, gpus="",
+                owner=owner(), users=(KEEPER_USER, TASK_USER), compiles=False, gpus="",
             ) as made:  # fmt: skip
                 made.send(parcel)
-                made.run(["true"], user=VERB, environment={}, timeout_s=60, output=lambda data: None)
+                made.run(["true"], user=TASK_USER, environment={}, timeout_s=60, output=lambda data: None)
                 made.collect()[1].read()
         taken.append(time.monotonic() - started)
     return {"cells": times, "median_s": statistics.median(taken), "worst_s": max(taken)}
