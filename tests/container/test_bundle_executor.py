@@ -34,7 +34,7 @@ def test_a_cell_is_another_user_s_with_no_rights(bundle_cells: BundleCells) -> N
     assert (result["uid"], result["gid"], result["name"]) == (TASK_USER, TASK_USER, "verb")
     assert set(result["groups"]) <= {TASK_USER, NOBODY} and result["cwd"] == "/out"
     assert (result["caps"], result["inherited"], result["privileges"]) == (0, 0, "1")
-    assert result["node"] == "cell" and "SSH_CONNECTION" not in result["names"] and "PWD" not in result["names"]
+    assert result["node"] == "sandbox" and "SSH_CONNECTION" not in result["names"] and "PWD" not in result["names"]
 
 
 def test_it_writes_to_its_own_folder_and_nowhere_else(bundle_cells: BundleCells, unpacked: Path) -> None:

@@ -13,7 +13,7 @@ from harness.isolate.transfer import Refused, pack, relocate, unpack
 ROOMY = {"limit_bytes": 1 << 20, "limit_files": 100}
 
 
-def parcel(*members: tuple[str, bytes, bytes | str]) -> io.BytesIO:
+def archive(*members: tuple[str, bytes, bytes | str]) -> io.BytesIO:
     """A tar of (name, type, content or link's target)."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
@@ -53,7 +53,7 @@ def test_what_is_packed_comes_out(tmp_path: Path) -> None:
 
 
 def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
-    parcels_ = []
+    archives = []
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -62,9 +62,9 @@ def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
             os.utime(folder / name, (number, number))
         stream = io.BytesIO()
         pack(stream, [("x", folder)], shared=["out/w0"], executable=["x/a"])
-        parcels_.append(stream.getvalue())
-    assert parcels_[0] == parcels_[1]
-    with tarfile.open(fileobj=io.BytesIO(parcels_[0])) as tar:
+        archives.append(stream.getvalue())
+    assert archives[0] == archives[1]
+    with tarfile.open(fileobj=io.BytesIO(archives[0])) as tar:
         assert {m.name: oct(m.mode) for m in tar} == {"out/w0": "0o777", "x/a": "0o755", "x/b": "0o644"}
         assert {(m.uid, m.gid, m.uname, m.mtime) for m in tar} == {(0, 0, "", 0)}
 
@@ -75,14 +75,14 @@ def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
 )
 def test_a_name_that_leads_elsewhere_is_left_out(tmp_path: Path, name: str) -> None:
     out = tmp_path / "deep" / "out"
-    left = unpack(parcel((name, FILE, b"evil"), ("w0/good", FILE, b"good")), {"w0": out}, **ROOMY)
+    left = unpack(archive((name, FILE, b"evil"), ("w0/good", FILE, b"good")), {"w0": out}, **ROOMY)
     assert len(left) == 1 and everything(tmp_path) == {"deep": None, "deep/out": None, "deep/out/good": b"good"}
 
 
 @pytest.mark.parametrize("kind", [LINK, HARD, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.CONTTYPE])
 def test_what_is_no_file_leaves_an_empty_one(tmp_path: Path, kind: bytes) -> None:
     (tmp_path / "secret").write_text("secret")
-    left = unpack(parcel(("w0/x", kind, str(tmp_path / "secret"))), {"w0": tmp_path / "out"}, **ROOMY)
+    left = unpack(archive(("w0/x", kind, str(tmp_path / "secret"))), {"w0": tmp_path / "out"}, **ROOMY)
     assert everything(tmp_path / "out") == {"x": b""} and not (tmp_path / "out" / "x").is_symlink()
     assert kind == tarfile.CONTTYPE or left == ["w0/x"]
 
@@ -92,10 +92,10 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, link: bytes) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "x").write_text("kept")
-    stream = parcel(("w0/folder", link, str(outside)), ("w0/folder/x", FILE, b"evil"))
+    stream = archive(("w0/folder", link, str(outside)), ("w0/folder/x", FILE, b"evil"))
     with pytest.raises(Refused, match="cannot be kept"):  # an empty file stands there now
         unpack(stream, {"w0": tmp_path / "out"}, **ROOMY)
-    stream = parcel(("w0/file", link, str(outside / "x")), ("w0/file", FILE, b"mine"))
+    stream = archive(("w0/file", link, str(outside / "x")), ("w0/file", FILE, b"mine"))
     unpack(stream, {"w0": tmp_path / "other"}, **ROOMY)
     assert everything(outside) == {"x": b"kept"} and everything(tmp_path / "other") == {"file": b"mine"}
 
@@ -103,15 +103,15 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, link: bytes) -> None:
 def test_its_limits(tmp_path: Path) -> None:
     three = [(f"w0/{number}", FILE, b"x" * 10) for number in range(3)]
     places = {"w0": tmp_path / "out"}
-    assert unpack(parcel(*three), places, limit_bytes=30, limit_files=3) == []
+    assert unpack(archive(*three), places, limit_bytes=30, limit_files=3) == []
     for limits in ({"limit_bytes": 29, "limit_files": 3}, {"limit_bytes": 30, "limit_files": 2}):
         with pytest.raises(Refused, match="left more than"):
-            unpack(parcel(*three), places, **limits)
+            unpack(archive(*three), places, **limits)
     folders = [(f"w0/{number}", FOLDER, b"") for number in range(3)]
     links = [(f"w0/{number}", LINK, "x") for number in range(3)]
     for many in (folders, links):
         with pytest.raises(Refused):
-            unpack(parcel(*many), {"w0": tmp_path / "many"}, limit_bytes=30, limit_files=2)
+            unpack(archive(*many), {"w0": tmp_path / "many"}, limit_bytes=30, limit_files=2)
 
 
 def test_a_size_that_is_claimed_is_believed_before_anything_is_written(tmp_path: Path) -> None:
@@ -135,20 +135,20 @@ def test_a_size_that_is_claimed_is_believed_before_anything_is_written(tmp_path:
 )
 def test_what_this_disk_cannot_hold_is_refused(tmp_path: Path, members: list[tuple[str, bytes, bytes]]) -> None:
     with pytest.raises(Refused, match="cannot be kept"):
-        unpack(parcel(*members), {"w0": tmp_path / "out"}, **ROOMY)
+        unpack(archive(*members), {"w0": tmp_path / "out"}, **ROOMY)
 
 
-def test_a_full_disk_here_is_not_the_parcels_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_here_is_not_the_archivesfault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(transfer.shutil, "copyfileobj", full)
     with pytest.raises(OSError, match="No space left"):
-        unpack(parcel(("w0/x", FILE, b"x")), {"w0": tmp_path / "out"}, **ROOMY)
+        unpack(archive(("w0/x", FILE, b"x")), {"w0": tmp_path / "out"}, **ROOMY)
 
 
-def test_a_parcel_without_an_end_is_an_error_of_its_own(tmp_path: Path) -> None:
-    whole = parcel(("w0/x", FILE, b"x" * 5000)).getvalue()
+def test_an_archive_without_an_end_is_an_error_of_its_own(tmp_path: Path) -> None:
+    whole = archive(("w0/x", FILE, b"x" * 5000)).getvalue()
     for cut in (0, 100, 700, 3000):
         with pytest.raises(tarfile.TarError):
             unpack(io.BytesIO(whole[:cut]), {"w0": tmp_path / "out"}, **ROOMY)
