@@ -241,20 +241,3 @@ def test_medians_are_those_of_the_launches_that_went_well() -> None:
     assert observe.medians(launches[1:], "e", ("mine", "w", "cpu"), "math") == ([], "why")
     assert observe.medians([], "e", ("mine", "w", "cpu"), "math")[1] == "no launch of it is recorded"
     assert observe.timed("w/cpu", [1.0], [], level=0.01, same=False, why="why").message == "why"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        [],
-        ["--good=2.1.0"],
-        ["--good=2.1.0", "--bad=2.5.0", "--what=speed"],
-        ["--good=2.1.0", "--bad=2.5.0", "--executor=bundle"],
-        ["--good=2.1.0", "--bad=2.5.0", "--trials=0"],
-        ["--good=2.1.0", "--bad=2.5.0", "--device=tpu"],
-        ["--good=2.1.0", "--bad=2.5.0", "--fresh"],
-    ],
-)
-def test_bad_options_exit_64(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", *options]) == 64
-    assert "error:" in capsys.readouterr().err

@@ -93,22 +93,6 @@ def test_a_version_that_the_matrix_lacks_is_refused(root: Path, monkeypatch: pyt
         packing._planned()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--arch=9.0"],
-        ["--arch=sm_90"],
-        ["--arch=90", "--part-mb=0"],
-        ["--arch=90", "--level=20"],
-        ["--arch=90", "--unheard"],
-    ],
-)
-def test_wrong_options_are_bad_input(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", *words]) == 64
-    assert "--help" in capsys.readouterr().err
-
-
 def test_options_reach_the_packer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Options] = []
     monkeypatch.setattr(bundle_verb, "run_bundle", lambda given: asked.append(given) or 0)

@@ -21,7 +21,8 @@ from harness.schema.storage import load_record, save_record
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
-COMMAND = ("nox", "-s", "matrix")
+BISECT = ["bisect", "--good=2.1.0", "--bad=2.5.0"]
+SWEEP = ["sweep", "--kernel=k", "--workload=w"]
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +67,13 @@ def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.C
         (["eval"], "--torch"),
         (["kernelbench", "P"], "SOLUTIONS"),
         (["kernelbench", "--quick"], "PROBLEMS"),
+        (["bisect"], "--good, --bad"),
+        ([*BISECT, "--what=exactness"], "exactness"),
+        ([*BISECT, "--executor=bundle"], "bundle"),
+        ([*BISECT, "--fresh"], "--fresh"),
+        (["bundle"], "--arch"),
+        (["bundle", "--arch=9.0"], "'9.0' is no compute capability"),
+        (["bundle", "--arch=90", "--level=20"], "20"),
         (["gate", "--times=warm"], "'warm' is none of cold, hot"),
         (["gate", "--make", "--nonsense"], "--nonsense"),
         (["control", "run", "--launches=1"], "at least 2"),
@@ -181,9 +189,6 @@ def start(
     return main.main(words), done
 
 
-SWEEP = ["sweep", "--kernel=k", "--workload=w"]
-
-
 @pytest.mark.parametrize(
     ("words", "codes", "done", "code"),
     [
@@ -196,8 +201,8 @@ SWEEP = ["sweep", "--kernel=k", "--workload=w"]
         (["kernelbench", "P", "S", "--quick"], ([], 0), ["matrix", "report"], 0),
         (["gate", "--reference=flash", "--make", "--quick"], ([], 11), ["matrix", "gate"], 11),
         (["gate", "DIR"], ([], 40), ["gate"], 40),
-        (["bisect", "--good=2.1.0", "--bad=2.5.0"], ([], 0), ["bisect", "report"], 0),
-        (["bisect", "--good=2.1.0", "--bad=2.5.0", "--strict"], ([], 0), ["bisect", "report"], 40),
+        (BISECT, ([], 0), ["bisect", "report"], 0),
+        ([*BISECT, "--strict"], ([], 0), ["bisect", "report"], 40),
         (SWEEP, ([], 0), ["sweep", "report"], 0),
         ([*SWEEP, "--write", "--strict"], ([], 0), ["sweep", "write", "report"], 40),
     ],
@@ -219,7 +224,7 @@ def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch
     assert start(monkeypatch, ["explain"], [], 10) == (10, ["explain", "report"])
 
 
-@pytest.mark.parametrize("verb", [["bisect", "--good=2.1.0", "--bad=2.5.0"], SWEEP])
+@pytest.mark.parametrize("verb", [BISECT, SWEEP])
 def test_a_search_that_is_only_listed_is_not_reported(verb: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((bisect, "run_bisection"), (sweep, "run_sweep")):
         monkeypatch.setattr(module, name, lambda *given, **options: None)
