@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 from harness.config.keys import CODE
@@ -11,7 +12,7 @@ from harness.worker import protocol
 from harness.worker.__main__ import MODULES
 
 HARNESS = Path(__file__).parents[1]
-ALWAYS = ("__init__", "__main__", "protocol")  # what any verb starts with
+ALWAYS = ("__init__", "__main__", "protocol")  # what any task starts with
 
 
 def code_digests(harness: Path = HARNESS) -> dict[str, str]:
@@ -20,31 +21,38 @@ def code_digests(harness: Path = HARNESS) -> dict[str, str]:
 
 
 def files_of(kind: str, harness: Path = HARNESS) -> list[Path]:
-    verbs, files = CODE[kind]
-    inside = [harness / "worker" / f"{name}.py" for name in sorted(imported(verbs, harness / "worker"))]
-    return [*inside, *(harness.parent / name if name.startswith("csrc/") else harness / name for name in files)]
+    tasks, files = CODE[kind]
+    modules = [harness / "worker" / f"{name}.py" for name in sorted(imported(tasks, harness / "worker"))]
+    return [*modules, *(harness.parent / name if name.startswith("csrc/") else harness / name for name in files)]
 
 
 def _named(harness: Path, path: Path) -> list[str]:
     return [path.relative_to(harness.parent).as_posix(), protocol.sha256_file(str(path)) if path.exists() else ""]
 
 
-def imported(verbs: Iterable[str], inside: Path) -> set[str]:
-    """The modules of `harness/worker` that these verbs import, at once or later, directly or not.
+def imported(tasks: Iterable[str], worker: Path) -> set[str]:
+    """The modules of `harness/worker` that these tasks import, at once or later, directly or not.
 
     They import each other relatively and by name alone, which `tests.unit.test_keys` makes sure of.
     """
-    found, left = set[str](), [*ALWAYS, *(MODULES[verb] for verb in verbs)]
+    found, left = set[str](), [*ALWAYS, *(MODULES[task] for task in tasks)]
     while left:
         name = left.pop()
         if name not in found:
             found.add(name)
-            left += imports_of((inside / f"{name}.py").read_text(encoding="utf-8"))
+            left += imports_of((worker / f"{name}.py").read_text(encoding="utf-8"))
     return found
 
 
-def imports_of(source: str) -> Iterator[str]:
-    """Sibling modules that a module's text imports, wherever in it that stands."""
-    for node in ast.walk(ast.parse(source)):
+@functools.cache
+def imports_of(source: str) -> tuple[str, ...]:
+    """Sibling modules that a module's text imports, wherever in it that stands, but for types alone."""
+    found: list[str] = []
+    nodes: list[ast.AST] = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.ImportFrom) and node.level == 1:
-            yield from [node.module] if node.module else [alias.name for alias in node.names]
+            found += [node.module] if node.module else [alias.name for alias in node.names]
+        elif not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            nodes += ast.iter_child_nodes(node)
+    return tuple(found)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.experiments import findings as parse
-from harness.experiments.executable import Built, Called, ask, call_request, driver_sha256, unavailable
+from harness.experiments.executable import ask, call_request, driver_sha256, unavailable
 from harness.experiments.plan import failing_trials
 from harness.run.context import Context, checked
 from harness.run.folders import now_utc
@@ -21,7 +21,7 @@ from harness.schema.experiment_records import CheckerFinding, CheckerResult, Che
 from harness.schema.records import Device, Outcome, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import load_record
-from harness.worker import protocol
+from harness.worker import protocol, wire
 
 MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call; a checker slows it by ten to a thousand
 RUN_S = 60.0
@@ -40,16 +40,8 @@ PLANTED = {
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}
 
 
-class Printed(Outcome):
-    """What `worker.check` gives."""
-
-    openmp: bool
-    bulk_copies: bool
-    builds: dict[str, Built]
-    runs: list[Called]
-
-    def run_of(self, tool: str, fault: str) -> Called | None:
-        return next((run for run in self.runs if (run.tool, run.fault) == (tool, fault)), None)
+def run_of(printed: wire.CheckResult, tool: str, fault: str) -> wire.Called | None:
+    return next((run for run in printed.runs if (run.tool, run.fault) == (tool, fault)), None)
 
 
 def checkers_key(context: Context, cell: Cell) -> str:
@@ -85,9 +77,9 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     if cell.device == "cuda":
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
-    printed = checked(lambda: Printed(**(answer.result or {})), answer, "the checkers' process")
+    printed = checked(wire.CheckResult, answer, "the checkers' process")
     outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
-    if not isinstance(printed, Printed) or printed.status != protocol.OK:
+    if not isinstance(printed, wire.CheckResult) or printed.status != protocol.OK:
         return CheckersRecord(**identity, **outcome)
     free = FREE_ARITHMETIC & set(request.flags.cxx)
     results = cuda_results(printed) if cell.device == "cuda" else cpu_results(printed, free_arithmetic=bool(free))
@@ -103,7 +95,7 @@ def called_shape(workload: WorkloadInfo, device: Device) -> tuple[int, int]:
     return batch, heads
 
 
-def cpu_results(printed: Printed, *, free_arithmetic: bool) -> list[CheckerResult]:
+def cpu_results(printed: wire.CheckResult, *, free_arithmetic: bool) -> list[CheckerResult]:
     results = [
         _sanitized(printed, "address", "memory", "short", parse.parse_address, "out_of_bounds"),
         _sanitized(printed, "undefined_behaviour", "memory", "overflow", parse.parse_undefined, "undefined_behaviour"),
@@ -116,7 +108,7 @@ def cpu_results(printed: Printed, *, free_arithmetic: bool) -> list[CheckerResul
     return results
 
 
-def cuda_results(printed: Printed) -> list[CheckerResult]:
+def cuda_results(printed: wire.CheckResult) -> list[CheckerResult]:
     results = []
     for tool, kind in COMPUTE.items():
         planted = next((run.fault for run in printed.runs if run.tool == tool and run.fault), "")
@@ -129,7 +121,7 @@ def cuda_results(printed: Printed) -> list[CheckerResult]:
 
 
 def _sanitized(
-    printed: Printed,
+    printed: wire.CheckResult,
     tool: str,
     build: str,
     planted: str,
@@ -138,7 +130,7 @@ def _sanitized(
     runs_as: str = "",
 ) -> CheckerResult:
     """One tool's result from its run and its control."""
-    run, control = (printed.run_of(runs_as or build, fault) for fault in ("", planted))
+    run, control = (run_of(printed, runs_as or build, fault) for fault in ("", planted))
     if run is None or control is None:
         return _not_built(printed, tool, build)
     # A hazard in code that copies in bulk is still the tool at work.
@@ -148,11 +140,11 @@ def _sanitized(
 
 
 def _concluded(
-    printed: Printed,
+    printed: wire.CheckResult,
     tool: str,
     build: str,
     planted: str,
-    run: Called,
+    run: wire.Called,
     findings: list[CheckerFinding],
     control_found: bool,
 ) -> CheckerResult:
@@ -168,7 +160,7 @@ def _concluded(
     return CheckerResult(**common, status=status, message=message, log_excerpt=excerpt)
 
 
-def outcome_of(run: Called, findings: list[CheckerFinding], control_found: bool) -> tuple[Any, str]:
+def outcome_of(run: wire.Called, findings: list[CheckerFinding], control_found: bool) -> tuple[Any, str]:
     """(status, message) of a tool."""
     if findings:
         return protocol.WRONG, "; ".join(f"{f.kind.replace('_', ' ')}: {f.text}" for f in findings[:3])
@@ -187,7 +179,7 @@ def outcome_of(run: Called, findings: list[CheckerFinding], control_found: bool)
     return protocol.OK, ""
 
 
-def _not_built(printed: Printed, tool: str, build: str) -> CheckerResult:
+def _not_built(printed: wire.CheckResult, tool: str, build: str) -> CheckerResult:
     failed = [built for name, built in printed.builds.items() if built.errors and (name == build or build == "call")]
     errors = failed[0].errors if failed else ""
     first = next((line for line in errors.splitlines() if "error" in line), "its executable was not run")
@@ -198,14 +190,14 @@ def _not_built(printed: Printed, tool: str, build: str) -> CheckerResult:
     )  # fmt: skip
 
 
-def _auto_var_init(printed: Printed, free_arithmetic: bool) -> CheckerResult:
+def _auto_var_init(printed: wire.CheckResult, free_arithmetic: bool) -> CheckerResult:
     """Two builds that differ only in what automatic variables hold before they are set: bits that differ read one."""
     tool = "auto_var_init"
     if free_arithmetic:
         said = "its flags let the compiler change results, so two builds may differ for that"
         return CheckerResult(tool=tool, status=protocol.NOT_RUN, message=said)
-    zero, again, pattern = (printed.run_of(*at) for at in (("zero", ""), ("zero", "again"), ("pattern", "")))
-    controls = [printed.run_of(build, "uninitialised") for build in ("zero", "pattern")]
+    zero, again, pattern = (run_of(printed, *at) for at in (("zero", ""), ("zero", "again"), ("pattern", "")))
+    controls = [run_of(printed, build, "uninitialised") for build in ("zero", "pattern")]
     if zero is None or again is None or pattern is None:
         return _not_built(printed, tool, "zero" if zero is None else "pattern")
     control_found = all(controls) and len({run.sha256 for run in controls if run is not None}) == 2

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from harness.isolate import Task
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, fields_of
 from harness.run.folders import now_utc
 from harness.run.probe import check_device
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import ProfileRecord
-from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
@@ -67,13 +66,11 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
     if answer.result is None and cell.device == "cuda":
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
-    record = checked(lambda: ProfileRecord(**identity, **(answer.result or {})), answer, "the profiled process")
-    if isinstance(record, ProfileRecord) and (lie := implausible(record)):
-        record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
-    if isinstance(record, ProfileRecord):
-        return record
-    assert isinstance(record, Outcome)
-    return ProfileRecord(**identity, **record.model_dump())
+    result = checked(wire.ProfileResult, answer, "the profiled process")
+    record = ProfileRecord(**identity, **fields_of(result))
+    if lie := implausible(record):
+        return ProfileRecord(**identity, status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
+    return record
 
 
 def unavailable(context: Context, cell: Cell, target: str) -> str:

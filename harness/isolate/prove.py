@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
@@ -15,8 +17,9 @@ from harness.errors import HarnessError, InfrastructureError, Unrecorded
 from harness.isolate import Answer
 from harness.schema.records import EnvironmentRecord, Observation, Status
 from harness.tools import cache_lock
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
+R = TypeVar("R")
 OBSERVE_TIMEOUT_S = 600
 WORKER = Path(__file__).parent.parent / "worker"
 
@@ -134,14 +137,23 @@ def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
     return ""
 
 
+def result_of(kind: type[R], answer: Answer, doing: str, remedy: str) -> R:
+    """The result of a task that runs no code under test. InfrastructureError where there is none that can be read."""
+    if answer.result is None:
+        raise InfrastructureError(f"{doing} {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
+    try:
+        return codec.read(kind, answer.result)
+    except codec.WireError as error:
+        raise InfrastructureError(f"{doing} gave a result that cannot be read: {error}", remedy) from None
+
+
 def observation(answer: Answer, remedy: str) -> Observation:
     """What `observe` saw. InfrastructureError where it did not come back, or a file is not what its wheel brought."""
-    if answer.result is None:
-        raise InfrastructureError(f"observing it {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
-    damaged = answer.result.pop("damaged", [])
+    fields = dataclasses.asdict(result_of(wire.ObserveResult, answer, "observing it", remedy))
+    damaged = fields.pop("damaged")
     if damaged:
         raise InfrastructureError(f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy)
-    return Observation.model_validate(answer.result)
+    return Observation(**fields)
 
 
 def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, removed: Collection[str] = ()) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.config.plan import PlannedLaunch
 from harness.isolate import Answer, Task
-from harness.run.context import Context
+from harness.run.context import Context, checked
 from harness.run.requests import files_of, limits_of, workload_request
 from harness.schema.records import Timing
 from harness.schema.run_records import WorkloadInfo
@@ -35,7 +35,9 @@ def emptied(folder: Path) -> Path:
     return folder
 
 
-def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadInfo], kept: list[Any]) -> Answer:
+def appraise(
+    context: Context, planned: PlannedLaunch, workloads: list[WorkloadInfo], kept: list[wire.KeptOutput]
+) -> Answer:
     plan, run = context.plan, context.run
     requests = [workload_request(context, workload) for workload in workloads]
     truths = {workload.id: run.folder / "scratch" / "truth" / f"{workload.id}-launches" for workload in workloads}
@@ -68,21 +70,23 @@ def appraise(context: Context, planned: PlannedLaunch, workloads: list[WorkloadI
     )
 
 
-def appraised(timings: list[Timing], kept: list[Any], rows: list[Any] | None) -> list[Timing]:
-    """The timings, with what was found of the outputs that they left. `rows` is None where judging them failed."""
-    found: dict[tuple[Any, Any], list[tuple[str, bool | None, str]]] = {}
-    for row, verdict in zip(kept, rows or [{"passed": None, "message": "judging it failed"}] * len(kept), strict=False):
-        if isinstance(row, dict):
-            where = "exchanged" if row.get("trial") else str(row.get("where"))
-            told = where, verdict.get("passed"), str(verdict.get("message", ""))
-            found.setdefault((row.get("workload"), row.get("target")), []).append(told)
+def appraised(timings: list[Timing], kept: list[wire.KeptOutput], answer: Answer) -> list[Timing]:
+    """The timings, with what was found of the outputs that they left."""
+    result = checked(wire.AppraiseResult, answer, "judging it")
+    failed = wire.Appraised(None, "judging it failed")
+    rows = result.rows if isinstance(result, wire.AppraiseResult) else [failed] * len(kept)
+    found: dict[tuple[str, str], list[tuple[str, wire.Appraised]]] = {}
+    for output, row in zip(kept, rows, strict=False):
+        where = "exchanged" if output.trial else output.where
+        found.setdefault((output.workload, output.target), []).append((where, row))
     return [_with(timing, found.get((timing.workload, timing.target), [])) for timing in timings]
 
 
-def _with(timing: Timing, found: list[tuple[str, bool | None, str]]) -> Timing:
+def _with(timing: Timing, found: list[tuple[str, wire.Appraised]]) -> Timing:
     changes: dict[str, Any] = {}
-    for where, passed, message in found:
-        if passed is True:
+    for where, row in found:
+        passed, message = row.passed, row.message
+        if passed:
             continue
         if where == REPLAYED:
             said = "a replay of its calls gives an output that is not right" if passed is False else message

@@ -1,11 +1,11 @@
-"""The device's ceilings: measured once a run, so that every rate in it is a share of what this device reached then."""
+"""The device's peaks: measured once a run, so that every rate in it is a share of what this device reached then."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from harness.isolate import Task
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, fields_of
 from harness.run.folders import now_utc
 from harness.schema.records import CeilingRecord
 from harness.worker import wire
@@ -45,5 +45,5 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
         "environment": environment,
         "started_utc": started,
     }
-    record = checked(lambda: CeilingRecord(**identity, **(answer.result or {})), answer, "measuring the ceilings")
-    return record if isinstance(record, CeilingRecord) else CeilingRecord(**identity, **record.model_dump())
+    result = checked(wire.CeilingsResult, answer, "measuring the device's peaks")
+    return CeilingRecord(**identity, **fields_of(result))

@@ -13,7 +13,7 @@ from harness.gpu import Watch
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.run.appraise import appraise, appraised, emptied, out_folder
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, fields_of
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
 from harness.run.throttling import judged, relative, watched, window
@@ -152,22 +152,22 @@ class Launch:
             "duration_s": round(answer.ended.duration_s, 3),
             "overhead_s": round(answer.ended.overhead_s, 3),
         }
-        result = dict(answer.result or {})
-        kept = result.pop("kept", [])
-        record = checked(lambda: LaunchRecord(**identity, **result), answer, "the launch")
-        if isinstance(record, LaunchRecord) and record.status == protocol.OK:
-            lie = implausible(record, self._asked())
+        result = checked(wire.TimeResult, answer, "the launch")
+        record: LaunchRecord | None = None
+        if isinstance(result, wire.TimeResult):
+            fields = fields_of(result)
+            del fields["kept"]  # judged below
+            record = LaunchRecord(**identity, **fields)
+            lie = implausible(record, self._asked()) if record.status == protocol.OK else ""
             if lie:
-                record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log)
-            else:
-                record = self._appraised(record, kept)
+                result, record = Outcome(status=protocol.WRONG, message=lie, log_excerpt=answer.ended.log), None
+            elif record.status == protocol.OK:
+                record = self._appraised(record, result.kept)
                 if planned.device == "cuda":
                     record = watched_launch(record, watch, uuid)
         shutil.rmtree(out_folder(context, planned), ignore_errors=True)
-        if not isinstance(record, LaunchRecord):
-            return LaunchRecord(
-                **identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt
-            )
+        if record is None:
+            return LaunchRecord(**identity, **fields_of(result))
         return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
 
     def _task(self, gate: Gate | None) -> Task:
@@ -205,13 +205,12 @@ class Launch:
             gate=gate,
         )
 
-    def _appraised(self, record: LaunchRecord, kept: object) -> LaunchRecord:
+    def _appraised(self, record: LaunchRecord, kept: list[wire.KeptOutput]) -> LaunchRecord:
         """With what is found of outputs that had other bits than the validated ones."""
-        if not isinstance(kept, list) or not kept:
+        if not kept:
             return record
         answer = appraise(self.context, self.planned, self.workloads, kept)
-        rows = answer.result.get("rows") if answer.result is not None else None
-        return record.model_copy(update={"timings": appraised(record.timings, kept, rows)})
+        return record.model_copy(update={"timings": appraised(record.timings, kept, answer)})
 
     def _asked(self) -> set[tuple[str, str]]:
         return {

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.matrix import Kernel
-from harness.isolate import Task
-from harness.run.context import Context, Store, checked, failure
+from harness.isolate import Answer, Task
+from harness.run.context import Context, Store, checked, failure, fields_of
 from harness.run.folders import now_utc
 from harness.run.probe import check_device
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, room_bytes, workload_request
 from harness.schema.records import Outcome, Status, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.tools import cache_lock
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be crossed: of so many trials, while they fit
 
@@ -59,11 +59,12 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
         if answer.result is None:
             why = f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
             return Store(None, why, failure(answer, "it").status)
-        if answer.result.get("status") != protocol.OK:
-            status: Status = protocol.KILLED if answer.result.get("status") == protocol.KILLED else protocol.CRASHED
-            return Store(None, str(answer.result.get("message", "it does not say how it ended")), status)
-        protocol.write_json(str(done), answer.result)
-        return Store(out, content=protocol.digest(answer.result))
+        result = checked(wire.StoreResult, answer, f"making the inputs of {kernel.problem}")
+        if result.status != protocol.OK:
+            status: Status = protocol.KILLED if result.status == protocol.KILLED else protocol.CRASHED
+            return Store(None, result.message, status)
+        protocol.write_json(str(done), codec.dump(result))
+        return Store(out, content=protocol.digest(codec.dump(result)))
 
 
 def array_trials(workload: WorkloadInfo, targets: int) -> int:
@@ -130,7 +131,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     request = workload_request(context, workload)
     threads = plan.threads_in(cell.environment)
     candidate_failure: Outcome | None = None
-    candidate = None
+    candidate: wire.CandidateResult | None = None
     duration_s = 0.0
     if built.status == protocol.OK:
         kernel = kernel_request(context, cell.kernel, cell.device, built)
@@ -150,11 +151,12 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             )
         )
         duration_s += answer.ended.duration_s
-        candidate = answer.result
-        if candidate is None:
+        if answer.result is None:
             candidate_failure = failure(answer, "the kernel's process")
             if cell.device == "cuda":
                 check_device(context, cell.environment)
+        else:
+            candidate = candidate_result(answer)
     else:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
@@ -199,40 +201,28 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)
     stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None
-    record = checked(
-        lambda: ValidationRecord(
-            **identity,
-            choice=choice_of(candidate),
-            native=native_of(candidate),
-            arrays=stored_arrays,
-            duration_s=duration_s,
-            **(answer.result or {}),
-        ),
-        answer,
-        "the judge",
+    result = checked(wire.JudgeResult, answer, "the judge")
+    if not isinstance(result, wire.JudgeResult):
+        return ValidationRecord(**identity, **fields_of(result), duration_s=duration_s)
+    return ValidationRecord(
+        **identity,
+        choice=candidate.choice[:500] if candidate else "",
+        native=native_of(candidate) if candidate else {},
+        arrays=stored_arrays,
+        duration_s=duration_s,
+        **fields_of(result) | (fields_of(candidate_failure) if candidate_failure else {}),
     )
-    if not isinstance(record, ValidationRecord):
-        return ValidationRecord(
-            **identity,
-            status=record.status,
-            message=record.message,
-            log_excerpt=record.log_excerpt,
-            duration_s=duration_s,
-        )
-    if candidate_failure:
-        return record.model_copy(update=candidate_failure.model_dump())
-    return record
 
 
-def native_of(candidate: Any) -> dict[str, str]:
-    """What it says of the machine code that it brought: a stranger's words too."""
-    said = candidate.get("native") if isinstance(candidate, dict) else None
-    pairs = said.items() if isinstance(said, dict) and len(said) <= 100 else ()
-    texts = all(isinstance(each, str) and len(each) <= 300 for pair in pairs for each in pair)
-    return dict(pairs) if texts else {}
+def candidate_result(answer: Answer) -> wire.CandidateResult:
+    """What the kernel's process left, which may have been written by the kernel."""
+    result = checked(wire.CandidateResult, answer, "its process")
+    if isinstance(result, wire.CandidateResult):
+        return result
+    return wire.CandidateResult(protocol.CRASHED, wire.UNREADABLE)
 
 
-def choice_of(candidate: Any) -> str:
-    """What the kernel's process says of its choice: a stranger's words, so only if they are a few."""
-    said = candidate.get("choice", "") if isinstance(candidate, dict) else ""
-    return said[:500] if isinstance(said, str) else ""
+def native_of(candidate: wire.CandidateResult) -> dict[str, str]:
+    """The machine code that it says it brought, where that is said in few words."""
+    pairs = candidate.native.items() if len(candidate.native) <= 100 else ()
+    return dict(pairs) if all(len(text) <= 300 for pair in pairs for text in pair) else {}

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-Status = Literal[
-    "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
-]
+from harness.worker import protocol
+
+Status = protocol.Status
 Device = Literal["cpu", "cuda"]
 # The shipped binding's object: it holds PyTorch's headers, so it differs between versions whatever the kernel does.
 BINDING_OBJECT = "attention_binding.o"

@@ -1,4 +1,4 @@
-"""The verbs of `inside` by real interpreters, as the harness runs them."""
+"""The worker's tasks by real interpreters, as the harness runs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.schema.records import RecipeResult
-from harness.worker import codec
+from harness.worker import codec, wire
 
 WORKER = Path(__file__).resolve().parents[2] / "harness" / "worker"
 LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
@@ -20,7 +20,7 @@ REFERENCES = ["flash", "math", "default"]
 
 @dataclass
 class Environment:
-    """One interpreter with a staged copy of `inside`, as the harness would stage it."""
+    """One interpreter with a staged copy of the worker, as the harness would stage it."""
 
     python: Path
     folder: Path
@@ -41,7 +41,11 @@ class Environment:
             capture_output=True,
             text=True,
         )
-        return json.loads(paths[1].read_text()) if paths[1].exists() else None, done.returncode, done.stderr
+        result = json.loads(paths[1].read_text()) if paths[1].exists() else None
+        if result is not None:
+            assert codec.read(wire.RESULTS[verb], result), "as its type says"
+            del result["version"]
+        return result, done.returncode, done.stderr
 
     def result(self, verb: str, request: dict[str, Any], fault: str = "") -> dict[str, Any]:
         result, code, errors = self.run(verb, request, fault)

@@ -112,7 +112,7 @@ arch = sm_80
 
 def test_device_functions_are_parsed() -> None:
     assert machine_code.parse_usage(USAGE) == [
-        {"name": "_Z6kernelPf", "architecture": "sm_80", "registers": 40, "spill_bytes": 24, "shared_bytes": 1024}
+        wire.DeviceFunction("_Z6kernelPf", "sm_80", registers=40, spill_bytes=24, shared_bytes=1024)
     ]
     first, second = (machine_code.parse_sass(SASS.format(address=address)) for address in ("0010", "0020"))
     assert list(first) == [("sm_80", "_Z6kernelPf")]

@@ -30,6 +30,7 @@ from harness.isolate.prove import (
     observation,
     observe_request,
     prepared,
+    result_of,
     stage_worker,
 )
 from harness.isolate.sandbox import ENVIRONMENT, PYTHON, VERB, bring_back, cell_places, cell_variables, signalled
@@ -221,9 +222,8 @@ class BundleExecutor:
         InfrastructureError where it cannot be asked.
         """
         answer = self._ask("prove", id, wire.EmptyRequest())
-        if answer.result is None:
-            raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", UNPACK_AGAIN)
-        return self.bundle.entry(plain_id(id)).proof.problem_with(answer.result)
+        seen = result_of(wire.ProveResult, answer, "proving it", UNPACK_AGAIN)
+        return self.bundle.entry(plain_id(id)).proof.problem_with(seen)
 
     def _ask(self, verb: str, id: str, request: wire.Request) -> Answer:
         folder = self.cache / "bundles" / f"{verb}-{id}-{os.getpid()}"
