@@ -330,12 +330,14 @@ class Session:
         answer = self.context.executor.run(self._task("weigh", request, reads, (self.truth,)))
         self._share(answer.ended.duration_s, jobs)
         result = checked(wire.WeighResult, answer, "weighing its outputs")
-        weighed = {row.number: row for row in result.results} if isinstance(result, wire.WeighResult) else {}
+        rows = result.results if isinstance(result, wire.WeighResult) else []
+        weighed = {row.number: row for row in rows}
+        lost = result if isinstance(result, Outcome) else failure(answer, "weighing its outputs")
         for job in jobs:
             if job.number in weighed:
                 fields = fields_of(weighed[job.number])
                 del fields["number"]
                 self.results[job.number] = ConditionResult(condition=job.condition, **fields)
             else:
-                self._fail(job, result.status, result.message, result.log_excerpt)
+                self._fail(job, lost.status, lost.message, lost.log_excerpt)
         self.sweep()

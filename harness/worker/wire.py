@@ -367,9 +367,9 @@ class ObserveResult:
     threads: int
     kernel_release: str
     libc: str
-    compiler: str
-    nvcc: str
-    confinement: Confinement
+    compiler: str = ""
+    nvcc: str = ""
+    confinement: Optional[Confinement] = None
     torch: str = ""  # of what torch and numpy say, all is empty where they are missing
     torch_cuda: Optional[str] = None
     torch_git: str = ""

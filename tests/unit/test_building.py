@@ -24,6 +24,7 @@ from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.render.reproduce import COMPILED
 from tests.conftest import ROOT
+from tests.messages import answered
 
 BINDING, KERNEL = "binding", "kernel"
 FAILED = {"status": "build_failed", "message": "attention_binding.cpp:7:3: error: no", "flags": ["cxx: -O3"]}
@@ -65,7 +66,7 @@ class Builder:
             "build_ninja": f"build {source.stem}.o: compile {source}\n", "compiler": "c++ 12",
             **((self.binding_result or {}) if is_binding else {}),
         }  # fmt: skip
-        return Answer(result=result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+        return Answer(result=answered(**result), ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
 
 
 def kernel(name: str = "k", **changes: Any) -> Kernel:

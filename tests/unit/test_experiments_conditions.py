@@ -19,6 +19,7 @@ from harness.schema.experiment_records import Condition, ConditionResult, Condit
 from harness.schema.records import Device
 from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
+from tests.messages import answered
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]
@@ -166,11 +167,11 @@ class Scripted:
         numbers = [job.number for job in task.request.jobs]
         if task.verb == "weigh":
             rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
-            return Answer(result={"status": "ok", "results": rows}, ended=ended(0))
+            return Answer(result=answered(status="ok", results=rows), ended=ended(0))
         self.asked.append(numbers)
         self.variables.append(task.variables or {})
         if self.answer is not None:
-            return Answer(result=self.answer, ended=ended(0))
+            return Answer(result=answered(**self.answer), ended=ended(0))
         for number in numbers:
             if number in self.dies:
                 return Answer(result=None, ended=ended(-6))
@@ -181,10 +182,10 @@ class Scripted:
                 return Answer(result=None, ended=ended(-9, timed_out=True))
             folder = self.out / str(number)
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "done.json").write_text(json.dumps({"status": "ok"}))
+            (folder / "done.json").write_text(json.dumps(answered(status="ok")))
             if number in self.loses:
                 break
-        return Answer(result={"status": "ok", "message": ""}, ended=ended(0))
+        return Answer(result=answered(status="ok"), ended=ended(0))
 
 
 def ended(code: int, *, timed_out: bool = False) -> Ended:

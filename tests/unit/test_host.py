@@ -15,6 +15,7 @@ from harness.isolate import Answer, host
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
 from harness.isolate.process import Ended
 from harness.isolate.prove import stage_worker
+from tests.messages import answered
 from tests.unit.test_matrix import SMALL
 from tests.unit.test_venv import observation
 
@@ -152,7 +153,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any
         monkeypatch.setattr(host, name, lambda: None)
     executor = HostExecutor(tmp_path, threads=2)
     ended = Ended(returncode=0, timed_out=False, duration_s=1, log="")
-    executor.run = lambda task: Answer(result=seen, ended=ended)  # type: ignore[method-assign]
+    executor.run = lambda task: Answer(result=answered(**seen), ended=ended)  # type: ignore[method-assign]
     return executor.prepare(planned(), None)
 
 

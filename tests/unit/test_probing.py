@@ -14,6 +14,7 @@ from harness.run.probe import TRIES, check_device
 from harness.schema.records import CeilingRecord
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run, load_record, save_record
+from tests.messages import answered
 
 GPU = GpuFacts(
     uuid="GPU-1", name="Fake", driver="1", memory_bytes=1, ecc=None, mig=None, power_limit_w=None, max_sm_mhz=None
@@ -22,7 +23,7 @@ HUNG = Answer(result=None, ended=Ended(returncode=-9, timed_out=True, duration_s
 
 
 def said(**result: Any) -> Answer:
-    return Answer(result=result, ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
+    return Answer(result=answered(**result), ended=Ended(returncode=0, timed_out=False, duration_s=1, log=""))
 
 
 class Scripted:

@@ -14,7 +14,7 @@ from harness.isolate.process import Ended
 from harness.isolate.venv import VenvExecutor
 from harness.schema.records import Observation, Wheel
 from harness.worker import protocol
-from tests.messages import made
+from tests.messages import answered, made
 
 HASH = "--hash=sha256:" + "0" * 64
 PINS = f"torch==2.5.0 {HASH}\nnumpy==1.26.4 {HASH}\n"
@@ -65,7 +65,7 @@ def prepare(
         how, log = "exited with 0", ""
 
     class Answer:
-        result = seen.model_dump() if isinstance(seen, Observation) else dict(seen)
+        result = answered(**(seen.model_dump() if isinstance(seen, Observation) else seen))
         ended = Ended()
 
     executor._install = lambda *arguments: arguments[-1].mkdir(parents=True, exist_ok=True)  # type: ignore[method-assign]
