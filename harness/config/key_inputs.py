@@ -169,7 +169,7 @@ def _problem_file(world: World, place: Place) -> str:
 
 def _timing(world: World, place: Place) -> dict[str, float]:
     others = "relative_error_cuda" if place.device == "cpu" else "relative_error"
-    return {name: value for name, value in world.plan.timing.items() if name != others}
+    return {name: value for name, value in world.plan.timing.model_dump().items() if name != others}
 
 
 def _block(world: World, place: Place) -> list[str]:
@@ -256,7 +256,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "problem": _of_workloads(
         lambda world, place: [_problem_file(world, place), world.stores.get(place.workload, "")]
     ),
-    "output_gib": lambda world, _: world.plan.limits["output_gib"],
+    "output_gib": lambda world, _: world.plan.limits.output_gib,
     "trials": lambda world, place: world.plan.workload(place.workload).trials,
     "dtype": lambda world, place: world.plan.workload(place.workload).dtype,
     "references": lambda world, place: world.plan.kernel(place.kernel).references_on(place.device),
@@ -265,7 +265,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "seed": lambda world, _: world.plan.seed,
     "order_seed": lambda world, _: world.plan.order_seed,
     "threads": lambda world, place: world.plan.threads_in(place.environment),
-    "tolerances": lambda world, _: dict(world.plan.tolerances),
+    "tolerances": lambda world, _: world.plan.tolerances.model_dump(),
     "timing": _timing,
     "block": _block,
     "position": lambda _, place: place.asked,

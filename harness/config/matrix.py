@@ -18,6 +18,7 @@ from harness.config.environments import Environment
 from harness.config.yaml_files import Model, parse_yaml
 from harness.errors import InputError
 from harness.schema.records import Device
+from harness.schema.run_records import Thresholds
 from harness.worker import protocol
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.]{0,63}$")]
@@ -214,18 +215,10 @@ class Tolerances(Model):
     )
     kernelbench_float32: float = Field(default=1e-4, gt=0, description="the same for float32")
 
-
-class Thresholds(Model):
-    """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""
-
-    min_effect_cpu: float = Field(
-        default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
-    )
-    min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
-    false_discovery_rate: float = Field(
-        default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
-    )
-    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="of intervals")
+    def limits(self, dtype: str) -> dict[str, float]:
+        """Each rule's limit for a workload of that dtype."""
+        kernelbench = self.kernelbench_float32 if dtype == "float32" else self.kernelbench_half
+        return {"rounding": self.rounding_units, "strict": self.strict, "kernelbench": kernelbench}
 
 
 class Timing(Model):

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from harness.config.environments import Environment, threads_in
 from harness.config.key_inputs import Place, World, key
-from harness.config.matrix import Kernel, Matrix, Workload
+from harness.config.matrix import Kernel, Limits, Matrix, Timing, Tolerances, Workload
 from harness.errors import InputError
 from harness.schema.records import Device
-from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, WorkloadInfo
+from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Thresholds, WorkloadInfo
 from harness.worker import protocol
 
 QUICK_LAUNCHES = 5
@@ -111,10 +111,10 @@ class Plan:
     order_seed: int
     seed: int
     threads: int
-    timing: Mapping[str, float]
-    tolerances: Mapping[str, Any]
-    thresholds: Mapping[str, float]
-    limits: Mapping[str, float]
+    timing: Timing
+    tolerances: Tolerances
+    thresholds: Thresholds
+    limits: Limits
     fallbacks: tuple[Fallback, ...]
     facts: Facts
     kernelbench: KernelBench | None = None
@@ -322,7 +322,7 @@ def plan_run(
     if comparable and not selection.quick and selection.launches is None:
         most_launches = matrix.most_launches or MOST_LAUNCHES * launches_each
     launches = interleave(runnable_keys, most_launches, matrix.seed)
-    timing = matrix.timing.model_dump() | (QUICK_TIMING if selection.quick else {})
+    timing = matrix.timing.model_copy(update=QUICK_TIMING if selection.quick else {})
     plan = Plan(
         mode=selection.mode,
         quick=selection.quick,
@@ -341,9 +341,9 @@ def plan_run(
         seed=matrix.seed,
         threads=matrix.cpu_threads or facts.threads,
         timing=timing,
-        tolerances=matrix.tolerances.model_dump(),
-        thresholds=matrix.thresholds.model_dump(),
-        limits=matrix.limits.model_dump(),
+        tolerances=matrix.tolerances,
+        thresholds=matrix.thresholds,
+        limits=matrix.limits,
         fallbacks=tuple(fallbacks),
         facts=facts,
         kernelbench=kernelbench,

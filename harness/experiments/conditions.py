@@ -20,7 +20,7 @@ from harness.isolate import Answer, Task, read_result
 from harness.run.context import Context, checked, failure, fields_of
 from harness.run.folders import now_utc
 from harness.run.probe import check_device
-from harness.run.requests import files_of, kernel_request, limits_of, workload_request
+from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.schema.records import Outcome, Status
 from harness.schema.run_records import Cell, WorkloadInfo
@@ -145,9 +145,9 @@ class Session:
         built = context.builds[cell.environment, cell.kernel, cell.device]
         self.workload = workload_request(context, workload)
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
-        self.limits = limits_of(context.plan, workload)
+        self.limits = context.plan.tolerances.limits(workload.dtype)
         self.precision = context.plan.kernel(cell.kernel).precision
-        self.timeout_s = min(TIMEOUT_S, context.plan.limits["validation_s"])
+        self.timeout_s = min(TIMEOUT_S, context.plan.limits.validation_s)
 
     def run(self) -> None:
         self._build_probes()
@@ -272,7 +272,7 @@ class Session:
             request=request,
             scratch=self.scratch,
             log=self.logs / f"{verb}-{self.place}-{self.processes}.log",
-            timeout_s=self.timeout_s if verb == "conditions" else plan.limits["validation_s"],
+            timeout_s=self.timeout_s if verb == "conditions" else plan.limits.validation_s,
             reads=reads,
             writes=writes,
             compiles=verb == "conditions" and self.kernel.model_new is not None,
@@ -310,7 +310,7 @@ class Session:
             threads=self.context.plan.threads_in(self.cell.environment),
             candidate_out=str(self.out),
             truth_dir=str(self.truth),
-            decides=str(self.context.plan.tolerances["decides"]),
+            decides=self.context.plan.tolerances.decides,
             limits=self.limits,
             precision=self.precision,
             device=self.cell.device,

@@ -44,7 +44,7 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
                 request=wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture),
                 scratch=folder.with_name(folder.name + ".scratch"),
                 log=context.run.folder / "logs" / environment / f"probe-{site}.log",
-                timeout_s=context.plan.limits["build_s"],
+                timeout_s=context.plan.limits.build_s,
                 reads=(source,),
                 writes=(out.parent,),
                 compiles=True,

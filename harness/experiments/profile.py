@@ -58,7 +58,7 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
             ),
             scratch=context.run.folder / "scratch" / cell.environment / place,
             log=context.run.folder / "logs" / cell.environment / f"{place}.log",
-            timeout_s=plan.limits["launch_s"],
+            timeout_s=plan.limits.launch_s,
             reads=files_of(kernel, request),
             compiles=target == protocol.KERNEL and context.kernel(cell.kernel).model_new is not None,
         )

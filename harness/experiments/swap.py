@@ -20,7 +20,7 @@ from harness.isolate import Task
 from harness.run.context import Context, checked, failure, fields_of
 from harness.run.folders import now_utc
 from harness.run.probe import check_device
-from harness.run.requests import limits_of, workload_request
+from harness.run.requests import workload_request
 from harness.run.validate import candidate_result, keep_outputs
 from harness.schema.experiment_records import SwapRecord, SwapResult
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, EnvironmentRecord, Outcome
@@ -186,7 +186,7 @@ class Swap:
                 ),
                 scratch=self.folder / f"{place}.scratch",
                 log=log / f"swap-{name}-of-{code_from}.log",
-                timeout_s=context.plan.limits["validation_s"],
+                timeout_s=context.plan.limits.validation_s,
                 reads=(library,),
                 writes=(out,),
             )
@@ -207,7 +207,7 @@ class Swap:
         context, plan = self.context, self.context.plan
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
-        decides = str(plan.tolerances["decides"])
+        decides = plan.tolerances.decides
         answer = context.executor.run(
             Task(
                 environment=self.judge,
@@ -222,12 +222,12 @@ class Swap:
                     candidate_out=str(out),
                     truth_dir=str(truth),
                     decides=decides,
-                    limits=limits_of(plan, self.workload),
+                    limits=plan.tolerances.limits(self.workload.dtype),
                     precision=plan.kernel(self.kernel).precision,
                 ),
                 scratch=self.folder / "judge.scratch",
                 log=log,
-                timeout_s=plan.limits["validation_s"],
+                timeout_s=plan.limits.validation_s,
                 reads=(out, truth),
                 writes=(truth,),
             )

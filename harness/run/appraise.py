@@ -9,7 +9,7 @@ from typing import Any
 from harness.config.plan import PlannedLaunch
 from harness.isolate import Answer, Task
 from harness.run.context import Context, checked
-from harness.run.requests import files_of, limits_of, workload_request
+from harness.run.requests import files_of, workload_request
 from harness.schema.records import Timing
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
@@ -54,8 +54,8 @@ def appraise(
                 kept=kept,
                 candidate_out=str(out),
                 truth_dir={id: str(folder) for id, folder in truths.items()},
-                limits={workload.id: limits_of(plan, workload) for workload in workloads},
-                decides=str(plan.tolerances["decides"]),
+                limits={workload.id: plan.tolerances.limits(workload.dtype) for workload in workloads},
+                decides=plan.tolerances.decides,
                 precision=context.plan.kernel(planned.kernel).precision,
                 device=planned.device,
                 seed=plan.seed,
@@ -63,7 +63,7 @@ def appraise(
             ),
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"appraise-{place}.log",
-            timeout_s=plan.limits["validation_s"],
+            timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, *requests), out, *truths.values()),
             writes=tuple(truths.values()),
         )

@@ -192,7 +192,7 @@ def _compile(
             request=request,
             scratch=folder.with_name(folder.name + ".scratch"),
             log=context.run.folder / "logs" / planned.environment / log,
-            timeout_s=context.plan.limits["build_s"],
+            timeout_s=context.plan.limits.build_s,
             reads=reads,
             writes=(out,),
             compiles=True,

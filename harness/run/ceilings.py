@@ -35,7 +35,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
             request=wire.CeilingsRequest(threads=context.plan.threads_in(environment)),
             scratch=context.run.folder / "scratch" / environment / "ceilings",
             log=context.run.folder / "logs" / environment / "ceilings.log",
-            timeout_s=context.plan.limits["launch_s"],
+            timeout_s=context.plan.limits.launch_s,
         )
     )
     identity: dict[str, Any] = {

@@ -73,8 +73,8 @@ def open_kernels(
 ) -> set[tuple[str, Device]]:
     """Kernels whose launches must go on. `ends`: how many launches of each kernel count."""
     rule = decide.Rule(
-        confidence=plan.thresholds["confidence"],
-        rate=plan.thresholds["false_discovery_rate"],
+        confidence=plan.thresholds.confidence,
+        rate=plan.thresholds.false_discovery_rate,
         rows=len(rows),
         looks=looks,
     )
@@ -84,7 +84,7 @@ def open_kernels(
     q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
     found = set()
     for (row, _), estimate, q_value in zip(kept, estimates, q_values, strict=True):
-        min_effect = plan.thresholds[f"min_effect_{row.device}"]
+        min_effect = plan.thresholds.min_effect(row.device)
         verdict = decide.decide(estimate, q_value, min_effect, rule.rate)
         if decide.goes_on(estimate, verdict, rule, min_effect, plan.most_launches):
             found.add((row.kernel, row.device))

@@ -74,9 +74,15 @@ def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> Laun
 
 def timing_request(plan: Plan, device: Device) -> wire.SamplingRequest:
     """How long to measure on a device."""
-    timing: dict[str, Any] = dict(plan.timing)
-    relative_error_cuda = timing.pop("relative_error_cuda")
-    return wire.SamplingRequest(**timing | ({"relative_error": relative_error_cuda} if device == "cuda" else {}))
+    timing = plan.timing
+    return wire.SamplingRequest(
+        warmup_s=timing.warmup_s,
+        warmup_calls=timing.warmup_calls,
+        target_s=timing.target_s,
+        min_samples=timing.min_samples,
+        max_samples=timing.max_samples,
+        relative_error=timing.relative_error_cuda if device == "cuda" else timing.relative_error,
+    )
 
 
 AUDITED_TRIALS = 5
@@ -198,7 +204,7 @@ class Launch:
             ),
             scratch=run.folder / "scratch" / planned.environment / place,
             log=run.folder / "logs" / planned.environment / f"launch-{place}.log",
-            timeout_s=plan.limits["launch_s"],
+            timeout_s=plan.limits.launch_s,
             reads=files_of(kernel, *requests),
             writes=(out,),
             compiles=context.kernel(planned.kernel).model_new is not None,

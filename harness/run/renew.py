@@ -24,10 +24,10 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
     here.
     """
     known = run.load()
-    asked = {"thresholds": dict(plan.thresholds), "matrix_text": text}
+    asked = {"thresholds": plan.thresholds, "matrix_text": text}
     if any(getattr(known, name) != value for name, value in asked.items()):
         save_record(run.run_path(), known.model_copy(update=asked))
-    raised = {name for name, most in plan.limits.items() if is_raised(known.limits.get(name), most)}
+    raised = {name for name, most in plan.limits.model_dump().items() if is_raised(known.limits.get(name), most)}
     for path in list(outgrown(run, raised)):
         path.unlink()
     return bool(raised)
@@ -36,7 +36,7 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
 def settle(run: Run, plan: Plan) -> None:
     """Record that the run is finished, and under which limits."""
     known = run.load()
-    now = {"limits": dict(plan.limits), "finished_utc": known.finished_utc or now_utc()}
+    now = {"limits": plan.limits.model_dump(), "finished_utc": known.finished_utc or now_utc()}
     if known.model_dump(include=set(now)) != now:
         save_record(run.run_path(), known.model_copy(update=now))
 

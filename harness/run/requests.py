@@ -44,7 +44,7 @@ def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadR
 
 def room_bytes(plan: Plan) -> int:
     """Of the files that a verb may choose to leave: `limits.output_gib`, where that is given."""
-    return int((plan.limits["output_gib"] or ROOM_GIB) * 2**30)
+    return int((plan.limits.output_gib or ROOM_GIB) * 2**30)
 
 
 def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest) -> tuple[Path, ...]:
@@ -54,13 +54,3 @@ def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest
         if workload.problem is not None:
             named += [workload.problem.file, workload.problem.store]
     return tuple(dict.fromkeys(Path(name) for name in named if name))
-
-
-def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:
-    """Each rule's tolerance for a workload."""
-    half = workload.dtype != "float32"
-    return {
-        "rounding": plan.tolerances["rounding_units"],
-        "strict": plan.tolerances["strict"],
-        "kernelbench": plan.tolerances["kernelbench_half" if half else "kernelbench_float32"],
-    }

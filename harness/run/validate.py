@@ -11,7 +11,7 @@ from harness.isolate import Answer, Task
 from harness.run.context import Context, Store, checked, failure, fields_of
 from harness.run.folders import now_utc
 from harness.run.probe import check_device
-from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, limits_of, room_bytes, workload_request
+from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
 from harness.schema.records import Outcome, Status, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.tools import cache_lock
@@ -51,7 +51,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
                 ),
                 scratch=context.run.folder / "scratch" / f"store-{workload.id}",
                 log=context.run.folder / "logs" / environment / f"store-{workload.id}.log",
-                timeout_s=context.plan.limits["validation_s"],
+                timeout_s=context.plan.limits.validation_s,
                 reads=(context.root / kernel.problem,),
                 writes=(out,),
             )
@@ -82,9 +82,9 @@ def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
     return {
         **cell.model_dump(),
         "key": key,
-        "decides": str(context.plan.tolerances["decides"]),
+        "decides": context.plan.tolerances.decides,
         "deterministic": context.plan.kernel(cell.kernel).deterministic,
-        "limits": limits_of(context.plan, workload),
+        "limits": context.plan.tolerances.limits(workload.dtype),
         "started_utc": now_utc(),
     }
 
@@ -144,7 +144,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
                 ),
                 scratch=scratch,
                 log=logs / f"candidate-{place}.log",
-                timeout_s=plan.limits["validation_s"],
+                timeout_s=plan.limits.validation_s,
                 reads=files_of(kernel, request),
                 writes=(out,),
                 compiles=context.kernel(cell.kernel).model_new is not None,
@@ -191,7 +191,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             ),
             scratch=scratch,
             log=logs / f"judge-{place}.log",
-            timeout_s=plan.limits["validation_s"],
+            timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, request), out, truth),
             writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
         )

@@ -19,14 +19,12 @@ from typing import Any, Callable, ContextManager, Iterator
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import codec, integrity, kernels, poisoning, problem, protocol, tensors, wire
+from . import codec, integrity, kernels, poisoning, protocol, tensors, wire
 from . import workload as workloads
 from .references import Unsupported
 
 DONE = "done.json"
 LEAST_CALLS = 4
-OFFSET_ELEMENTS = {"offset": 16, "misaligned": 1}
-GAP_ELEMENTS = 8
 SECOND = "cuda:1"
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
 BUSY_BYTES = 1 << 20
@@ -77,10 +75,8 @@ class Job:
         self.kernel = kernel.on(self.workload)
         self.device = device
         self.place = SECOND if self.condition.gpu == "second" else device
-        self.seed = request.seed
-        self.trials = job.trials
-        self.repeats = job.repeats
-        self.patience_s = job.patience_s
+        self.seed, self.trials = request.seed, job.trials
+        self.repeats, self.patience_s = job.repeats, job.patience_s
         self.folder = os.path.join(request.out, str(job.number))
         self.libraries = request.libraries
         self.site: poisoning.Output | None = None
@@ -88,11 +84,11 @@ class Job:
     def arguments(self, arrays: list[Any], place: str = "") -> list[Any]:
         """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
         made = self.workload.arguments(arrays, place or self.place)
-        made = [arrange(each, self.condition.layout) for each in made]
+        made = [tensors.arrange(each, self.condition.layout) for each in made]
         if not self.condition.dtype:
             return made
         dtype = getattr(torch, self.condition.dtype)
-        return [problem.each_float(each, lambda tensor: tensor.to(dtype)) for each in made]
+        return [tensors.each_float(each, lambda tensor: tensor.to(dtype)) for each in made]
 
     def mode(self) -> ContextManager[object]:
         """A context in which the kernel is made anew and called."""
@@ -241,26 +237,6 @@ def on_a_side_stream(arguments: list[Any], before: Callable[[], Any], call: kern
         output = call()
     torch.cuda.synchronize()
     return output
-
-
-def arrange(value: Any, layout: str) -> Any:
-    """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
-    if layout == "contiguous" or not isinstance(value, torch.Tensor):
-        return value
-    if layout == "strided":
-        return strided(value) if value.dim() == 4 else value
-    start = OFFSET_ELEMENTS[layout]
-    longer = torch.empty(value.numel() + start, dtype=value.dtype, device=value.device)
-    return longer[start:].view(value.shape).copy_(value)
-
-
-def strided(value: Any) -> Any:
-    """[batch, row, head, column] in memory; of one head or one row, which that leaves as it is, rows with a gap."""
-    moved = value.transpose(1, 2).contiguous().transpose(1, 2)
-    if not moved.is_contiguous():
-        return moved
-    longer = torch.empty(*value.shape[:-1], value.shape[-1] + GAP_ELEMENTS, dtype=value.dtype, device=value.device)
-    return longer[..., : value.shape[-1]].copy_(value)
 
 
 def unrelated(device: str) -> Callable[[], Any]:

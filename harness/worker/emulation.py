@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise ValueError("Model draws random numbers at each call: only the same draws can be compared")
         name = schema.name.split("::")[-1]
-        floating = [t for t in _tensors((args, kwargs)) if t.dtype in FLOATING]
+        floating = [t for t in tensors.flat((args, kwargs)) if t.dtype in FLOATING]
         asked = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and v in FLOATING), None)
         if self.draws is None:
             dtype = work = torch.float64
@@ -86,7 +86,7 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         call = Call(self, function, name, args, kwargs, work, dtype)
         result = call.run()
         if self.draws is not None and self.draws.realisation and dtype in HALF and not call.exact:
-            result = _mapped(result, call.dithered)
+            result = tensors.mapped(result, call.dithered)
         result = _cast(result, dtype)
         written = [
             (before, after)
@@ -116,7 +116,7 @@ class Call:
         convolves = "convolution" in self.name
         kind = rounding.TF32_CONVOLUTION if convolves else rounding.TF32_MATMUL
         self.cut = contraction and kind in mode.precision and dtype == torch.float32 and emulates
-        self.args, self.kwargs = _mapped((args, kwargs), self._operand)
+        self.args, self.kwargs = tensors.mapped((args, kwargs), self._operand)
 
     @property
     def draws(self) -> Realisation:
@@ -139,10 +139,10 @@ class Call:
             return special
         if not self.noisy or self.exact:
             return self.function(*self.args, **self.kwargs)
-        small = all(value.numel() <= LARGE for value in _tensors((self.args, self.kwargs)))
+        small = all(value.numel() <= LARGE for value in tensors.flat((self.args, self.kwargs)))
         erring = None
         if small:  # before the operator writes into what it is given
-            args, kwargs = _mapped((self.args, self.kwargs), self._moved)
+            args, kwargs = tensors.mapped((self.args, self.kwargs), self._moved)
             erring = self.function(*args, **kwargs)
         result = self.function(*self.args, **self.kwargs)
         if not isinstance(result, torch.Tensor) or result.dtype != self.work:
@@ -220,31 +220,12 @@ def doing(arithmetic: Arithmetic) -> Iterator[Arithmetic]:
         yield arithmetic
 
 
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(item, change) for item in value)
-    return change(value)
-
-
 def _cast(result: Any, dtype: Any) -> Any:
     def change(value: Any) -> Any:
         is_floating = isinstance(value, torch.Tensor) and value.dtype in FLOATING
         return value.to(dtype) if is_floating and value.dtype != dtype else value
 
-    return _mapped(result, change)
+    return tensors.mapped(result, change)
 
 
 def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -258,9 +239,9 @@ def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any
             yield (argument, *values)
 
 
-def _promoted(tensors: Iterable[Any]) -> Any:
+def _promoted(given: list[Any]) -> Any:
     """PyTorch's result type: of tensors with dimensions, else of those without."""
-    chosen = [tensor for tensor in tensors if tensor.dim()] or tensors
+    chosen = [tensor for tensor in given if tensor.dim()] or given
     found = None
     for tensor in chosen:
         found = tensor.dtype if found is None else torch.promote_types(found, tensor.dtype)

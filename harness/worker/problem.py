@@ -102,13 +102,13 @@ class ProblemWorkload:
             with self.drawing:
                 values, _ = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
         factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
-        return Inputs(values if factor == 1 else each_float(values, lambda tensor: tensor * factor))
+        return Inputs(values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor))
 
     def arguments(self, arrays: list[Array], device: str, cast: Change = lambda tensor: tensor) -> list[Any]:
         """Tensors with memory of their own; `cast` is what becomes of those of floating-point numbers."""
         assert isinstance(arrays, Inputs)
-        copied = [each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
-        return [each_float(value, cast) for value in copied]
+        copied = [tensors.each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
+        return [tensors.each_float(value, cast) for value in copied]
 
     def model(self, path: str, name: str, device: str) -> tuple[Any, str]:
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
@@ -253,23 +253,8 @@ def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tu
     """(a trial's arguments on the CPU, names of what `draws` does not answer for): floating-point tensors are cast to
     the dtype, all others stay what they are."""
     values, foreign = draws.make(module.get_inputs, seed, trial, each)
-    cast = each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
-    return [each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
-
-
-def each_float(value: Any, change: Change) -> Any:
-    """The same value with `change` made to every floating-point tensor in it; others, indices and masks, stay."""
-    return each_tensor(value, lambda tensor: change(tensor) if tensor.is_floating_point() else tensor)
-
-
-def each_tensor(value: Any, change: Change) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: each_tensor(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(each_tensor(item, change) for item in value)
-    return value
+    cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
+    return [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
 
 
 class ModelReference:

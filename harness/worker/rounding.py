@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Shape
 
+    Draw = Callable[[Shape], Array]  # gives deviates of a shape
+    Operand = Callable[[Array], Array]  # what is done to each operand of a product
     Block = Callable[[slice, slice], Array]  # values of a slice of rows and one of columns
 
 Norms = Dict[str, float]  # a number for each of `NORMS`
@@ -54,21 +56,12 @@ def effective(precision: Iterable[str], dtype: str) -> list[str]:
     return [name for name in known if name in precision]
 
 
-# -- attention ----------------------------------------------------------------------------------------------
-
-
 def emulate(
-    queries: Array,
-    keys: Array,
-    values: Array,
-    scale: float,
-    hidden: Array | None,
-    dtype: str,
-    sums: Callable[[Shape], Array] | None = None,
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, dtype: str, sums: Draw | None = None
 ) -> Array:
     """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
 
-    `sums`, of declared float16 accumulators: two functions that give deviates of a shape (see `sum_error`).
+    `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
     exact = values.astype(np.float64)
     queries, keys = queries.astype(np.float64), keys.astype(np.float64)
@@ -91,17 +84,11 @@ def emulate(
 
 
 def emulate_single(
-    queries: Array,
-    keys: Array,
-    values: Array,
-    scale: float,
-    hidden: Array | None,
-    operand: Callable[[Array], Array] | None = None,
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, operand: Operand | None = None
 ) -> Array:
     """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
 
-    `operand` is what is done to each operand of a product. Transposed inside, so that the innermost loops run over
-    rows, which are contiguous.
+    Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
     operand = operand or (lambda array: array)
     queries, keys, values = operand(queries), operand(keys), operand(values)
@@ -145,9 +132,6 @@ def tf32(array: Array, truncate: bool) -> Array:
         bits = bits + (np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1)))
     cut: Array = (bits & np.uint32(0xFFFFE000)).view(np.float32)
     return cut
-
-
-# -- norms --------------------------------------------------------------------------------------------------
 
 
 def as_rows(array: Array) -> Array:

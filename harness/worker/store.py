@@ -24,7 +24,7 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         module = problem.load_module(request.problem)
         dtype = getattr(torch, request.dtype)
         writer = Writer(request.out, request.most_bytes)
-        initial = problem.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
+        initial = tensors.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
         # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
         torch.manual_seed(request.seed)
         model = problem.construct(module.Model, initial).to(dtype)
@@ -67,7 +67,7 @@ def _outputs(model: Any, inputs: list[Any]) -> list[Any]:
     """What the model gives, without its elements; nothing where it does not run without them."""
     try:
         with torch.no_grad():
-            given = [problem.each_tensor(value, lambda tensor: tensor.to("meta")) for value in inputs]
+            given = [tensors.each_tensor(value, lambda tensor: tensor.to("meta")) for value in inputs]
             return [model.to("meta")(*given)]
     except Exception:
         return []

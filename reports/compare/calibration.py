@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from harness.cli.options import Parser
 from harness.errors import HarnessError, InputError
+from harness.schema.run_records import Thresholds
 from reports.compare.control import LAUNCHES, Controls, Stored, controls, share_text
 from reports.compare.gpus import cards
 from reports.compare.latency import group_launches
@@ -36,7 +37,7 @@ class Calibration(Stored):
     gpus: list[str]
     drivers: list[str]
     environments: list[str]
-    thresholds: dict[str, float]
+    thresholds: Thresholds
     controls: Controls
 
 

@@ -51,7 +51,7 @@ def summary(report: Report) -> dict[str, Any]:
             "launches": run.launches,
             "order_seed": run.order_seed,
             "plan_digest": run.plan_digest,
-            "thresholds": run.thresholds,
+            "thresholds": run.thresholds.model_dump(),
             "tolerances": run.tolerances,
             "bundle": run.bundle,
         },

@@ -97,7 +97,7 @@ def context_of(project: Path, *kernels: Kernel, **changes: Any) -> Context:
             binding_files=BINDING_FILES,
             host=changes.get("host", {"compiler": "c++ 12"}),
         ),
-        limits={"build_s": 60.0},
+        limits=SimpleNamespace(build_s=60.0),
     )
     matrix: Any = SimpleNamespace(kernels=kernels)
     executor: Any = Builder(project)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 
+from harness.config.matrix import Limits, Tolerances
 from harness.experiments import conditions
 from harness.experiments.condition_list import conditions_of
 from harness.experiments.conditions import Session
@@ -198,7 +199,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
 
     class Context:
         class plan:
-            seed, tolerances, limits = 0, {"decides": "rounding"}, {"validation_s": 9.0}
+            seed, tolerances, limits = 0, Tolerances(), Limits(validation_s=9.0)
             threads_in = staticmethod(lambda environment: 1)
             variables: ClassVar = {"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}}
 

@@ -91,7 +91,7 @@ def test_without_readings_a_launch_stands_and_its_moments_are_relative() -> None
 
 
 def test_each_device_has_its_own_precision() -> None:
-    plan: Any = SimpleNamespace(timing=matrix.Timing().model_dump())
+    plan: Any = SimpleNamespace(timing=matrix.Timing())
     assert timing_request(plan, "cpu").relative_error == 0.005
     assert timing_request(plan, "cuda").relative_error == 0.003
 
@@ -114,5 +114,5 @@ def test_answers_of_problem_files_are_looked_at_in_every_block(problem: str | No
 
 
 def test_a_verb_has_room_for_files_where_the_limits_say_nothing() -> None:
-    plans: list[Any] = [SimpleNamespace(limits={"output_gib": gib}) for gib in (None, 0.5)]
+    plans: list[Any] = [SimpleNamespace(limits=SimpleNamespace(output_gib=gib)) for gib in (None, 0.5)]
     assert [room_bytes(plan) for plan in plans] == [2 << 30, 1 << 29]

@@ -41,7 +41,7 @@ def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, o
         executor=executor,
         run=Run(tmp_path),
         gpu=gpu,
-        plan=SimpleNamespace(threads_in=lambda _: 2, limits={"launch_s": 60}),
+        plan=SimpleNamespace(threads_in=lambda _: 2, limits=SimpleNamespace(launch_s=60)),
         environments={"e": SimpleNamespace(observed=observed)},
         key=lambda kind, **place: kind,
     )

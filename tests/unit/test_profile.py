@@ -98,7 +98,7 @@ def context_of(tmp_path: Path, executor: Scripted, built: str = "ok", environmen
         kernel=lambda name: SimpleNamespace(model_new=None),
         artifact=lambda build, key: tmp_path / "k.so",
         plan=SimpleNamespace(
-            seed=0, threads_in=lambda environment: 2, limits={"launch_s": 60.0},
+            seed=0, threads_in=lambda environment: 2, limits=SimpleNamespace(launch_s=60.0),
             workload=lambda id: workload(),
         ),
         key=lambda kind, **place: f"{kind} {place['asked']}",

@@ -87,10 +87,7 @@ def _question(asked: Asked, prepared: Prepared, matrix: Matrix, id: str) -> Ques
         releases=releases,
         level=LEVEL,
         looks=list(launch_counts(cells) if subject.what == "latency" else TRIAL_FACTORS),
-        min_effect={
-            "cpu": matrix.thresholds.min_effect_cpu,
-            "cuda": matrix.thresholds.min_effect_cuda,
-        },
+        min_effect={device: matrix.thresholds.min_effect(device) for device in ("cpu", "cuda")},
         every=asked.every,
     )
 
@@ -110,8 +107,8 @@ def run_bisection(asked: Asked, *, list_only: bool = False) -> tuple[Path | None
         what=subject.what,
         target=subject.target,
         every=asked.every,
-        thresholds=dict(plan.thresholds),
-        limits=dict(plan.limits),
+        thresholds=plan.thresholds.model_dump(),
+        limits=plan.limits.model_dump(),
     )
     name = f"{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{id[:12]}"
     if list_only:

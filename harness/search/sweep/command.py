@@ -105,8 +105,9 @@ def run_sweep(
     search = {name: list(values) for name, values in kernel.search.items()}
     phases = [space.launches_of(matrix, phase) for phase in ("search", "final", "confirm")]
     id = keys.of(
-        "sweep", run=plan.digest, search=search, launches=phases, finalists=space.FINALISTS, limits=dict(plan.limits)
-    )
+        "sweep", run=plan.digest, search=search, launches=phases, finalists=space.FINALISTS,
+        limits=plan.limits.model_dump(),
+    )  # fmt: skip
     question = _question(asked, prepared, matrix, f"{kernel.name}-{subject.device}-{id[:12]}")
     if list_only:
         _print_question(question)
