@@ -23,12 +23,10 @@ from . import codec, integrity, kernels, poisoning, protocol, tensors, wire
 from . import workload as workloads
 from .references import Unsupported
 
-DONE = "done.json"
-LEAST_CALLS = 4
+DONE, LEAST_CALLS = "done.json", 4
 SECOND = "cuda:1"
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
-BUSY_BYTES = 1 << 20
-BUSY_SIZE = 2048
+BUSY_BYTES, BUSY_SIZE = 1 << 20, 2048
 NARROWER = [torch.int8, torch.uint8, torch.int16, torch.int32]
 NARROWER += [getattr(torch, name) for name in ("uint16", "uint32") if hasattr(torch, name)]
 CASTS = (torch.Tensor.char, torch.Tensor.byte, torch.Tensor.short, torch.Tensor.int)
@@ -47,7 +45,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Result:
     except kernels.KernelFailure as error:
         return wire.Result(*error.outcome)
     device = request.kernel.device
-    for index, job in enumerate(Job(kernel, workload, device, request, job) for job in request.jobs):
+    for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)
         if index == 0 and job.condition.before != "fresh" and not job.made_otherwise:
             _warm_up(job)
@@ -65,7 +63,6 @@ class Job:
         self,
         kernel: kernels.Kernel,
         workload: workloads.Workload,
-        device: str,
         request: wire.ConditionsRequest,
         job: wire.JobRequest,
     ) -> None:
@@ -73,12 +70,11 @@ class Job:
         self.made_otherwise = bool(self.condition.dtype or self.condition.integers)
         self.workload = workload.on(self.condition.recipe).of_length(self.condition.seq_len)
         self.kernel = kernel.on(self.workload)
-        self.device = device
-        self.place = SECOND if self.condition.gpu == "second" else device
+        self.device = request.kernel.device
+        self.place = SECOND if self.condition.gpu == "second" else self.device
         self.seed, self.trials = request.seed, job.trials
         self.repeats, self.patience_s = job.repeats, job.patience_s
-        self.folder = os.path.join(request.out, str(job.number))
-        self.libraries = request.libraries
+        self.folder, self.libraries = os.path.join(request.out, str(job.number)), request.libraries
         self.site: poisoning.Output | None = None
 
     def arguments(self, arrays: list[Any], place: str = "") -> list[Any]:
