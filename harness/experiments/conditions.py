@@ -253,7 +253,7 @@ class Session:
 
     def _task(
         self,
-        verb: str,
+        task: str,
         request: wire.Request,
         reads: tuple[Path, ...],
         writes: tuple[Path, ...],
@@ -268,14 +268,14 @@ class Session:
             variables = {**variables, **second_device.variables(self.context.gpu)}
         return Task(
             environment=self.cell.environment,
-            verb=verb,
+            name=task,
             request=request,
             scratch=self.scratch,
-            log=self.logs / f"{verb}-{self.place}-{self.processes}.log",
-            timeout_s=self.timeout_s if verb == "conditions" else plan.limits.validation_s,
+            log=self.logs / f"{task}-{self.place}-{self.processes}.log",
+            timeout_s=self.timeout_s if task == "conditions" else plan.limits.validation_s,
             reads=reads,
             writes=writes,
-            compiles=verb == "conditions" and self.kernel.model_new is not None,
+            compiles=task == "conditions" and self.kernel.model_new is not None,
             variables=variables,
         )
 

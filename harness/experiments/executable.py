@@ -64,14 +64,14 @@ def call_request(
 
 
 def ask(
-    context: Context, cell: Cell, verb: str, request: wire.CallRequest, reads: tuple[Path, ...], timeout_s: float
+    context: Context, cell: Cell, task: str, request: wire.CallRequest, reads: tuple[Path, ...], timeout_s: float
 ) -> Answer:
     """Run a task on what `call_request` gave."""
-    place = f"{verb}-{cell.kernel}-{cell.device}-{cell.workload}"
+    place = f"{task}-{cell.kernel}-{cell.device}-{cell.workload}"
     return context.executor.run(
         Task(
             environment=cell.environment,
-            verb=verb,
+            name=task,
             request=request,
             scratch=context.run.folder / "scratch" / cell.environment / place,
             log=context.run.folder / "logs" / cell.environment / f"{place}.log",

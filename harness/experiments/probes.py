@@ -40,7 +40,7 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         answer = context.executor.run(
             Task(
                 environment=environment,
-                verb="library",
+                name="library",
                 request=wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture),
                 scratch=folder.with_name(folder.name + ".scratch"),
                 log=context.run.folder / "logs" / environment / f"probe-{site}.log",

@@ -45,7 +45,7 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
     answer = context.executor.run(
         Task(
             environment=cell.environment,
-            verb="profile",
+            name="profile",
             request=wire.ProfileRequest(
                 kernel=kernel,
                 workload=request,

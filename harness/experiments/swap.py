@@ -141,7 +141,7 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
     answer = context.executor.run(
         Task(
             environment=build.environment,
-            verb="link",
+            name="link",
             request=request,
             scratch=folder / "scratch",
             log=context.run.folder / "logs" / build.environment / f"link-{build.kernel}-{build.device}.log",
@@ -176,7 +176,7 @@ class Swap:
         answer = context.executor.run(
             Task(
                 environment=run_in,
-                verb="candidate",
+                name="candidate",
                 request=wire.CandidateRequest(
                     workload=workload_request(context, self.workload),
                     seed=context.plan.seed,
@@ -211,7 +211,7 @@ class Swap:
         answer = context.executor.run(
             Task(
                 environment=self.judge,
-                verb="judge",
+                name="judge",
                 request=wire.JudgeRequest(
                     workload=workload_request(context, self.workload),
                     seed=plan.seed,

@@ -1,6 +1,6 @@
 """Executors: where an environment lives and runs.
 
-An executor prepares a planned environment and runs the verbs of `harness.worker` in it. The plan, the records and
+An executor prepares a planned environment and runs the tasks of `harness.worker` in it. The plan, the records and
 the report know nothing else of it.
 """
 
@@ -24,14 +24,14 @@ Variables = Mapping[str, Mapping[str, str]]  # environment id to what its proces
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One verb, for a fresh process of a prepared environment.
+    """One task, for a fresh process of a prepared environment.
 
     `reads` and `writes` are the files and folders that the request names: an executor whose environments do not see
     this machine's files takes the first there and brings the second back. A folder in both is shared.
     """
 
     environment: str
-    verb: str
+    name: str  # of the task
     request: wire.Request
     scratch: Path  # a folder of its own, removed afterwards
     log: Path
@@ -39,7 +39,7 @@ class Task:
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     gate: Gate | None = None  # only for an executor that `holds_back`
-    compiles: bool = False  # whether the verb, or the code under test, runs what it has just written
+    compiles: bool = False  # whether the task, or the code under test, runs what it has just written
     variables: Mapping[str, str] | None = None  # in place of the environment's own
 
     def variables_in(self, known: Variables) -> Mapping[str, str]:
@@ -49,14 +49,14 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a verb gave back; `result` is None where its process ended without one."""
+    """What a task gave back; `result` is None where its process ended without one."""
 
     result: dict[str, Any] | None
     ended: Ended
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
-    """What a verb wrote; None where there is nothing that can be read. The code under test may have written it."""
+    """What a task wrote; None where there is nothing that can be read. The code under test may have written it."""
     try:
         if path.stat().st_size > MOST_RESULT_BYTES:
             return None
@@ -78,7 +78,7 @@ def _is_sound(value: Any, levels: int) -> bool:
 
 class Executor(Protocol):
     name: str
-    holds_back: bool  # whether a verb can be started early and wait for its `Task.gate`
+    holds_back: bool  # whether a task can be started early and wait for its `Task.gate`
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         """Where a prepared environment lies."""
@@ -93,7 +93,7 @@ class Executor(Protocol):
         """
 
     def run(self, task: Task) -> Answer:
-        """Run a verb to its end. InfrastructureError where the executor itself fails."""
+        """Run a task to its end. InfrastructureError where the executor itself fails."""
 
     def stop(self) -> None:
         """End whatever runs now, in whichever thread: its `run` raises."""

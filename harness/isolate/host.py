@@ -141,7 +141,7 @@ class HostExecutor:
         answer = self.run(
             Task(
                 environment=environment.id,
-                verb="observe",
+                name="observe",
                 # What was edited here is the machine's own.
                 request=observe_request(self.variables.get(environment.id, {}), self.threads, verify=False),
                 scratch=folder / "scratch",

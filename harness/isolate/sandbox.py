@@ -37,7 +37,7 @@ def cell_places(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]
 
 
 def cell_variables(inside: str, threads: int) -> dict[str, str]:
-    """The environment variables of a verb, whose only folder is /out; `inside` is where `harness/worker` lies."""
+    """The environment variables of a task, whose only folder is /out; `inside` is where `harness/worker` lies."""
     return {
         "PYTHONPATH": inside,
         "HOME": "/out",
@@ -64,7 +64,7 @@ def signalled(code: int | None) -> int:
 
 
 def bring_back(source: Path, target: Path) -> None:
-    """Move what a verb left to its place; into a folder that is there, file by file.
+    """Move what a task left to its place; into a folder that is there, file by file.
 
     Only plain files are moved. For anything else, such as a link, which is never followed, an empty file stands, so
     that it is no output and yet not nothing.

@@ -118,7 +118,7 @@ class VenvExecutor:
         return self.run(
             Task(
                 environment=environment,
-                verb="observe",
+                name="observe",
                 request=observe_request(self.variables.get(environment, {}), self.threads, verify=verify),
                 scratch=folder / "scratch",
                 log=folder / "observe.log",
@@ -130,7 +130,7 @@ class VenvExecutor:
         python = self._pythons[task.environment]
         variables = {
             "VIRTUAL_ENV": str(python.parent.parent),
-            **({} if task.verb in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
+            **({} if task.name in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
             **task.variables_in(self.variables),
         }
         return run_process(task, python, self.worker, self.threads, self._stopped, variables)
@@ -143,7 +143,7 @@ class VenvExecutor:
 def run_process(
     task: Task, python: Path, inside: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
 ) -> Answer:
-    """A verb as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
+    """A task as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
     if stopped.is_set():  # it waited, for a lock, while what held that was ended
         raise Interrupted()
     shutil.rmtree(task.scratch, ignore_errors=True)
@@ -153,7 +153,7 @@ def run_process(
     result.unlink(missing_ok=True)
     protocol.write_json(str(asked), codec.dump(task.request))
     ended = run_child(
-        [str(python), "-m", "worker", task.verb, str(asked), str(result)],
+        [str(python), "-m", "worker", task.name, str(asked), str(result)],
         cwd=task.scratch,
         log=task.log,
         timeout_s=task.timeout_s,

@@ -48,7 +48,7 @@ def appraise(
     return context.executor.run(
         Task(
             environment=planned.environment,
-            verb="appraise",
+            name="appraise",
             request=wire.AppraiseRequest(
                 workloads=requests,
                 kept=kept,

@@ -179,7 +179,7 @@ def _compile(
     context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest,
     reads: tuple[Path, ...], log: str,
 ) -> BuildRecord:  # fmt: skip
-    """Run the verb with an empty folder to write to."""
+    """Run the task with an empty folder to write to."""
     out = artifact.parent
     folder = out.parent
     if folder.exists():  # an interrupted, failed or changed build
@@ -188,7 +188,7 @@ def _compile(
     answer = context.executor.run(
         Task(
             environment=planned.environment,
-            verb="build",
+            name="build",
             request=request,
             scratch=folder.with_name(folder.name + ".scratch"),
             log=context.run.folder / "logs" / planned.environment / log,

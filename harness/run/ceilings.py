@@ -31,7 +31,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     answer = context.executor.run(
         Task(
             environment=environment,
-            verb="ceilings",
+            name="ceilings",
             request=wire.CeilingsRequest(threads=context.plan.threads_in(environment)),
             scratch=context.run.folder / "scratch" / environment / "ceilings",
             log=context.run.folder / "logs" / environment / "ceilings.log",

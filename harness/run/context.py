@@ -1,4 +1,4 @@
-"""What every step needs, and how a verb that ended without a result becomes an outcome."""
+"""What every step needs, and how a task that ended without a result becomes an outcome."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Context:
 
 
 def failure(answer: Answer, what: str) -> Outcome:
-    """The outcome of a verb that ended without a result."""
+    """The outcome of a task that ended without a result."""
     ended = answer.ended
     status: Status = protocol.CRASHED
     if ended.timed_out:

@@ -186,7 +186,7 @@ class Launch:
         out = emptied(out_folder(context, planned))
         return Task(
             environment=planned.environment,
-            verb="time",
+            name="time",
             request=wire.TimeRequest(
                 kernel=kernel,
                 workloads=requests,

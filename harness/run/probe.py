@@ -23,7 +23,7 @@ def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S
         answer = context.executor.run(
             Task(
                 environment=environment,
-                verb="probe",
+                name="probe",
                 request=wire.EmptyRequest(),
                 scratch=context.run.folder / "scratch" / environment / "probe",
                 log=context.run.folder / "logs" / environment / "probe.log",

@@ -1,4 +1,4 @@
-"""What the verbs of `harness.worker` are told about kernels and workloads."""
+"""What the tasks of `harness.worker` are told about kernels and workloads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadR
 
 
 def room_bytes(plan: Plan) -> int:
-    """Of the files that a verb may choose to leave: `limits.output_gib`, where that is given."""
+    """Of the files that a task may choose to leave: `limits.output_gib`, where that is given."""
     return int((plan.limits.output_gib or ROOM_GIB) * 2**30)
 
 

@@ -40,7 +40,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
         answer = context.executor.run(
             Task(
                 environment=environment,
-                verb="store",
+                name="store",
                 request=wire.StoreRequest(
                     problem=str(context.root / kernel.problem),
                     out=str(out),
@@ -138,7 +138,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         answer = context.executor.run(
             Task(
                 environment=cell.environment,
-                verb="candidate",
+                name="candidate",
                 request=wire.CandidateRequest(
                     workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)
                 ),
@@ -170,7 +170,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     answer = context.executor.run(
         Task(
             environment=cell.environment,
-            verb="judge",
+            name="judge",
             request=wire.JudgeRequest(
                 workload=request,
                 seed=plan.seed,

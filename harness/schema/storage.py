@@ -229,7 +229,7 @@ class Run:
         return any(load_record(path, LaunchRecord).status == protocol.OK for path in paths)
 
     def sweep(self) -> None:
-        """Remove what verbs, and attempts that were killed, left beside the records. The run's lock is held."""
+        """Remove what tasks, and attempts that were killed, left beside the records. The run's lock is held."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         for part in self.folder.glob("*/**/.*.part"):  # not of the folder itself: a report may be written there now
             part.unlink(missing_ok=True)

@@ -94,7 +94,7 @@ class Cells:
         name = uuid.uuid4().hex
         return Task(
             environment="here",
-            verb="code",
+            name="code",
             request=made(code=textwrap.dedent(code), **options.pop("request", {})),
             scratch=self.folder / "scratch" / name,
             log=self.folder / "logs" / f"{name}.log",

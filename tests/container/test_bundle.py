@@ -82,7 +82,7 @@ def test_a_library_that_lost_its_code_is_found(executor: BundleExecutor) -> None
 def test_extensions_are_built_in_it(executor: BundleExecutor, tmp_path: Path) -> None:
     executor.worker = stage_code(tmp_path / "fake")
     task = Task(
-        environment=BUNDLED, verb="code", request={"code": EXTENSION}, scratch=tmp_path / "scratch",
+        environment=BUNDLED, name="code", request={"code": EXTENSION}, scratch=tmp_path / "scratch",
         log=tmp_path / "log", timeout_s=850, compiles=True,
     )  # fmt: skip
     answer = executor.run(task)

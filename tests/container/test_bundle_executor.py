@@ -90,7 +90,7 @@ class Cells:
             executor.worker = self.staged
             name = uuid.uuid4().hex
             task = Task(
-                environment=BUNDLED, verb="code",
+                environment=BUNDLED, name="code",
                 request=made(code=textwrap.dedent(code), **options.pop("request", {})),
                 scratch=self.folder / "scratch" / name, log=self.folder / "logs" / f"{name}.log", timeout_s=timeout_s,
                 **options,

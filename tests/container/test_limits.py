@@ -329,7 +329,7 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
         answer = executor.run(
             Task(
                 environment="here",
-                verb="judge",
+                name="judge",
                 request=asked("judge", request),
                 scratch=tmp_path / "scratch",
                 log=tmp_path / "log",

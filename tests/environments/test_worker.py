@@ -96,7 +96,7 @@ def built(environments: list[Environment]) -> list[Environment]:
 def test_observation(environments: list[Environment]) -> None:
     versions = set()
     for environment in environments:
-        observed = environment.result("observe", {"threads": 1, "verify": True})
+        observed = environment.result("observe", {"threads": 1})
         assert observed.pop("damaged") == []
         record = Observation(**observed)
         assert record.torch and record.numpy and record.cpu_capability and record.threads == 1

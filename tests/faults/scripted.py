@@ -139,7 +139,7 @@ class ScriptedExecutor(venv.VenvExecutor):
         tasks = self.root / TASKS
         if tasks.exists():
             with tasks.open("a") as file:
-                file.write(f"{task.verb} {task.log.relative_to(task.log.parents[1]).with_suffix('')}\n")
+                file.write(f"{task.name} {task.log.relative_to(task.log.parents[1]).with_suffix('')}\n")
         return super().run(task)
 
     def stop(self) -> None:

@@ -84,7 +84,7 @@ class Here(VenvExecutor):
         return self.run(
             Task(
                 environment=HERE,
-                verb=verb,
+                name=verb,
                 request=asked(verb, request),
                 scratch=place / "scratch",
                 log=place / "log",

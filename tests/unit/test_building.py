@@ -48,7 +48,7 @@ class Builder:
     def run(self, task: Task) -> Answer:
         self.tasks.append(task)
         out, request = Path(task.request.build_dir), task.request
-        assert task.verb == "build" and not list(out.iterdir()) and task.writes == (out,)
+        assert task.name == "build" and not list(out.iterdir()) and task.writes == (out,)
         assert all(path.is_file() for path in task.reads)
         is_binding = request.artifact == BINDING_OBJECT
         if is_binding:

@@ -43,9 +43,9 @@ def prepare(
     asked: list[str] = []
 
     def run(task: Task) -> Answer:
-        asked.append(task.verb)
+        asked.append(task.name)
         ended = Ended(returncode=0 if proof else -9, timed_out=False, duration_s=1, log="out of luck")
-        result = seen.model_dump() if task.verb == "observe" else proof
+        result = seen.model_dump() if task.name == "observe" else proof
         return Answer(result=result and answered(**result), ended=ended)
 
     executor.run = run  # type: ignore[method-assign]
@@ -170,7 +170,7 @@ def test_what_a_verb_is_given_and_what_is_taken_back(
 
     monkeypatch.setattr(bundle, "run_child", run_child)
     task = Task(
-        environment=ID, verb="judge", request=made(sources=[str(source)], truth=str(shared)),
+        environment=ID, name="judge", request=made(sources=[str(source)], truth=str(shared)),
         scratch=tmp_path / "scratch", log=tmp_path / "log", timeout_s=1, reads=(source, shared, run / "none"),
         writes=(shared, run / "arrays.npz"),
     )  # fmt: skip

@@ -143,7 +143,7 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
         tried.clear()
         task = Task(
             environment="e",
-            verb="v",
+            name="v",
             request=made(),
             scratch=tmp_path / "s",
             log=tmp_path / "l",
@@ -174,7 +174,7 @@ def test_places_of_a_request(tmp_path: Path) -> None:
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"
     task = Task(
-        environment="e", verb="v", request=made(), scratch=tmp_path, log=tmp_path, timeout_s=1,
+        environment="e", name="v", request=made(), scratch=tmp_path, log=tmp_path, timeout_s=1,
         reads=(root / "csrc" / "x.cu", stored, truth, out), writes=(truth, tmp_path / "arrays.npz"),
     )  # fmt: skip
     places, outputs = cell_places(task, root)

@@ -50,7 +50,7 @@ def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, o
 def test_a_device_that_answers_is_used_again(tmp_path: Path) -> None:
     executor = Scripted(said(status="ok", message=""))
     check_device(context_of(tmp_path, executor), "e", pause_s=0)
-    assert [task.verb for task in executor.tasks] == ["probe"]
+    assert [task.name for task in executor.tasks] == ["probe"]
 
 
 def test_a_device_may_need_a_while(tmp_path: Path) -> None:

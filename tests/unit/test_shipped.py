@@ -50,7 +50,7 @@ def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
     reads = (tmp_path / "k.cpp", shipped.CSRC / "attention.h", shipped.CSRC / "probes" / "attention_call.cpp")
     task = Task(
         environment="e",
-        verb="build",
+        name="build",
         request=made(),
         scratch=tmp_path,
         log=tmp_path / "l",

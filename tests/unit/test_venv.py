@@ -141,7 +141,7 @@ def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecu
     executor.stop()
     asked = Task(
         environment="e",
-        verb="build",
+        name="build",
         request=made(),
         scratch=tmp_path / "s",
         log=tmp_path / "l",
@@ -182,7 +182,7 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
     assert seen_other["OMP_NUM_THREADS"] == "2" and "MKL_CBWR" not in seen_other
 
     lent = Task(
-        environment=environment.id, verb="conditions", request=made(), scratch=tmp_path / "scratch",
+        environment=environment.id, name="conditions", request=made(), scratch=tmp_path / "scratch",
         log=tmp_path / "log", timeout_s=1, variables={"MKL_CBWR": "SSE"},
     )  # fmt: skip
     executor.run(lent)

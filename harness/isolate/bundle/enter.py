@@ -1,10 +1,10 @@
-"""Builds what one verb sees as its root, enters it, and runs the verb there without privileges.
+"""Builds what one task sees as its root, enters it, and runs the task there without privileges.
 
 It runs by the bundle's own Python with the standard library alone, and calls the kernel itself: what a machine, or a
 slim root file system, has of util-linux differs, and may be nothing. Nothing is written to the bundle, and no mount
 is left: they are those of a mount namespace, which ends with its last process.
 
-The process that starts it waits; its child is the first process of the new namespaces, and stays until the verb has
+The process that starts it waits; its child is the first process of the new namespaces, and stays until the task has
 ended. When either dies, however it dies, the kernel ends whatever else runs in them.
 
 usage: enter.py CELL.json, which holds
@@ -14,10 +14,10 @@ usage: enter.py CELL.json, which holds
     namespaces  further ones: pid, net, ipc, uts
     mounts      [kind, source, target]. Kinds: ro: seen, not written; rw: written, and its files not run; run: written
                 and run; device; link: the source is its text
-    user        the verb's user and group
-    variables   the verb's environment
-    folder      where the verb starts
-    command     the verb
+    user        the task's user and group
+    variables   the task's environment
+    folder      where the task starts
+    command     the task
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def map_user(inside: int, user: int, group: int) -> None:
 def become(user: int, rootless: bool) -> None:
     """Another user, without a capability and without a way to one."""
     if rootless:
-        # One more namespace, so that the verb has no right over the process that made its mounts.
+        # One more namespace, so that the task has no right over the process that made its mounts.
         ids = os.getuid(), os.getgid()
         check(libc.unshare(CLONE_NEWUSER), "a user namespace in a user namespace")
         map_user(user, *ids)
@@ -174,7 +174,7 @@ def status_of(code: int) -> int:
 
 
 def run_verb(cell: dict[str, Any]) -> int:
-    """In the first process of the new namespaces: start the verb, reap what it leaves, and return its exit code."""
+    """In the first process of the new namespaces: start the task, reap what it leaves, and return its exit code."""
     variables = dict(cell["variables"])
     if MARK in os.environ:
         variables[MARK] = os.environ[MARK]

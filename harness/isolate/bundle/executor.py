@@ -1,6 +1,6 @@
 """Executor `bundle`: environments of an unpacked bundle, for a machine with neither a container engine nor a registry.
 
-Each verb is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
+Each task is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
 which it cannot write, what it was given, and one folder, from which only what was asked for is taken back. Unlike in a
 container there is no seccomp filter, and no limit on memory and processes: only time is limited.
 """
@@ -225,14 +225,14 @@ class BundleExecutor:
         seen = result_of(wire.ProveResult, answer, "proving it", UNPACK_AGAIN)
         return self.bundle.entry(plain_id(id)).proof.problem_with(seen)
 
-    def _ask(self, verb: str, id: str, request: wire.Request) -> Answer:
-        folder = self.cache / "bundles" / f"{verb}-{id}-{os.getpid()}"
+    def _ask(self, task: str, id: str, request: wire.Request) -> Answer:
+        folder = self.cache / "bundles" / f"{task}-{id}-{os.getpid()}"
         log = folder.with_suffix(".log")
         log.unlink(missing_ok=True)
-        timeout_s = PROVE_TIMEOUT_S if verb == "prove" else OBSERVE_TIMEOUT_S
+        timeout_s = PROVE_TIMEOUT_S if task == "prove" else OBSERVE_TIMEOUT_S
         try:
             return self.run(
-                Task(environment=id, verb=verb, request=request, scratch=folder, log=log, timeout_s=timeout_s)
+                Task(environment=id, name=task, request=request, scratch=folder, log=log, timeout_s=timeout_s)
             )
         finally:
             log.unlink(missing_ok=True)
@@ -257,10 +257,10 @@ class BundleExecutor:
             ("run" if task.compiles else "rw", str(out), "/out"),
         ]
         for name, path in outputs.items():
-            if path in task.reads and path.exists():  # what earlier verbs left there, and this one adds to
+            if path in task.reads and path.exists():  # what earlier tasks left there, and this one adds to
                 shutil.move(path, out / name)
         self._hand_over(out, seen)
-        command = [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"]
+        command = [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"]
         variables = self._variables(task)
         ended = run_child(
             write_cell(task.scratch / "cell.json", self.bundle, self.namespaces, new, mounts, variables, command),

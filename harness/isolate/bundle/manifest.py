@@ -56,7 +56,7 @@ class Machine(Record):
 
 
 class Proof(Record):
-    """What the verb `prove` gave in the image before anything was taken out.
+    """What the task `prove` gave in the image before anything was taken out.
 
     Results on the CPU are computed in a way that is the same on every x86-64 processor with fused multiply-add
     (harness/worker/prove_bundle.py): they must be the same before packing, after packing and on the target. Results on

@@ -172,7 +172,7 @@ class Packer:
         answer = self.executor.run(
             Task(
                 environment=environment.id,
-                verb="prove",
+                name="prove",
                 request=wire.EmptyRequest(),
                 scratch=self.work / "scratch",
                 log=log,

@@ -37,10 +37,10 @@ def open_cell(
     engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: CellLimits, input_bytes: int,
     owner: str, users: tuple[int, int], compiles: bool, gpus: str,
 ) -> Iterator[Cell]:  # fmt: skip
-    """A confined container, for as long as the context lasts. `users`: the keeper's id and the verb's.
+    """A confined container, for as long as the context lasts. `users`: the keeper's id and the task's.
 
     No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
-    written, and two folders in memory: /in, the keeper's, and /out, the verb's.
+    written, and two folders in memory: /in, the keeper's, and /out, the task's.
     """
     keeper_id, verb_id = users
     room = max(64 << 20, 2 * input_bytes)
@@ -117,7 +117,7 @@ def _remove(client: docker.DockerClient, container: str) -> bool:
 
 
 class CellDied(Exception):
-    """The cell ended before it gave back what its verb left."""
+    """The cell ended before it gave back what its task left."""
 
 
 class Cell:
@@ -177,7 +177,7 @@ class Cell:
         self, command: Sequence[str], *, user: int, environment: Mapping[str, str], timeout_s: float,
         output: Callable[[bytes], None],
     ) -> tuple[int | None, bool]:  # fmt: skip
-        """Run the verb: (exit status, or None at its time limit; whether it ran out of time).
+        """Run the task: (exit status, or None at its time limit; whether it ran out of time).
 
         CellDied where the container died under it.
         """
@@ -228,10 +228,10 @@ class Cell:
             if not seen["Running"] and seen["ExitCode"] is not None:
                 return int(seen["ExitCode"])
             time.sleep(0.02)
-        raise CellDied("the engine does not say how the verb ended")
+        raise CellDied("the engine does not say how the task ended")
 
     def collect(self) -> tuple[dict[str, int], IO[bytes]]:
-        """What the kernel counted (memory, processes), and a stream of the tar of what the verb left."""
+        """What the kernel counted (memory, processes), and a stream of the tar of what the task left."""
         self.socket.sendall(b"done\n")
         counts: dict[str, int] = {}
         while (line := self.line()) != "parcel":

@@ -1,6 +1,6 @@
-"""Executor `docker`: an environment is an image, and each verb runs in a fresh, confined container of it: a cell.
+"""Executor `docker`: an environment is an image, and each task runs in a fresh, confined container of it: a cell.
 
-A cell has no network, no capability and no root; it sees the image, which it cannot write, what the verb was given,
+A cell has no network, no capability and no root; it sees the image, which it cannot write, what the task was given,
 which it cannot write either, and one folder of its own, in memory, from which only what was asked for is taken back.
 Its first process (docker/keeper.sh) lives as long as its connection to the harness, so that a cell never outlives
 the process that wanted it.
@@ -158,7 +158,7 @@ class DockerExecutor:
         answer = self.run(
             Task(
                 environment=environment.id,
-                verb="observe",
+                name="observe",
                 request=observe_request(
                     self.variables.get(environment.id, {}), self.threads, verify=self.verify or not proven
                 ),
@@ -250,7 +250,7 @@ class DockerExecutor:
                     cell.send(parcel)
                     verb_started = time.monotonic()
                     code, timed_out = cell.run(
-                        [PYTHON, "-m", "worker", task.verb, "/in/request.json", "/out/result.json"],
+                        [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"],
                         user=VERB,
                         environment=self._variables(task),
                         timeout_s=task.timeout_s,
@@ -295,7 +295,7 @@ class DockerExecutor:
     def _collect(
         self, cell: Cell, task: Task, outputs: dict[str, Path], code: int | None
     ) -> tuple[str, dict[str, Any] | None]:
-        """(the limit that the verb ran into, '' for none; its result)."""
+        """(the limit that the task ran into, '' for none; its result)."""
         counts, stream = cell.collect()
         places = {"result.json": task.scratch / "result.json"}
         places |= {name: task.scratch / "out" / name for name in outputs}
