@@ -71,9 +71,9 @@ def candidates() -> list[str]:
     return list(dict.fromkeys(path for path in (sys.executable, *found) if path))
 
 
-def inspect(path: str, inside: Path) -> HostPython | str:
-    """What an interpreter has, or why it will not do. `inside` is the staged copy of `harness/worker`."""
-    variables = clean_environment({"PYTHONPATH": str(inside), "PYTHONNOUSERSITE": "", "PYTHONDONTWRITEBYTECODE": "1"})
+def inspect(path: str, worker: Path) -> HostPython | str:
+    """What an interpreter has, or why it will not do. `worker` is the staged copy of `harness/worker`."""
+    variables = clean_environment({"PYTHONPATH": str(worker), "PYTHONNOUSERSITE": "", "PYTHONDONTWRITEBYTECODE": "1"})
     try:
         done = subprocess.run(
             [path, "-c", _PROBE], capture_output=True, text=True, env=variables, timeout=PROBE_TIMEOUT_S
@@ -96,11 +96,11 @@ def inspect(path: str, inside: Path) -> HostPython | str:
 
 
 @functools.cache
-def find_host_python(inside: Path) -> HostPython:
+def find_host_python(worker: Path) -> HostPython:
     """The interpreter that `torch: host` means. InfrastructureError where none has PyTorch and numpy."""
     problems: list[str] = []
     for path in candidates():
-        found = inspect(path, inside)
+        found = inspect(path, worker)
         if isinstance(found, HostPython):
             return found
         problems.append(found)

@@ -36,10 +36,10 @@ def cell_places(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]
     return places, outputs
 
 
-def cell_variables(inside: str, threads: int) -> dict[str, str]:
-    """The environment variables of a task, whose only folder is /out; `inside` is where `harness/worker` lies."""
+def cell_variables(worker: str, threads: int) -> dict[str, str]:
+    """The environment variables of a task, whose only folder is /out; `worker` is where `harness/worker` lies."""
     return {
-        "PYTHONPATH": inside,
+        "PYTHONPATH": worker,
         "HOME": "/out",
         "TMPDIR": "/out",
         "USER": "verb",

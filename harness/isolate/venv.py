@@ -141,7 +141,7 @@ class VenvExecutor:
 
 
 def run_process(
-    task: Task, python: Path, inside: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
+    task: Task, python: Path, worker: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
 ) -> Answer:
     """A task as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
     if stopped.is_set():  # it waited, for a lock, while what held that was ended
@@ -158,7 +158,7 @@ def run_process(
         log=task.log,
         timeout_s=task.timeout_s,
         environment={
-            "PYTHONPATH": str(inside),
+            "PYTHONPATH": str(worker),
             "HOME": str(home),
             "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
             **thread_variables(threads),

@@ -66,15 +66,17 @@ def prove(
         more = workload.arrays(recipe, 1, seed, cache.each)
         return workload.truth(more, inputs.digest(more), cache, rule.precision)
 
-    def ask() -> list[dict[str, Any]]:
+    def prove_all() -> list[dict[str, Any]]:
         before = other() if trials > 1 else None
-        asked = Asked(exact, workload.emulated(arrays, rule.precision), rule)
-        wrongs = general(asked, workload.alike(arrays), before.values if before else None)
-        more = specific(asked, workload.wrong_answers(arrays, cache.each))
-        return [dataclasses.asdict(asked.about(wrong)) for wrong in (*wrongs, *more)]
+        proof = Prover(exact, workload.emulated(arrays, rule.precision), rule)
+        wrongs = general(proof, workload.alike(arrays), before.values if before else None)
+        more = specific(proof, workload.wrong_answers(arrays, cache.each))
+        return [dataclasses.asdict(proof.about(wrong)) for wrong in (*wrongs, *more)]
 
     key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
-    known: list[wire.KnownWrong] = codec.checked(List[wire.KnownWrong], cache.note(f"{key[:2]}/{key}.power", ask), "")
+    known: list[wire.KnownWrong] = codec.checked(
+        List[wire.KnownWrong], cache.note(f"{key[:2]}/{key}.power", prove_all), ""
+    )
     return known
 
 
@@ -83,11 +85,11 @@ def _without_truth(instead: Instead, alike: Alike, rule: Rule) -> list[wire.Know
     values = values.astype(np.float64)
     ruler = rounding.Ruler(values, dtype)
     exact = truth.Exact(values, "", rounding.ErrorScale(*rounding.measure([values], ruler), ruler))
-    asked = Asked(exact, values, rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides))
-    return [asked.about(wrong) for wrong in general(asked, alike, None)]
+    proof = Prover(exact, values, rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides))
+    return [proof.about(wrong) for wrong in general(proof, alike, None)]
 
 
-class Asked:
+class Prover:
     """The rule, and what wrong answers are made of."""
 
     def __init__(self, exact: truth.Exact, emulated: Array, rule: Rule) -> None:
@@ -131,9 +133,9 @@ class Asked:
         return {name: self.limits["rounding"] * cost for name, cost in self.exact.error_scale.costs.items()}
 
 
-def general(asked: Asked, alike: Alike, before: Array | None) -> Iterator[Wrong]:
+def general(proof: Prover, alike: Alike, before: Array | None) -> Iterator[Wrong]:
     """Of any output. `before`: another trial's truth, if there is one."""
-    right, rows = asked.right, asked.rows
+    right, rows = proof.right, proof.rows
     yield Wrong("zeros", "zeros", lambda r, c: np.zeros_like(rows[r, c]))
     for name, values in alike:
         yield Wrong("input", f"its input {name}", _rows(values))
@@ -141,43 +143,43 @@ def general(asked: Asked, alike: Alike, before: Array | None) -> Iterator[Wrong]
         return
     if before is not None:
         yield Wrong("previous", "the previous trial's answer", _rows(before))
-    values = asked.exact.values
+    values = proof.exact.values
     for axis, name in ((-1, "last"), (0, "first")):
         if values.ndim and values.shape[axis] > 1 and (axis == -1 or values.ndim > 1):
             mean = np.broadcast_to(values.mean(axis=axis, keepdims=True), values.shape)
             yield Wrong("mean", f"the mean over its {name} axis", _rows(mean))
     stale = rounding.as_rows(before) if before is not None else np.broadcast_to(0.0, rows.shape)
-    row, column = asked.row, _typical(stale[asked.row] - rows[asked.row])
+    row, column = proof.row, _typical(stale[proof.row] - rows[proof.row])
     yield Wrong("stale", "one stale element", _patched(right, stale, (row, row + 1), (column, column + 1)))
     yield Wrong("stale", "one stale row", _patched(right, stale, (row, row + 1), (0, rows.shape[1])))
     top, left = row - row % TILE, column - column % TILE
     tile = _patched(right, stale, (top, top + TILE), (left, left + TILE))
     yield Wrong("stale", f"one stale tile of {TILE} by {TILE}", tile)
-    if not asked.floats:
+    if not proof.floats:
         return
     for share in SCALED:
         yield Wrong("scaled", f"outputs {share:.1%} too large", _changed(right, factor=1 + share), share)
     for share in ADDED:
-        constant = share * asked.ruler.rms
+        constant = share * proof.ruler.rms
         name = f"{share:.1%} of the root mean square added"
         yield Wrong("added", name, _changed(right, more=constant), share)
     larger = _patched(right, None, (row, row + 1), (0, rows.shape[1]), 1 + ROW)
     yield Wrong("row", f"one row {ROW:.0%} too large", larger, ROW)
 
 
-def specific(asked: Asked, answers: Iterable[truth.WrongAnswer]) -> Iterator[Wrong]:
+def specific(proof: Prover, answers: Iterable[truth.WrongAnswer]) -> Iterator[Wrong]:
     """Of this computation: values in place of the truth, where it is changed at all."""
     for kind, name, size, values in answers:
         values = rounding.as_rows(values)
         if kind == "one row":
-            changed = np.flatnonzero((values != asked.rows).any(axis=1))
+            changed = np.flatnonzero((values != proof.rows).any(axis=1))
             if not len(changed):
                 continue
-            moved = np.linalg.norm(values[changed] - asked.rows[changed], axis=1) / asked.ruler.row_l2[changed]
+            moved = np.linalg.norm(values[changed] - proof.rows[changed], axis=1) / proof.ruler.row_l2[changed]
             row = int(changed[np.argsort(moved, kind="stable")[len(moved) // 2]])
-            yield Wrong("short", name, _instead(asked, values, row), size)
+            yield Wrong("short", name, _instead(proof, values, row), size)
         else:
-            yield Wrong(kind, name, _instead(asked, values), size)
+            yield Wrong(kind, name, _instead(proof, values), size)
 
 
 def _rows(values: Array) -> Block:
@@ -190,12 +192,12 @@ def _rows(values: Array) -> Block:
     return block
 
 
-def _instead(asked: Asked, values: Array, row: int | None = None) -> Block:
+def _instead(proof: Prover, values: Array, row: int | None = None) -> Block:
     """Another truth, with the errors of arithmetic; in one row alone, or in all."""
 
     def block(rows: slice, columns: slice) -> Array:
-        found = asked.right(rows, columns)
-        change = values[rows, columns] - asked.rows[rows, columns]
+        found = proof.right(rows, columns)
+        change = values[rows, columns] - proof.rows[rows, columns]
         if row is None:
             found += change
             return found

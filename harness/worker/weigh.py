@@ -33,13 +33,13 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
     with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         cache = truth.Cache(request.truth_dir, pool.map)
         for (recipe, seq_len, trial), jobs in wanted.items():
-            asked = workload.of_length(seq_len)
-            arrays = asked.arrays(recipe, trial, request.seed)
+            resized = workload.of_length(seq_len)
+            arrays = resized.arrays(recipe, trial, request.seed)
             sha256 = inputs.digest(arrays)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, arrays)
             precision = judged_as(request, workload, protocol.KERNEL)
-            exact = asked.on(recipe).truth(arrays, sha256, cache, precision)
+            exact = resized.on(recipe).truth(arrays, sha256, cache, precision)
             if recipe in protocol.SCALED_RECIPES and exact is not None:
                 scales = _scales(workload, trial, request, cache, exact)
                 for job in jobs:
