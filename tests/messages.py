@@ -1,4 +1,4 @@
-"""Requests to workers, made of JSON's own values."""
+"""Messages to workers and from them, made of JSON's own values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from harness.worker import codec, wire
 def asked(verb: str, request: dict[str, Any]) -> Any:
     """A verb's request, read as a worker reads it."""
     return codec.read(wire.REQUESTS[verb], {"version": codec.VERSION, **request})
+
+
+def answered(result: Any = None, **fields: Any) -> dict[str, Any]:
+    """What a worker writes: a result, or one of these fields."""
+    return {
+        "version": codec.VERSION,
+        **(dataclasses.asdict(result) if dataclasses.is_dataclass(result) else result or fields),
+    }
 
 
 def made(**fields: Any) -> Any:

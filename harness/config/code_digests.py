@@ -12,7 +12,7 @@ from harness.worker import protocol
 from harness.worker.__main__ import MODULES
 
 HARNESS = Path(__file__).parents[1]
-ALWAYS = ("__init__", "__main__", "protocol")  # what any verb starts with
+ALWAYS = ("__init__", "__main__", "protocol")  # what any task starts with
 
 
 def code_digests(harness: Path = HARNESS) -> dict[str, str]:
@@ -21,26 +21,26 @@ def code_digests(harness: Path = HARNESS) -> dict[str, str]:
 
 
 def files_of(kind: str, harness: Path = HARNESS) -> list[Path]:
-    verbs, files = CODE[kind]
-    inside = [harness / "worker" / f"{name}.py" for name in sorted(imported(verbs, harness / "worker"))]
-    return [*inside, *(harness.parent / name if name.startswith("csrc/") else harness / name for name in files)]
+    tasks, files = CODE[kind]
+    modules = [harness / "worker" / f"{name}.py" for name in sorted(imported(tasks, harness / "worker"))]
+    return [*modules, *(harness.parent / name if name.startswith("csrc/") else harness / name for name in files)]
 
 
 def _named(harness: Path, path: Path) -> list[str]:
     return [path.relative_to(harness.parent).as_posix(), protocol.sha256_file(str(path)) if path.exists() else ""]
 
 
-def imported(verbs: Iterable[str], inside: Path) -> set[str]:
-    """The modules of `harness/worker` that these verbs import, at once or later, directly or not.
+def imported(tasks: Iterable[str], worker: Path) -> set[str]:
+    """The modules of `harness/worker` that these tasks import, at once or later, directly or not.
 
     They import each other relatively and by name alone, which `tests.unit.test_keys` makes sure of.
     """
-    found, left = set[str](), [*ALWAYS, *(MODULES[verb] for verb in verbs)]
+    found, left = set[str](), [*ALWAYS, *(MODULES[task] for task in tasks)]
     while left:
         name = left.pop()
         if name not in found:
             found.add(name)
-            left += imports_of((inside / f"{name}.py").read_text(encoding="utf-8"))
+            left += imports_of((worker / f"{name}.py").read_text(encoding="utf-8"))
     return found
 
 

@@ -12,7 +12,7 @@ Two things are in no list:
   lowered. One that ended at a limit is never taken from another run, and in its own it is made again, with what follows
   from it, where that limit was raised (`ENDED_AT`, `harness.run.reuse`).
 
-The code that makes a record is an input of it, too: `CODE`. It is as fine as can be told from the sources: a verb, with
+The code that makes a record is an input of it, too: `CODE`. It is as fine as can be told from the sources: a task, with
 what it imports of `harness.worker`, and the files that ask it and judge what it says. So is the rule that leaves
 throttled samples out. A run of another harness is another run; of its records those are taken whose code is the same.
 
@@ -82,7 +82,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "sweep": ("run", "search", "launches", "finalists", "limits"),
 }  # fmt: skip
 
-# The code that makes a record: the verbs that run inside, and files of `harness`, or of the repository beside it.
+# The code that makes a record: the worker's tasks, and files of `harness`, or of the repository beside it.
 PROCESSES = (
     "isolate/process.py", "isolate/__init__.py", "isolate/venv.py", "isolate/host.py", "isolate/sandbox.py",
     "isolate/docker/executor.py", "isolate/docker/container.py", "isolate/bundle/executor.py",

@@ -39,6 +39,11 @@ class Tolerances(Model):
     )
     kernelbench_float32: float = Field(default=1e-4, gt=0, description="the same for float32")
 
+    def limits(self, dtype: str) -> dict[str, float]:
+        """Each rule's limit for a workload of that dtype."""
+        kernelbench = self.kernelbench_float32 if dtype == "float32" else self.kernelbench_half
+        return {"rounding": self.rounding_units, "strict": self.strict, "kernelbench": kernelbench}
+
 
 class Thresholds(Model):
     """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""

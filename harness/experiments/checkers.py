@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from harness.experiments import findings as parse
-from harness.experiments.executable import Built, Called, call_request, call_task, driver_sha256, unavailable
+from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
 from harness.experiments.plan import failing_trials
 from harness.run.context import Context, checked
 from harness.run.device import check_device
@@ -22,7 +22,7 @@ from harness.schema.experiment_records import CheckerFinding, CheckerResult, Che
 from harness.schema.records import Device, Outcome, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import load_record
-from harness.worker import protocol
+from harness.worker import protocol, wire
 
 MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call; a checker slows it by ten to a thousand
 RUN_S = 60.0
@@ -41,16 +41,8 @@ PLANTED = {
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}
 
 
-class Printed(Outcome):
-    """The result of `worker.check`."""
-
-    openmp: bool
-    bulk_copies: bool
-    builds: dict[str, Built]
-    runs: list[Called]
-
-    def run_of(self, tool: str, fault: str) -> Called | None:
-        return next((run for run in self.runs if (run.tool, run.fault) == (tool, fault)), None)
+def run_of(printed: wire.CheckResult, tool: str, fault: str) -> wire.Called | None:
+    return next((run for run in printed.runs if (run.tool, run.fault) == (tool, fault)), None)
 
 
 def checkers_key(context: Context, cell: Cell) -> str:
@@ -80,9 +72,9 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     if cell.device == "cuda":
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
-    printed = checked(lambda: Printed(**(answer.result or {})), answer, "the checkers' process")
+    printed = checked(wire.CheckResult, answer, "the checkers' process")
     outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
-    if not isinstance(printed, Printed) or printed.status != protocol.OK:
+    if not isinstance(printed, wire.CheckResult) or printed.status != protocol.OK:
         return CheckersRecord(**identity, **outcome)
     free = FREE_ARITHMETIC & set(request.flags.cxx)
     results = cuda_results(printed) if cell.device == "cuda" else cpu_results(printed, free_arithmetic=bool(free))
@@ -98,7 +90,7 @@ def called_shape(workload: WorkloadInfo, device: Device) -> tuple[int, int]:
     return batch, heads
 
 
-def cpu_results(printed: Printed, *, free_arithmetic: bool) -> list[CheckerResult]:
+def cpu_results(printed: wire.CheckResult, *, free_arithmetic: bool) -> list[CheckerResult]:
     results = [
         _sanitized(printed, "address", "memory", "short", parse.parse_address, "out_of_bounds"),
         _sanitized(printed, "undefined_behaviour", "memory", "overflow", parse.parse_undefined, "undefined_behaviour"),
@@ -111,7 +103,7 @@ def cpu_results(printed: Printed, *, free_arithmetic: bool) -> list[CheckerResul
     return results
 
 
-def cuda_results(printed: Printed) -> list[CheckerResult]:
+def cuda_results(printed: wire.CheckResult) -> list[CheckerResult]:
     parse_compute = partial(parse.parse_compute, bulk_copies=printed.bulk_copies)
     return [
         _sanitized(
@@ -123,11 +115,11 @@ def cuda_results(printed: Printed) -> list[CheckerResult]:
 
 
 def _sanitized(
-    printed: Printed, tool: str, build: str, planted: str, findings_in: Callable[[str], list[CheckerFinding]],
+    printed: wire.CheckResult, tool: str, build: str, planted: str, findings_in: Callable[[str], list[CheckerFinding]],
     expected: str, runs_as: str = "",
 ) -> CheckerResult:  # fmt: skip
     """One tool's result from its run and its control."""
-    run, control = (printed.run_of(runs_as or build, fault) for fault in ("", planted))
+    run, control = (run_of(printed, runs_as or build, fault) for fault in ("", planted))
     if run is None or control is None:
         return _not_built(printed, tool, build)
     # A hazard in code that copies in bulk is still the tool at work.
@@ -136,7 +128,7 @@ def _sanitized(
 
 
 def _concluded(
-    printed: Printed, tool: str, build: str, planted: str, run: Called, findings: list[CheckerFinding],
+    printed: wire.CheckResult, tool: str, build: str, planted: str, run: wire.Called, findings: list[CheckerFinding],
     control_found: bool,
 ) -> CheckerResult:  # fmt: skip
     status, message = outcome_of(run, findings, control_found)
@@ -152,7 +144,7 @@ def _concluded(
     )
 
 
-def outcome_of(run: Called, findings: list[CheckerFinding], control_found: bool) -> tuple[Any, str]:
+def outcome_of(run: wire.Called, findings: list[CheckerFinding], control_found: bool) -> tuple[Any, str]:
     """(status, message) of a tool."""
     if findings:
         return protocol.WRONG, "; ".join(f"{f.kind.replace('_', ' ')}: {f.text}" for f in findings[:3])
@@ -169,7 +161,7 @@ def outcome_of(run: Called, findings: list[CheckerFinding], control_found: bool)
     return protocol.OK, ""
 
 
-def _not_built(printed: Printed, tool: str, build: str) -> CheckerResult:
+def _not_built(printed: wire.CheckResult, tool: str, build: str) -> CheckerResult:
     failed = [built for name, built in printed.builds.items() if built.errors and (name == build or build == "call")]
     errors = failed[0].errors if failed else ""
     first = next((line for line in errors.splitlines() if "error" in line), "its executable was not run")
@@ -180,14 +172,14 @@ def _not_built(printed: Printed, tool: str, build: str) -> CheckerResult:
     )  # fmt: skip
 
 
-def _auto_var_init(printed: Printed, free_arithmetic: bool) -> CheckerResult:
+def _auto_var_init(printed: wire.CheckResult, free_arithmetic: bool) -> CheckerResult:
     """Two builds that differ only in what automatic variables hold before they are set: bits that differ read one."""
     tool = "auto_var_init"
     if free_arithmetic:
         message = "its flags let the compiler change results, so two builds may differ for that"
         return CheckerResult(tool=tool, status=protocol.NOT_RUN, message=message)
-    zero, again, pattern = (printed.run_of(*at) for at in (("zero", ""), ("zero", "again"), ("pattern", "")))
-    controls = [printed.run_of(build, "uninitialised") for build in ("zero", "pattern")]
+    zero, again, pattern = (run_of(printed, *at) for at in (("zero", ""), ("zero", "again"), ("pattern", "")))
+    controls = [run_of(printed, build, "uninitialised") for build in ("zero", "pattern")]
     if zero is None or again is None or pattern is None:
         return _not_built(printed, tool, "zero" if zero is None else "pattern")
     control_found = all(controls) and len({run.sha256 for run in controls if run is not None}) == 2

@@ -10,20 +10,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.experiments import second_device
 from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
 from harness.isolate import Answer, Task, read_result
-from harness.run.context import Context, failure
+from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
-from harness.run.requests import files_of, kernel_request, limits_of, workload_request
+from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.schema.records import Outcome, Status
 from harness.schema.run_records import Cell
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
 MOST_ENDS = 4  # processes that die one after the other before the rest is given up
 MOST_HANGS = 2  # each costs its whole time limit
@@ -104,7 +103,7 @@ class Session:
         built = context.builds[cell.environment, cell.kernel, cell.device]
         self.workload = workload_request(context, workload)
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
-        self.limits = limits_of(context.plan, workload)
+        self.limits = context.plan.tolerances.limits(workload.dtype)
         self.precision = context.plan.kernel(cell.kernel).precision
         self.timeout_s = min(TIMEOUT_S, context.plan.limits.validation_s)
 
@@ -183,26 +182,32 @@ class Session:
 
     def _refused(self, answer: Answer, left: list[Job]) -> bool:
         """Whether nothing of what is left can run: the kernel could not be loaded."""
-        assert answer.result is not None
-        status, message = answer.result.get("status"), str(answer.result.get("message", ""))
-        if status == protocol.WRONG:  # it replaced what is relied on
-            self.stopped = Outcome(status="wrong", message=message)
-        if status in (protocol.OK, protocol.WRONG):
+        result = checked(wire.Result, answer, "the kernel's process")
+        if result.status == protocol.WRONG:  # it replaced what is relied on
+            self.stopped = Outcome(status="wrong", message=result.message)
+        if result.status in (protocol.OK, protocol.WRONG):
             return False
-        known: Status = status if status in (protocol.CRASHED, protocol.UNSUPPORTED, protocol.NOT_RUN) else "crashed"
-        self.stopped = Outcome(status=known, message=message, log_excerpt=str(answer.result.get("log_excerpt", "")))
+        known: Status = "crashed"
+        if result.status in (protocol.UNSUPPORTED, protocol.NOT_RUN):
+            known = result.status
+        self.stopped = Outcome(status=known, message=result.message, log_excerpt=result.log_excerpt)
         for job in self.jobs:
             if job.number not in self.results and self._done(job) is None:
-                self._fail(job, known, message)
+                self._fail(job, known, self.stopped.message)
         return True
 
     def _share(self, spent_s: float, jobs: Sequence[Job]) -> None:
         for job in jobs:
             self.spent_s[job.number] += spent_s / len(jobs)
 
-    def _done(self, job: Job) -> dict[str, Any] | None:
+    def _done(self, job: Job) -> wire.JobResult | None:
+        """What a job left, which may have been written by the kernel; None: it did not end."""
         path = self.out / str(job.number) / "done.json"
-        return read_result(path) if path.is_file() and not path.is_symlink() else None
+        left = read_result(path) if path.is_file() and not path.is_symlink() else None
+        try:
+            return None if left is None else codec.read(wire.JobResult, left)
+        except codec.WireError:
+            return wire.JobResult(protocol.CRASHED, wire.UNREADABLE)
 
     def _task(
         self, name: str, request: wire.Request, reads: tuple[Path, ...], writes: tuple[Path, ...],
@@ -262,20 +267,24 @@ class Session:
                     condition=wire.ConditionRequest(**job.condition.model_dump()),
                     trials=list(job.trials),
                     repeats=job.repeats,
-                    done=self._done(job),
+                    done=done,
                 )
                 for job in jobs
+                if (done := self._done(job)) is not None
             ],
         )
         reads = (*files_of(None, self.workload), self.out, self.truth)
         answer = self.context.executor.run(self._task("weigh", request, reads, (self.truth,)))
         self._share(answer.ended.duration_s, jobs)
-        rows = {row["number"]: row for row in (answer.result or {}).get("results", [])}
+        result = checked(wire.WeighResult, answer, "weighing its outputs")
+        rows = result.results if isinstance(result, wire.WeighResult) else []
+        weighed = {row.number: row for row in rows}
+        lost = result if isinstance(result, Outcome) else failure(answer, "weighing its outputs")
         for job in jobs:
-            if job.number in rows:
-                fields = {name: value for name, value in rows[job.number].items() if name != "number"}
+            if job.number in weighed:
+                fields = fields_of(weighed[job.number])
+                del fields["number"]
                 self.results[job.number] = ConditionResult(condition=job.condition, **fields)
             else:
-                ended = failure(answer, "weighing its outputs")
-                self._fail(job, ended.status, ended.message, ended.log_excerpt)
+                self._fail(job, lost.status, lost.message, lost.log_excerpt)
         self.sweep()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.experiments.executable import Built, Called, call_request, call_task, driver_sha256, unavailable
+from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
 from harness.run.context import Context, checked
 from harness.run.device import run_task
 from harness.run.folders import now_utc
@@ -19,7 +19,7 @@ from harness.run.requests import EXPECTED_RECIPE
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
-from harness.worker import protocol
+from harness.worker import protocol, wire
 
 RUN_S, TOTAL_S = 180.0, 600.0
 COUNTERS = "counters"
@@ -39,14 +39,6 @@ METRIC_OF = {
 }
 
 
-class Printed(Outcome):
-    """The result of `worker.counters`."""
-
-    tool: str
-    builds: dict[str, Built]
-    run: Called | None
-
-
 def counters_key(context: Context, cell: Cell) -> str:
     """Digest of all that determines what is counted."""
     return context.key("counters", **cell.model_dump(), asked=driver_sha256(context))
@@ -62,14 +54,14 @@ def run_counters(context: Context, cell: Cell) -> CountersRecord:
     request, reads = call_request(context, cell, shape, EXPECTED_RECIPE, 0, RUN_S)
     answer = run_task(context, call_task(context, cell, COUNTERS, request, reads, TOTAL_S), "cuda")
     identity["duration_s"] = round(answer.ended.duration_s, 3)
-    printed = checked(lambda: Printed(**(answer.result or {})), answer, "the process that counts")
+    printed = checked(wire.CountersResult, answer, "the process that counts")
     outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
-    if not isinstance(printed, Printed) or printed.status != protocol.OK:
+    if not isinstance(printed, wire.CountersResult) or printed.status != protocol.OK:
         return CountersRecord(**identity, **outcome)
     return CountersRecord(**identity, **read_run(printed))
 
 
-def read_run(printed: Printed) -> dict[str, Any]:
+def read_run(printed: wire.CountersResult) -> dict[str, Any]:
     """The fields of a record that the tool's run decides."""
     run = printed.run
     if run is None:

@@ -11,30 +11,11 @@ from harness.isolate import Task
 from harness.run.build import kernel_files
 from harness.run.context import Context
 from harness.run.requests import workload_request
-from harness.schema.records import BuildRecord, Record
+from harness.schema.records import BuildRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
 DRIVER = "csrc/probes/attention_call.cpp"
-
-
-class Built(Record):
-    """One compilation, as a task reports it."""
-
-    command: str
-    errors: str
-
-
-class Called(Record):
-    """One run, as a task reports it."""
-
-    build: str
-    tool: str
-    fault: str
-    command: str
-    returncode: int | None
-    output: str
-    sha256: str
 
 
 def driver_sha256(context: Context) -> str:
@@ -69,7 +50,7 @@ def call_request(
         sources=list(map(str, sources)),
         objects=list(map(str, objects)),
         include_dirs=[str(folder) for folder in (*shipped.include_folders(root), *(each.parent for each in sources))],
-        flags=wire.FlagsRequest(**flags_of(built)),
+        flags=flags_of(built),
         workload=workload_request(context, plan.workload(cell.workload)),
         batch=shape[0],
         heads=shape[1],
@@ -90,12 +71,12 @@ def call_task(
     return context.task(name, request, cell.environment, about, timeout_s=timeout_s, reads=reads, compiles=True)
 
 
-def flags_of(built: BuildRecord) -> dict[str, list[str]]:
+def flags_of(built: BuildRecord) -> wire.FlagsRequest:
     """The kernel's own flags and tunables, by compiler, and the language and ABI that PyTorch's helper chose."""
-    flags: dict[str, list[str]] = {"cxx": [], "nvcc": []}
+    flags: dict[str, list[str]] = {"cxx": [], "nvcc": [], "ld": []}
     for entry in built.flags:
         kind, _, flag = entry.partition(": ")
-        flags.setdefault(kind, []).append(flag)
+        flags[kind].append(flag)
     chosen = dict.fromkeys(re.findall(r"-std=c\+\+\w+|-D_GLIBCXX_USE_CXX11_ABI=\d", built.build_ninja))
     flags["cxx"] = [*(chosen or ["-std=c++17"]), *flags["cxx"]]
-    return flags
+    return wire.FlagsRequest(**flags)

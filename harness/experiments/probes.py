@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from harness.config import shipped
-from harness.run.context import Context
+from harness.run.context import Context, checked
 from harness.schema.records import Device
 from harness.tools import cache_lock
 from harness.worker import protocol, wire
@@ -46,7 +46,8 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         )  # fmt: skip
         if answer.result is None:
             return None, f"compiling {source.name} {answer.ended.how}"
-        if answer.result.get("status") != protocol.OK or not out.is_file():
-            return None, f"compiling {source.name}: {answer.result.get('message', '')}"[:500]
+        result = checked(wire.Result, answer, "it")
+        if result.status != protocol.OK or not out.is_file():
+            return None, f"compiling {source.name}: {result.message}"[:500]
         protocol.write_json(str(done), {"sha256": protocol.sha256_file(str(out))})
         return out, ""

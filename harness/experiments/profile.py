@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, fields_of
 from harness.run.device import run_task
 from harness.run.folders import now_utc
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import ProfileRecord
-from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
@@ -59,13 +58,10 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
     )  # fmt: skip
     answer = run_task(context, task, cell.device)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
-    record = checked(lambda: ProfileRecord(**identity, **(answer.result or {})), answer, "the profiled process")
-    if isinstance(record, ProfileRecord) and (impossible := implausible(record)):
-        record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log)
-    if isinstance(record, ProfileRecord):
-        return record
-    assert isinstance(record, Outcome)
-    return ProfileRecord(**identity, **record.model_dump())
+    record = ProfileRecord(**identity, **fields_of(checked(wire.ProfileResult, answer, "the profiled process")))
+    if impossible := implausible(record):
+        return ProfileRecord(**identity, status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log)
+    return record
 
 
 def unavailable(context: Context, cell: Cell, target: str) -> str:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.kernels import Kernel
-from harness.run.context import Context, checked, failure
+from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import run_task
 from harness.run.folders import now_utc
-from harness.run.requests import limits_of, workload_request
-from harness.run.validate import keep_outputs
+from harness.run.requests import workload_request
+from harness.run.validate import candidate_result, keep_outputs
 from harness.schema.experiment_records import SwapRecord, SwapResult
-from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, RecipeResult
+from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
 
@@ -131,8 +131,7 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
             writes=(library.parent,),
         )
     )  # fmt: skip
-    outcome = checked(lambda: Outcome(**(answer.result or {})), answer, "linking its objects")
-    assert isinstance(outcome, Outcome)
+    outcome = Outcome(**fields_of(checked(wire.Result, answer, "linking its objects")))
     if outcome.status == protocol.OK and not (library.is_file() and not library.is_symlink()):
         return Outcome(status=protocol.CRASHED, message="linking its objects left no shared object")
     return library if outcome.status == protocol.OK else outcome
@@ -171,12 +170,13 @@ class Swap:
             failed = failure(answer, "the process that called it")
             return SwapResult(code_from=code_from, run_in=run_in, **failed.model_dump())
         keep_outputs(out, self.workload)
-        runtime = answer.result.get("message") if answer.result.get("status") == protocol.OK else ""
-        result = self._judge(answer.result, out, f"swap-judge-{name}")
+        candidate = candidate_result(answer)
+        runtime = candidate.message[:RUNTIME_CHARACTERS] if candidate.status == protocol.OK else ""
+        result = self._judge(candidate, out, f"swap-judge-{name}")
         shutil.rmtree(out, ignore_errors=True)
-        return SwapResult(code_from=code_from, run_in=run_in, runtime=str(runtime)[:RUNTIME_CHARACTERS], **result)
+        return SwapResult(code_from=code_from, run_in=run_in, runtime=runtime, **result)
 
-    def _judge(self, candidate: dict[str, Any], out: Path, log: str) -> dict[str, Any]:
+    def _judge(self, candidate: wire.CandidateResult, out: Path, log: str) -> dict[str, Any]:
         context, plan = self.context, self.context.plan
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
@@ -191,7 +191,7 @@ class Swap:
             candidate_out=str(out),
             truth_dir=str(truth),
             decides=decides,
-            limits=limits_of(plan, self.workload),
+            limits=plan.tolerances.limits(self.workload.dtype),
             precision=plan.kernel(self.kernel).precision,
         )
         answer = context.executor.run(
@@ -200,22 +200,20 @@ class Swap:
                 scratch=self.folder / "judge.scratch", log=log, reads=(out, truth), writes=(truth,),
             )
         )  # fmt: skip
-        result = checked(lambda: judged(answer.result or {}, decides), answer, "the judge")
-        return result.model_dump() if isinstance(result, Outcome) else result
+        result = checked(wire.JudgeResult, answer, "the judge")
+        return judged(result, decides) if isinstance(result, wire.JudgeResult) else fields_of(result)
 
 
-def judged(result: Mapping[str, Any], decides: str) -> dict[str, Any]:
+def judged(result: wire.JudgeResult, decides: str) -> dict[str, Any]:
     """A `SwapResult`'s fields from what the judge gave. Trials of a recipe that failed are no runs."""
-    outcome = Outcome(**{name: result[name] for name in ("status", "message")})
-    recipes = [RecipeResult(**recipe) for recipe in result["recipes"]]
-    rows = [(recipe, target) for recipe in recipes for target in recipe.targets if target.output_sha256]
+    rows = [(recipe, target) for recipe in result.recipes for target in recipe.targets if target.output_sha256]
     agreements = [target.against[0] for _, target in rows]
-    units = [agreement.max_units for agreement in agreements if agreement.max_units is not None]
     return {
-        **outcome.model_dump(),
-        "log_excerpt": next((t.log_excerpt for r in recipes for t in r.targets if t.log_excerpt), ""),
+        "status": result.status,
+        "message": result.message,
+        "log_excerpt": next((t.log_excerpt for r in result.recipes for t in r.targets if t.log_excerpt), ""),
         "runs": sum(recipe.trials for recipe, _ in rows),
         "passed": sum(agreement.passed[decides] for agreement in agreements),
-        "max_units": max(units) if units else None,
+        "max_units": max((a.max_units for a in agreements if a.max_units is not None), default=None),
         "output_sha256": [sha256 for _, target in rows for sha256 in target.output_sha256],
     }

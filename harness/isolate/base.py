@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import hashlib
 import shutil
 import threading
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
@@ -18,7 +20,9 @@ from harness.isolate import Answer, Task, Variables
 from harness.isolate.process import end_descendants
 from harness.schema.records import EnvironmentRecord, Observation, Status
 from harness.tools import cache_lock
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
+
+R = TypeVar("R")
 
 OBSERVE_TIMEOUT_S = 600
 WORKER = Path(__file__).parent.parent / "worker"
@@ -149,14 +153,13 @@ class BaseExecutor(abc.ABC):
                 timeout_s=OBSERVE_TIMEOUT_S,
             )
         )
-        if answer.result is None:
-            raise InfrastructureError(f"observing it {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
-        damaged = answer.result.pop("damaged", [])
+        fields = dataclasses.asdict(result_of(wire.ObserveResult, answer, "observing it", remedy))
+        damaged = fields.pop("damaged")
         if damaged:
             raise InfrastructureError(
                 f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy
             )
-        return Observation.model_validate(answer.result)
+        return Observation(**fields)
 
     def _refuse_if_stopped(self) -> None:
         """Interrupted where the run was stopped: what was ended did not end, and nothing is recorded of it."""
@@ -166,6 +169,16 @@ class BaseExecutor(abc.ABC):
     def stop(self) -> None:
         self._stopped.set()
         end_descendants()
+
+
+def result_of(kind: type[R], answer: Answer, doing: str, remedy: str) -> R:
+    """The result of a task that runs no code under test. InfrastructureError where there is none that can be read."""
+    if answer.result is None:
+        raise InfrastructureError(f"{doing} {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
+    try:
+        return codec.read(kind, answer.result)
+    except codec.WireError as error:
+        raise InfrastructureError(f"{doing} gave a result that cannot be read: {error}", remedy) from None
 
 
 def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.config.plan import PlannedLaunch
 from harness.isolate import Answer
-from harness.run.context import Context
-from harness.run.requests import files_of, limits_of, workload_request
+from harness.run.context import Context, checked
+from harness.run.requests import files_of, workload_request
 from harness.schema.records import LaunchRecord, Timing
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
@@ -64,7 +64,7 @@ def launch_name(planned: PlannedLaunch) -> str:
 
 
 def appraise(
-    context: Context, planned: PlannedLaunch, out: Path, workloads: list[WorkloadInfo], kept: list[Any]
+    context: Context, planned: PlannedLaunch, out: Path, workloads: list[WorkloadInfo], kept: list[wire.KeptOutput]
 ) -> Answer:
     """Judge the outputs that a launch kept in `out`."""
     plan = context.plan
@@ -77,7 +77,7 @@ def appraise(
         kept=kept,
         candidate_out=str(out),
         truth_dir={id: str(folder) for id, folder in truths.items()},
-        limits={workload.id: limits_of(plan, workload) for workload in workloads},
+        limits={workload.id: plan.tolerances.limits(workload.dtype) for workload in workloads},
         decides=plan.tolerances.decides,
         precision=plan.kernel(planned.kernel).precision,
         device=planned.device,
@@ -92,21 +92,23 @@ def appraise(
     )  # fmt: skip
 
 
-def appraised(timings: list[Timing], kept: list[Any], rows: list[Any] | None) -> list[Timing]:
-    """The timings, with what is known of the outputs that they left. `rows` is None where judging them failed."""
-    verdicts: dict[tuple[Any, Any], list[tuple[str, bool | None, str]]] = {}
-    for row, verdict in zip(kept, rows or [{"passed": None, "message": "judging it failed"}] * len(kept), strict=False):
-        if isinstance(row, dict):
-            where = "exchanged" if row.get("trial") else str(row.get("where"))
-            judged = where, verdict.get("passed"), str(verdict.get("message", ""))
-            verdicts.setdefault((row.get("workload"), row.get("target")), []).append(judged)
+def appraised(timings: list[Timing], kept: list[wire.KeptOutput], answer: Answer) -> list[Timing]:
+    """The timings, with what is known of the outputs that they left."""
+    result = checked(wire.AppraiseResult, answer, "judging it")
+    failed = wire.Appraised(None, "judging it failed")
+    rows = result.rows if isinstance(result, wire.AppraiseResult) else [failed] * len(kept)
+    verdicts: dict[tuple[str, str], list[tuple[str, wire.Appraised]]] = {}
+    for output, row in zip(kept, rows, strict=False):
+        where = "exchanged" if output.trial else output.where
+        verdicts.setdefault((output.workload, output.target), []).append((where, row))
     return [_with(timing, verdicts.get((timing.workload, timing.target), [])) for timing in timings]
 
 
-def _with(timing: Timing, verdicts: list[tuple[str, bool | None, str]]) -> Timing:
+def _with(timing: Timing, verdicts: list[tuple[str, wire.Appraised]]) -> Timing:
     changes: dict[str, Any] = {}
-    for where, passed, message in verdicts:
-        if passed is True:
+    for where, row in verdicts:
+        passed, message = row.passed, row.message
+        if passed:
             continue
         if where == REPLAYED:
             wrong = f"a replay of its calls gives an output that is not right: {message}"

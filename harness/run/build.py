@@ -18,7 +18,7 @@ from harness.config import shipped
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError
-from harness.run.context import SHIPPED_MODULE, Context, checked
+from harness.run.context import SHIPPED_MODULE, Context, checked, fields_of
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, Status
 from harness.tools import cache_lock
 from harness.worker import protocol, wire
@@ -182,13 +182,11 @@ def _compile(
         )
     )  # fmt: skip
     identity = {**asdict(planned), "key": key}
-    record = checked(
-        lambda: BuildRecord(**{**(answer.result or {}), **identity, "artifact": artifact.name}), answer, "the build"
-    )
-    if isinstance(record, BuildRecord):
-        return record
-    status: Status = "build_failed" if record.status == protocol.CRASHED else record.status
-    return BuildRecord(**identity, status=status, message=record.message, log_excerpt=record.log_excerpt)
+    result = checked(wire.BuildResult, answer, "the build")
+    if isinstance(result, wire.BuildResult):
+        return BuildRecord(**{**fields_of(result), **identity, "artifact": artifact.name})
+    status: Status = "build_failed" if result.status == protocol.CRASHED else result.status
+    return BuildRecord(**identity, **{**fields_of(result), "status": status})
 
 
 def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:

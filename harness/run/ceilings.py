@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.config.plan import PlannedLaunch
 from harness.progress import Display
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc, stored
 from harness.run.launch import Launch, unrecorded
@@ -44,8 +44,8 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
         "environment": environment,
         "started_utc": started,
     }
-    record = checked(lambda: CeilingRecord(**identity, **(answer.result or {})), answer, "measuring the ceilings")
-    return record if isinstance(record, CeilingRecord) else CeilingRecord(**identity, **record.model_dump())
+    result = checked(wire.CeilingsResult, answer, "measuring the device's peaks")
+    return CeilingRecord(**identity, **fields_of(result))
 
 
 def find_ceilings(

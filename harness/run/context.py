@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from pydantic import ValidationError
+from typing import Any, NamedTuple, TypeVar
 
 from harness.config import shipped
 from harness.config.kernels import Kernel
@@ -23,8 +21,9 @@ from harness.run.folders import held
 from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
+R = TypeVar("R")
 SHIPPED_MODULE = "attention"
 
 
@@ -149,15 +148,21 @@ def failure(answer: Answer, what: str) -> Outcome:
     return Outcome(status=status, message=f"{what} {ended.how}", log_excerpt=ended.log)
 
 
-def checked(make: Callable[[], Any], answer: Answer, what: str) -> Any:
-    """A record made from a task's result, or the `Outcome` of a result that does not parse."""
+def checked(kind: type[R], answer: Answer, what: str) -> R | Outcome:
+    """A task's result, or the `Outcome` of one that is missing or not as its type says: the code under test may have
+    written it."""
     if answer.result is None:
         return failure(answer, what)
     try:
-        return make()
-    except (ValidationError, TypeError, KeyError) as error:
+        return codec.read(kind, answer.result)
+    except codec.WireError as error:
         return Outcome(
             status="crashed",
             message=f"{what} gave a result that cannot be read: {error}"[:500],
             log_excerpt=answer.ended.log,
         )
+
+
+def fields_of(result: Any) -> dict[str, Any]:
+    """A result's, or an outcome's, as those of a record."""
+    return result.model_dump() if isinstance(result, Outcome) else asdict(result)

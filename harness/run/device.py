@@ -6,7 +6,7 @@ import time
 
 from harness.errors import Unrecorded
 from harness.isolate import Answer, Task
-from harness.run.context import Context
+from harness.run.context import Context, checked
 from harness.schema.records import Device
 from harness.worker import protocol, wire
 
@@ -31,10 +31,10 @@ def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S
             time.sleep(pause_s)
         task = context.task("probe", wire.EmptyRequest(), environment, timeout_s=TIMEOUT_S)
         answer = context.executor.run(task)
-        result = answer.result or {"message": f"it {answer.ended.how}"}
-        if result.get("status") == protocol.OK:
+        result = checked(wire.Result, answer, "it")
+        if result.status == protocol.OK:
             return
-        reason = str(result.get("message", ""))[:300]
+        reason = result.message[:300]
     name = f"{context.gpu.name} ({context.gpu.uuid})" if context.gpu else "the CUDA device"
     raise Unrecorded(
         f"{name} does not answer after a process that faulted or hung on it: {reason}",

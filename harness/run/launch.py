@@ -18,7 +18,7 @@ from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.progress import Display
 from harness.run.appraise import appraise, appraised, implausible, launch_name
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
@@ -108,22 +108,22 @@ class Launch:
             "duration_s": round(answer.ended.duration_s, 3),
             "overhead_s": round(answer.ended.overhead_s, 3),
         }
-        result = dict(answer.result or {})
-        kept = result.pop("kept", [])
-        record = checked(lambda: LaunchRecord(**identity, **result), answer, "the launch")
-        if isinstance(record, LaunchRecord) and record.status == protocol.OK:
-            impossible = implausible(record, self._requested())
+        result = checked(wire.TimeResult, answer, "the launch")
+        record: LaunchRecord | None = None
+        if isinstance(result, wire.TimeResult):
+            fields = fields_of(result)
+            del fields["kept"]  # judged below
+            record = LaunchRecord(**identity, **fields)
+            impossible = implausible(record, self._requested()) if record.status == protocol.OK else ""
             if impossible:
-                record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log)
-            else:
-                record = self._appraised(record, kept)
+                result, record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log), None
+            elif record.status == protocol.OK:
+                record = self._appraised(record, result.kept)
                 if planned.device == "cuda":
                     record = watched_launch(record, watch, uuid)
         shutil.rmtree(self.out, ignore_errors=True)
-        if not isinstance(record, LaunchRecord):
-            return LaunchRecord(
-                **identity, status=record.status, message=record.message, log_excerpt=record.log_excerpt
-            )
+        if record is None:
+            return LaunchRecord(**identity, **fields_of(result))
         return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
 
     def _task(self, gate: Gate | None) -> Task:
@@ -155,13 +155,12 @@ class Launch:
             compiles=context.kernel(planned.kernel).model_new is not None, gate=gate,
         )  # fmt: skip
 
-    def _appraised(self, record: LaunchRecord, kept: object) -> LaunchRecord:
+    def _appraised(self, record: LaunchRecord, kept: list[wire.KeptOutput]) -> LaunchRecord:
         """With the verdicts on outputs that had other bits than the validated ones."""
-        if not isinstance(kept, list) or not kept:
+        if not kept:
             return record
         answer = appraise(self.context, self.planned, self.out, self.workloads, kept)
-        rows = answer.result.get("rows") if answer.result is not None else None
-        return record.model_copy(update={"timings": appraised(record.timings, kept, rows)})
+        return record.model_copy(update={"timings": appraised(record.timings, kept, answer)})
 
     def _requested(self) -> set[tuple[str, str]]:
         return {

@@ -54,13 +54,3 @@ def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest
         if workload.problem is not None:
             named += [workload.problem.file, workload.problem.store]
     return tuple(dict.fromkeys(Path(name) for name in named if name))
-
-
-def limits_of(plan: Plan, workload: WorkloadInfo) -> dict[str, float]:
-    """Each rule's tolerance for a workload."""
-    half = workload.dtype != "float32"
-    return {
-        "rounding": plan.tolerances.rounding_units,
-        "strict": plan.tolerances.strict,
-        "kernelbench": plan.tolerances.kernelbench_half if half else plan.tolerances.kernelbench_float32,
-    }

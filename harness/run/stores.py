@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 from harness.config.kernels import Kernel
-from harness.run.context import Context, Store, failure
+from harness.run.context import Context, Store, checked, failure
 from harness.run.requests import EXPECTED_RECIPE, room_bytes
 from harness.schema.records import Status
 from harness.schema.run_records import WorkloadInfo
 from harness.tools import cache_lock
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
 
 def store_problems(context: Context) -> None:
@@ -67,8 +67,9 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
         if answer.result is None:
             why = f"making the inputs of {kernel.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
             return Store(None, why, failure(answer, "it").status)
-        if answer.result.get("status") != protocol.OK:
-            status: Status = protocol.KILLED if answer.result.get("status") == protocol.KILLED else protocol.CRASHED
-            return Store(None, str(answer.result.get("message", "it does not say how it ended")), status)
-        protocol.write_json(str(done), answer.result)
-        return Store(out, content=protocol.digest(answer.result))
+        result = checked(wire.StoreResult, answer, f"making the inputs of {kernel.problem}")
+        if not isinstance(result, wire.StoreResult) or result.status != protocol.OK:
+            status: Status = protocol.KILLED if result.status == protocol.KILLED else protocol.CRASHED
+            return Store(None, result.message, status)
+        protocol.write_json(str(done), codec.dump(result))
+        return Store(out, content=protocol.digest(codec.dump(result)))

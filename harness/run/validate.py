@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.isolate import Answer
 from harness.progress import Display
-from harness.run.context import Context, checked, failure
+from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import run_task
 from harness.run.environments import NO_BASELINE
 from harness.run.folders import now_utc, stored
 from harness.run.parallel import run_parallel
-from harness.run.requests import files_of, kernel_request, limits_of, workload_request
+from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.records import DEVICES, BuildRecord, Device, Outcome, Status, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import load_record, save_record
@@ -103,7 +104,7 @@ def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
         "key": key,
         "decides": context.plan.tolerances.decides,
         "deterministic": context.plan.kernel(cell.kernel).deterministic,
-        "limits": limits_of(context.plan, workload),
+        "limits": context.plan.tolerances.limits(workload.dtype),
         "started_utc": now_utc(),
     }
 
@@ -148,7 +149,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     request = workload_request(context, workload)
     threads = plan.threads_in(cell.environment)
     candidate_failure: Outcome | None = None
-    candidate = None
+    candidate: wire.CandidateResult | None = None
     duration_s = 0.0
     if built.status == protocol.OK:
         kernel = kernel_request(context, cell.kernel, cell.device, built)
@@ -161,9 +162,10 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         )  # fmt: skip
         answer = run_task(context, task, cell.device)
         duration_s += answer.ended.duration_s
-        candidate = answer.result
-        if candidate is None:
+        if answer.result is None:
             candidate_failure = failure(answer, "the kernel's process")
+        else:
+            candidate = candidate_result(answer)
     else:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
@@ -201,40 +203,28 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)
     stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None
-    record = checked(
-        lambda: ValidationRecord(
-            **identity,
-            choice=choice_of(candidate),
-            native=native_of(candidate),
-            arrays=stored_arrays,
-            duration_s=duration_s,
-            **(answer.result or {}),
-        ),
-        answer,
-        "the judge",
+    result = checked(wire.JudgeResult, answer, "the judge")
+    if not isinstance(result, wire.JudgeResult):
+        return ValidationRecord(**identity, **fields_of(result), duration_s=duration_s)
+    return ValidationRecord(
+        **identity,
+        choice=candidate.choice[:500] if candidate else "",
+        native=native_of(candidate) if candidate else {},
+        arrays=stored_arrays,
+        duration_s=duration_s,
+        **fields_of(result) | (fields_of(candidate_failure) if candidate_failure else {}),
     )
-    if not isinstance(record, ValidationRecord):
-        return ValidationRecord(
-            **identity,
-            status=record.status,
-            message=record.message,
-            log_excerpt=record.log_excerpt,
-            duration_s=duration_s,
-        )
-    if candidate_failure:
-        return record.model_copy(update=candidate_failure.model_dump())
-    return record
 
 
-def native_of(candidate: Any) -> dict[str, str]:
-    """What the kernel's process says of the machine code that it brought: untrusted text, so only if it is short."""
-    named = candidate.get("native") if isinstance(candidate, dict) else None
-    pairs = named.items() if isinstance(named, dict) and len(named) <= 100 else ()
-    texts = all(isinstance(each, str) and len(each) <= 300 for pair in pairs for each in pair)
-    return dict(pairs) if texts else {}
+def candidate_result(answer: Answer) -> wire.CandidateResult:
+    """What the kernel's process left, which may have been written by the kernel."""
+    result = checked(wire.CandidateResult, answer, "its process")
+    if isinstance(result, wire.CandidateResult):
+        return result
+    return wire.CandidateResult(protocol.CRASHED, wire.UNREADABLE)
 
 
-def choice_of(candidate: Any) -> str:
-    """What the kernel's process says of its choice: untrusted text."""
-    choice = candidate.get("choice", "") if isinstance(candidate, dict) else ""
-    return choice[:500] if isinstance(choice, str) else ""
+def native_of(candidate: wire.CandidateResult) -> dict[str, str]:
+    """The machine code that it says it brought: untrusted text, so only if it is short."""
+    pairs = candidate.native.items() if len(candidate.native) <= 100 else ()
+    return dict(pairs) if all(len(text) <= 300 for pair in pairs for text in pair) else {}

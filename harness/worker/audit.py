@@ -3,7 +3,7 @@
 Of a problem's kernel alone, whose Python sees when a clock stands around it. At moments that are drawn at random, and
 from the same code that takes every sample, the inputs' memory gets another stored trial's elements, and the call that
 follows must give the very bits that were validated for that trial, or others that pass the rule when they are judged
-afterwards (`kept`). What was kept by address, or is not ready when the call returns, is another trial's answer. On a
+afterwards (`Kept`). What was kept by address, or is not ready when the call returns, is another trial's answer. On a
 GPU the elements are written, and the output is copied, on the stream whose time is taken and without waiting: work on a
 stream that does not wait for it reads the old ones, or is copied before it is done.
 
@@ -15,10 +15,17 @@ inputs should hold: what comes next is compared there, bit for bit. `Model` ran 
 trial alone.
 """
 
+from __future__ import annotations
+
+import os
 import random
 import time
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from . import kernels, tensors
+from . import kernels, tensors, wire
+
+if TYPE_CHECKING:
+    from .problem import ProblemWorkload
 
 SHARE = 0.25  # of samples after which something is looked at, while there is something left
 LOOKS = 4  # at outputs of samples of the row
@@ -38,15 +45,15 @@ class Answers:
     """The validated outputs: their digests by trial, and copies of those that were seen. `keep(output, trial, where)`
     says whether one that has other bits will be judged afterwards."""
 
-    def __init__(self, digests, device, keep):
+    def __init__(self, digests: Sequence[str], device: str, keep: Callable[..., bool]) -> None:
         self.digests, self.device, self.keep = digests, device, keep
-        self.seen = {}
+        self.seen: dict[int, Any] = {}
 
-    def holds(self, trial, output, where=TIMED, **more):
+    def holds(self, trial: int, output: Any, where: str = TIMED, must: bool = False) -> bool:
         """Whether this is that trial's, or may be."""
-        return self._same(trial, output) or self.keep(output, trial, where, **more)
+        return self._same(trial, output) or self.keep(output, trial, where, must)
 
-    def _same(self, trial, output):
+    def _same(self, trial: int, output: Any) -> bool:
         known = self.seen.get(trial)
         if known is not None:
             return tensors.same_bits(output, known)
@@ -64,27 +71,37 @@ class Audit:
     `elements(trial)` makes that trial's tensors, on the device.
     """
 
-    def __init__(self, workload, device, arguments, elements, answers):
+    def __init__(
+        self,
+        workload: ProblemWorkload,
+        device: str,
+        arguments: list[Any],
+        elements: Callable[[int], list[Any]],
+        answers: Answers,
+    ) -> None:
         self.workload, self.device = workload, device
         self.inputs = list(tensors.flat(arguments))
         self.elements, self.answers = elements, answers
-        self.pristine = {}  # elements by trial, which the kernel is not given
+        self.pristine: dict[int, list[Any]] = {}  # elements by trial, which the kernel is not given
         self.random = random.SystemRandom()  # its state cannot be read
         others = list(range(1, len(answers.digests)))
         self.random.shuffle(others)
         # At last the row's own trial once more: after all that was in its place.
         self.steps = [trial for trial in others for _ in range(1 + KNOWN_CALLS)] + [0]
         self.present = 0  # the trial whose elements the inputs hold, or will when the next call begins
-        self.staged = ()  # those elements, while they are not there yet
-        self.wanted, self.kept = False, None  # whether to keep the next output; what was kept
+        self.staged: Sequence[Any] = ()  # those elements, while they are not there yet
+        self.wanted = False  # whether to keep the next output
+        self.kept: Any = None
         self.looks = LOOKS
-        self.new_us, self.known_us, self.shown = [], [], {0}
+        self.new_us: list[float] = []
+        self.known_us: list[float] = []
+        self.shown = {0}
         self.fault = ""
 
-    def left(self):
+    def left(self) -> bool:
         return bool(self.steps) and not self.fault
 
-    def begins(self, sampling):
+    def begins(self, sampling: bool) -> bool:
         """Before a sample: whether it is one of ours. `sampling`: whether the row's are not yet enough."""
         ours = self.left() and (not sampling or self.random.random() < SHARE)
         self.wanted = ours or (self.looks > 0 and self.random.random() < SHARE)
@@ -102,13 +119,13 @@ class Audit:
             self.write()
         return ours
 
-    def write(self):
+    def write(self) -> None:
         """Just before the call; on a GPU behind whatever keeps it busy, in order and without waiting."""
         for tensor, new in zip(self.inputs, self.staged):
             tensor.data.copy_(new)
         self.staged = ()
 
-    def keep(self, output):
+    def keep(self, output: Any) -> None:
         """Just after the call."""
         if self.wanted:
             self.wanted = False
@@ -119,7 +136,7 @@ class Audit:
             else:
                 self.kept = output.clone() if self.device == "cuda" else output
 
-    def ended(self, time_us):
+    def ended(self, time_us: float | None) -> None:
         """After a sample of ours; None: it has no time."""
         trial = self.steps.pop(0)
         times = self.known_us if trial in self.shown else self.new_us
@@ -129,13 +146,13 @@ class Audit:
             self.steps = self.steps[-1:]
         self.look()
 
-    def look(self):
+    def look(self) -> None:
         """After any sample."""
         output, self.kept = self.kept, None
         if output is not None and not self.fault and not self.answers.holds(self.present, output):
             self.fault = NOT_THE_INPUTS if self.present else NOT_VALIDATED
 
-    def verdict(self):
+    def verdict(self) -> str:
         """'' or what is wrong, after the last sample."""
         self._compare_inputs()
         if not self.fault and keeps_answers(self.new_us, self.known_us):
@@ -146,13 +163,13 @@ class Audit:
             )
         return self.fault
 
-    def _compare_inputs(self):
+    def _compare_inputs(self) -> None:
         if not self.fault:
             held = self._elements(self.present)
             if not all(tensors.same_bits(now, right) for now, right in zip(self.inputs, held)):
                 self.fault = CHANGED_INPUTS
 
-    def _elements(self, trial):
+    def _elements(self, trial: int) -> list[Any]:
         """Of two trials they are kept, the row's own among them; of one where they are large."""
         if trial not in self.pristine:
             large = sum(tensor.numel() * tensor.element_size() for tensor in self.inputs) > KEPT_BYTES[self.device]
@@ -162,8 +179,54 @@ class Audit:
         return self.pristine[trial]
 
 
-def keeps_answers(new_us, known_us):
+def keeps_answers(new_us: Sequence[float], known_us: Sequence[float]) -> bool:
     """Whether every call on new elements took that much longer than every one on known ones: a busy machine delays some
     of both."""
     enough = len(new_us) >= LEAST_NEW and len(known_us) >= LEAST_NEW
     return enough and min(new_us) > LONGER * max(known_us)
+
+
+class Kept:
+    """Outputs of a launch that have other bits than were validated, left as bytes, for who never loads the candidate.
+
+    A kernel whose sums run in another order each time has other bits in every call. Whether they are right is not asked
+    where the candidate runs, since no right answer may lie in its memory: `appraise` does, by the rule of validation.
+    So nothing is to be had from wavering in validation. Without a folder other bits are a fault, as where determinism
+    is asked for.
+    """
+
+    def __init__(self, request: wire.TimeRequest) -> None:
+        self.folder, self.left_bytes = request.out, request.most_bytes
+        self.rows: list[wire.KeptOutput] = []
+        self.known: dict[tuple[str, int, str], str] = {}  # (workload, trial, digest) to the file that holds it
+
+    def add(self, output: Any, workload: str, target: str, trial: int, where: str, must: bool) -> bool:
+        """Whether it will be judged, or need not be: what does not fit."""
+        if not self.folder:
+            return False
+        key = workload, trial, tensors.sha256(output)
+        if key not in self.known:
+            size_bytes = output.numel() * output.element_size()
+            if size_bytes > self.left_bytes and not must:
+                return True
+            self.left_bytes -= size_bytes
+            self.known[key] = f"{len(self.known)}.bin"
+            os.makedirs(self.folder, exist_ok=True)  # a sandbox has only what it was given, and this starts empty
+            with open(os.path.join(self.folder, self.known[key]), "wb") as file:
+                file.write(tensors.to_bytes(output))
+        described = tensors.dtype_name(output), list(output.shape)
+        self.rows.append(wire.KeptOutput(workload, target, trial, where, self.known[key], *described))
+        return True
+
+
+class Outputs:
+    """Of one target on one workload."""
+
+    def __init__(self, kept: Kept, workload_id: str, target: str) -> None:
+        self.kept, self.workload_id, self.target = kept, workload_id, target
+        self.other_bits = 0
+
+    def keep(self, output: Any, trial: int, where: str, must: bool = False) -> bool:
+        """As `Kept.add`. `where` is said of it, should it turn out to be wrong."""
+        self.other_bits += 1
+        return self.kept.add(output, self.workload_id, self.target, trial, where, must)

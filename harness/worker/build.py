@@ -15,7 +15,7 @@ import traceback
 import warnings
 from typing import Any, Mapping, Sequence
 
-from . import cuda_libraries, machine_code, protocol, wire
+from . import machine_code, protocol, tools, wire
 
 EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -25,31 +25,15 @@ class NotRun(Exception):
     """The machine lacks what the build needs: not a fault of the code."""
 
 
-def build(request: wire.BuildRequest) -> dict[str, Any]:
-    """`BuildRecord`'s own fields. The caller holds the only lock on the build folder.
-
-    request.objects were compiled before, and are linked; request.artifact is the file to describe, where that is
-    not the extension: an object that others will link.
-    """
+def build(request: wire.BuildRequest) -> wire.BuildResult:
+    """The caller holds the only lock on the build folder."""
     flags = compiler_flags(request)
-    result: dict[str, Any] = {
-        "status": protocol.OK,
-        "message": "",
-        "log_excerpt": "",
-        "compiler": "",
-        "flags": [f"{kind}: {flag}" for kind in ("cxx", "nvcc", "ld") for flag in flags[kind]],
-        "build_ninja": "",
-        "build_s": None,
-        "artifact": "",
-        "artifact_sha256": "",
-        "artifact_bytes": None,
-        "objects": {},
-        "functions": [],
-    }
+    listed = [f"{kind}: {flag}" for kind in ("cxx", "nvcc", "ld") for flag in flags[kind]]
+    result = wire.BuildResult(protocol.OK, flags=listed)
     try:
         _build(request, flags, result)
     except NotRun as error:
-        result.update(status=protocol.NOT_RUN, message=str(error))
+        result.status, result.message = protocol.NOT_RUN, str(error)
     return result
 
 
@@ -97,7 +81,7 @@ def uses_cuda(request: wire.BuildRequest) -> bool:
     return has_device_code(request) or request.cuda_headers
 
 
-def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: dict[str, Any]) -> None:
+def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: wire.BuildResult) -> None:
     folder = request.build_dir
     os.makedirs(folder, exist_ok=True)
     lock = os.path.join(folder, "lock")
@@ -107,10 +91,10 @@ def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: dict
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
     extension = _helper()
     cuda = uses_cuda(request)
-    result["compiler"] = compiler_line(extension.get_cxx_compiler())
+    result.compiler = compiler_line(extension.get_cxx_compiler())
     if cuda:
         nvcc = check_nvcc(extension)
-        result["compiler"] = "{}; {}".format(compiler_line(nvcc, last=True), result["compiler"])
+        result.compiler = f"{compiler_line(nvcc, last=True)}; {result.compiler}"
         # Without a GPU and without this the helper fails, whatever -gencode says; it must be one it knows.
         os.environ["TORCH_CUDA_ARCH_LIST"] = helper_architectures(request.architectures)
     if request.libraries:
@@ -123,27 +107,27 @@ def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: dict
     name = identifier(request.name)
     started = time.perf_counter()
     output, error = _compile(extension, name, request, flags, cuda, folder)
-    result["build_s"] = time.perf_counter() - started
-    result["build_ninja"] = _read(os.path.join(folder, "build.ninja"))
+    result.build_s = time.perf_counter() - started
+    result.build_ninja = _read(os.path.join(folder, "build.ninja"))
     if error is not None:
         message = first_error(output, request.sources)
         if message is None and "rror building extension" not in str(error):
-            result["message"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            result.message = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         else:
-            result["message"] = message or "ninja failed; see the log"
-        result.update(status=protocol.BUILD_FAILED, log_excerpt=relevant(output))
+            result.message = message or "ninja failed; see the log"
+        result.status, result.log_excerpt = protocol.BUILD_FAILED, relevant(output)
         return
     artifact = os.path.join(folder, request.artifact or name + ".so")
-    result["artifact"] = artifact
-    result["artifact_sha256"] = protocol.sha256_file(artifact)
-    result["artifact_bytes"] = os.path.getsize(artifact)
-    tools = os.path.join(extension.CUDA_HOME, "bin") if cuda else ""
-    result["objects"] = machine_code.hash_objects(folder, request.sources, tools)
+    result.artifact = artifact
+    result.artifact_sha256 = protocol.sha256_file(artifact)
+    result.artifact_bytes = os.path.getsize(artifact)
+    programs = os.path.join(extension.CUDA_HOME, "bin") if cuda else ""
+    result.objects = machine_code.hash_objects(folder, request.sources, programs)
     notes = [machine_code.runtime_note(artifact)]
     if has_device_code(request):
-        result["functions"], note = machine_code.device_functions(artifact, tools)
+        result.functions, note = machine_code.device_functions(artifact, programs)
         notes.append(note)
-    result["message"] = "; ".join(filter(None, notes))
+    result.message = "; ".join(filter(None, notes))
     if request.load:
         _load(artifact, result)
 
@@ -194,7 +178,7 @@ def _compile(
     return output.getvalue(), error
 
 
-def _load(artifact: str, result: dict[str, Any]) -> None:
+def _load(artifact: str, result: wire.BuildResult) -> None:
     import torch  # noqa: F401  (its libraries must be there before the extension's)
 
     from . import kernels
@@ -202,9 +186,9 @@ def _load(artifact: str, result: dict[str, Any]) -> None:
     try:
         kernels.load_extension(artifact)
     except Exception as error:
-        result["status"] = protocol.BUILD_FAILED
-        result["message"] = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
-        result["log_excerpt"] = traceback.format_exc()[-EXCERPT_CHARACTERS:]
+        result.status = protocol.BUILD_FAILED
+        result.message = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
+        result.log_excerpt = traceback.format_exc()[-EXCERPT_CHARACTERS:]
 
 
 def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[str]]:
@@ -212,7 +196,7 @@ def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[st
 
     try:
         packages = os.path.dirname(os.path.dirname(torch.__file__))
-        return cuda_libraries.find(names, packages, extension.CUDA_HOME or "")
+        return tools.find_cuda_libraries(names, packages, extension.CUDA_HOME or "")
     except LookupError as error:
         raise NotRun(f"{error}; install it with the CUDA toolkit") from None
 

@@ -6,49 +6,58 @@ Every output is computed twice from the same inputs, each time into poisoned mem
 differ from the first's: that they do not is this process's word, as two equal files would be.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import os
+from typing import Any
 
 import numpy as np
 import torch
 
-from . import integrity, kernels, native, protocol, tensors
+from . import dtypes, integrity, kernels, native, protocol, tensors, wire
 from . import workload as workloads
 
 PART_BYTES = 1 << 24  # compared at a time
 
 
-def candidate(request):
+def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
     torch.set_num_threads(request.threads)
     workload = workloads.parse_workload(request.workload)
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "choice": "", "native": {}, "recipes": {}}
+    result = wire.CandidateResult(protocol.OK)
     replaced, mapped = integrity.Snapshot().replaced, native.mapped()
     try:
         kernel = kernels.load(request.kernel, workload)
-        note = getattr(kernel, "note", "")
-        choice = getattr(kernel, "choice", None)
         with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
             for recipe, trials in workload.recipes.items():
                 folder = os.path.join(request.out, recipe)
                 os.makedirs(folder, exist_ok=True)
-                rows = result["recipes"][recipe] = []
+                rows = result.recipes[recipe] = []
                 for trial in range(trials):
                     arrays = workload.arrays(recipe, trial, request.seed, pool.map)
-                    if choice and not trial:
-                        result["choice"] = choice(workload.arguments(arrays, request.kernel.device))
+                    if isinstance(kernel, kernels.Extension) and not trial:
+                        result.choice = kernel.choice(workload.arguments(arrays, request.kernel.device))
                     rows.append(_trial(kernel, workload, arrays, request.kernel.device, folder, trial))
         if request.kernel.model_new:
-            result["native"] = native.brought(mapped)
+            result.native = native.brought(mapped)
         tampering = replaced()
-        result.update(status=protocol.WRONG if tampering else protocol.OK, message=tampering or note)
+        result.status = protocol.WRONG if tampering else protocol.OK
+        result.message = tampering or kernel.note
     except kernels.KernelFailure as error:
-        result.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
+        result.status, result.message, result.log_excerpt = error.outcome
     return result
 
 
-def _trial(kernel, workload, arrays, device, folder, trial):
+def _trial(
+    kernel: kernels.Kernel,
+    workload: workloads.Workload,
+    arrays: list[dtypes.Array],
+    device: str,
+    folder: str,
+    trial: int,
+) -> wire.CandidateOutput:
     arguments = workload.arguments(arrays, device)
-    row = {"mutated": False, "unwritten": False, "repeats": True}
+    row = wire.CandidateOutput(shape=[], dtype="")
     first = os.path.join(folder, f"{trial}.bin")
     for again in (False, True):
         call = kernel.bind(arguments)
@@ -58,33 +67,33 @@ def _trial(kernel, workload, arrays, device, folder, trial):
                 output = call()
             tensors.synchronise(device)
         output = kernels.checked(output, workload, device)
-        if again and [list(output.shape), tensors.dtype_name(output)] != [row["shape"], row["dtype"]]:
-            row["repeats"] = False
-        row["shape"], row["dtype"] = list(output.shape), tensors.dtype_name(output)
+        shape, dtype = list(output.shape), tensors.dtype_name(output)
+        row.repeats = not again or (shape, dtype) == (row.shape, row.dtype)
+        row.shape, row.dtype = shape, dtype
         with kernels.blamed(f"reading the output of trial {trial}"):
-            row["unwritten"] = row["unwritten"] or tensors.has_poison(output)
+            row.unwritten = row.unwritten or tensors.has_poison(output)
             array = tensors.to_array(output)
         with kernels.blamed(f"storing the output of trial {trial}"):
             if not again:
                 store(first, array)
-            elif not (row["repeats"] and holds(first, array)):
-                row["repeats"] = False
+            elif not (row.repeats and holds(first, array)):
+                row.repeats = False
                 store(os.path.join(folder, f"{trial}.repeat.bin"), array)
         del array  # of a GPU's output it is a copy. The output stays, so that the second call is not given its memory
         with kernels.blamed(f"reading the inputs after trial {trial}"):
-            row["mutated"] = row["mutated"] or _mutated(arguments, arrays)
-        if row["mutated"]:  # the second run must see the same inputs as the first
+            row.mutated = row.mutated or _mutated(arguments, arrays)
+        if row.mutated:  # the second run must see the same inputs as the first
             arguments = workload.arguments(arrays, device)
     return row
 
 
-def store(path, array):
+def store(path: str, array: dtypes.Array) -> None:
     """An array's bytes in C order, which are not copied for it."""
     with open(path, "wb") as file:
         file.write(np.ascontiguousarray(array).data)
 
 
-def holds(path, array):
+def holds(path: str, array: dtypes.Array) -> bool:
     """Whether a file holds exactly an array's bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     with open(path, "rb") as file:
@@ -93,6 +102,6 @@ def holds(path, array):
         return same and not file.read(1)
 
 
-def _mutated(arguments, arrays):
+def _mutated(arguments: list[Any], arrays: list[dtypes.Array]) -> bool:
     held = list(tensors.flat(arguments))
     return len(held) != len(arrays) or not all(map(tensors.holds, held, arrays))

@@ -2,17 +2,23 @@
 
 It compiles and runs, and judges nothing: what the tools printed goes back as it is. Every tool runs twice, once with
 a fault planted that it must find. The executable, not this process, holds the code under test.
+
+`counters`: the same executable, called once under Nsight Compute. No Python and no PyTorch stands between, so every
+device function that is counted is the kernel's. ncu runs each device function several times, with other counters each
+time, and restores its memory in between. Caches are flushed before each, as before a single cold call; clocks stay as
+they are.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import glob
 import os
 import re
 import shlex
 import shutil
 import tempfile
-from typing import Any, Mapping, Sequence
+from typing import Mapping, Sequence
 
 import numpy as np
 
@@ -48,32 +54,65 @@ CUDA_OPTIONS = {"memcheck": ["--padding", str(64 << 10)]}
 AT_ONCE = 8  # compute-sanitizers: each takes one of ten ports to talk to its program through
 OPENMP = re.compile(r"^(GOMP_|GOACC_|omp_|__kmpc_)")
 BULK_COPIES = re.compile(r"\b(UBLKCP|UBLKRED|UBLKPF|UTMALDG|UTMASTG|UTMAREDG|UTMAPF)\b")
+# By their names since Volta, the same on sm_80, sm_89 and sm_90 (`ncu --query-metrics --chips ga100`, ad102, gh100).
+METRICS = (
+    "gpu__time_duration.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__bytes.sum",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "launch__registers_per_thread",
+    "regex:^smsp__average_warps_issue_stalled_.*_per_issue_active",
+)
+NCU_OPTIONS = ("--csv", "--page", "raw", "--print-units", "base", "--cache-control", "all", "--clock-control", "none")
+# Where NVIDIA's own packages put it, the newest last.
+PACKAGED = "/opt/nvidia/nsight-compute/*/ncu"
 
 
-def check(request: wire.CallRequest) -> dict[str, Any]:
-    """request: device, driver, sources, objects, include_dirs, flags (cxx, nvcc), workload, of which so many
-    `batch` and `heads` are called, recipe and trial of the inputs, seed, threads, run_s.
-
-    Returns status, message, log_excerpt, openmp, bulk_copies, and
-    builds: name to its command, and its errors where it failed;
-    runs: build, tool, fault, command, returncode (None: not in time), output, and sha256 of what o held.
-    """
-    result: dict[str, Any] = {"status": protocol.OK, "message": "", "log_excerpt": "", "builds": {}, "runs": []}
-    result.update(openmp=False, bulk_copies=False)
+def check(request: wire.CallRequest) -> wire.CheckResult:
+    result = wire.CheckResult(protocol.OK)
     # HOME is this process's own folder in every executor, and what lies there may be executed.
     with tempfile.TemporaryDirectory(dir=os.environ.get("HOME")) as folder:
         try:
             (_cuda if request.device == "cuda" else _cpu)(request, folder, result)
         except build.NotRun as error:
-            result.update(status=protocol.NOT_RUN, message=str(error))
+            result.status, result.message = protocol.NOT_RUN, str(error)
     return result
+
+
+def counters(request: wire.CallRequest) -> wire.CountersResult:
+    """For device cuda."""
+    result = wire.CountersResult(protocol.OK)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            nvcc = need_cuda()
+            ncu = find_ncu(os.path.dirname(nvcc))
+            if ncu is None:
+                raise build.NotRun("ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
+            result.tool = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
+            program = Program(request, folder)
+            executable = link_cuda(nvcc, request, folder, result.builds)
+            if executable is not None:
+                before = [ncu, *NCU_OPTIONS, "--metrics", ",".join(METRICS)]
+                result.run = program.run(executable, ("call", "ncu", ""), 0, before=before)
+        except build.NotRun as error:
+            result.status, result.message = protocol.NOT_RUN, str(error)
+    return result
+
+
+def find_ncu(folder: str) -> str | None:
+    """ncu beside nvcc, on the PATH, or where NVIDIA's packages put it; None."""
+    found = shutil.which("ncu", path=folder) or shutil.which("ncu")
+    return found or next(reversed(sorted(glob.glob(PACKAGED))), None)
 
 
 class Program:
     """How the executable is called: inputs that all calls share, and an output for each build."""
 
     def __init__(self, request: wire.CallRequest, folder: str) -> None:
-        workload = workloads.parse_workload(request.workload)
+        workload = workloads.AttentionWorkload(request.workload)
         batch, heads = request.batch, request.heads
         shape = (batch, heads, *workload.shape[2:])
         self.folder, self.timeout_s = folder, request.run_s
@@ -88,15 +127,16 @@ class Program:
     def run(
         self,
         executable: str,
-        fault: str,
+        call: tuple[str, str, str],
         threads: int,
         *,
         before: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
         name: str = "",
-    ) -> dict[str, Any]:
-        """What one call gave. The fault `again` is none: the same call once more. `name` tells its output from those of
-        other calls of the same executable at the same time."""
+    ) -> wire.Called:
+        """`call`: build, tool and the fault that is planted; `again` is none: the same call once more. `name` tells its
+        output from those of other calls of the same executable at the same time."""
+        build, tool, fault = call
         output = executable + name + ".out"
         if os.path.lexists(output):
             os.unlink(output)
@@ -105,8 +145,7 @@ class Program:
         code, printed = tools.attempt(command, self.timeout_s, variables)
         plain = os.path.isfile(output) and not os.path.islink(output)
         sha256 = protocol.sha256_file(output) if plain and os.path.getsize(output) == self.size_bytes else ""
-        said = {"command": shown(command, self.folder), "returncode": code, "output": printed, "sha256": sha256}
-        return dict(said, fault=fault)
+        return wire.Called(build, tool, fault, shown(command, self.folder), code, printed, sha256)
 
 
 def shown(command: Sequence[str], folder: str) -> str:
@@ -114,61 +153,58 @@ def shown(command: Sequence[str], folder: str) -> str:
     return " ".join(map(shlex.quote, command)).replace(folder + os.sep, "./")
 
 
-def _compile(command: Sequence[str], folder: str) -> dict[str, str]:
-    """What a `builds` entry holds."""
+def _compile(command: Sequence[str], folder: str) -> wire.Compiled:
     code, output = tools.attempt(command, COMPILE_S)
-    return {"command": shown(command, folder), "errors": (output[-4000:] or "it failed") if code != 0 else ""}
+    return wire.Compiled(shown(command, folder), (output[-4000:] or "it failed") if code != 0 else "")
 
 
-def _cpu(request: wire.CallRequest, folder: str, result: dict[str, Any]) -> None:
+def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
     needed = tools.undefined(request.objects)
     if needed is None:
         raise build.NotRun("nm is missing, so nobody can tell whether the kernel uses OpenMP: install binutils")
-    result["openmp"] = any(OPENMP.match(name) for name in needed)
+    result.openmp = any(OPENMP.match(name) for name in needed)
     program = Program(request, folder)
     given = [*request.flags.cxx, *(f"-I{path}" for path in request.include_dirs)]
     sources = [request.driver, *request.sources]
 
-    def one(name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
-        """(its `builds` entry, its `runs`)."""
+    def one(name: str) -> tuple[wire.Compiled, list[wire.Called]]:
         executable = os.path.join(folder, name)
         made = _compile(
             [*tools.cxx(), *given, *CPU_BUILDS[name], *QUIET, *sources, "-pthread", "-o", executable], folder
         )
         rows = []
-        for fault, threads in CPU_RUNS[name] if not made["errors"] else ():
-            called = program.run(executable, fault, threads or max(2, request.threads), variables=CPU_VARIABLES)
-            rows.append(dict(called, build=name, tool=name))
+        for fault, threads in CPU_RUNS[name] if not made.errors else ():
+            called = (name, name, fault), threads or max(2, request.threads)
+            rows.append(program.run(executable, *called, variables=CPU_VARIABLES))
         return made, rows
 
-    names = [name for name in CPU_BUILDS if not (name == "thread" and result["openmp"])]
+    names = [name for name in CPU_BUILDS if not (name == "thread" and result.openmp)]
     with tools.confining(), concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         for name, (made, rows) in zip(names, pool.map(one, names)):
-            result["builds"][name] = made
-            result["runs"] += rows
+            result.builds[name] = made
+            result.runs += rows
 
 
-def _cuda(request: wire.CallRequest, folder: str, result: dict[str, Any]) -> None:
+def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
     nvcc = need_cuda()
     sanitizer = find_sanitizer(os.path.dirname(nvcc))
     if sanitizer is None:
         raise build.NotRun("compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)")
     program = Program(request, folder)
-    executable = link_cuda(nvcc, request, folder, result["builds"])
+    executable = link_cuda(nvcc, request, folder, result.builds)
     if executable is None:
         return
     cuobjdump = os.path.join(os.path.dirname(nvcc), "cuobjdump")
-    result["bulk_copies"] = bool(BULK_COPIES.search(machine_code.run([cuobjdump, "-sass", executable]) or ""))
+    result.bulk_copies = bool(BULK_COPIES.search(machine_code.run([cuobjdump, "-sass", executable]) or ""))
 
-    def one(tool: str, fault: str) -> dict[str, Any]:
+    def one(tool: str, fault: str) -> wire.Called:
         name = "-".join(["", tool, *([fault] if fault else [])])
         before = [sanitizer, "--tool", tool, *CUDA_OPTIONS.get(tool, [])]
-        called = program.run(executable, fault, 0, before=before, name=name)
-        return dict(called, build="call", tool=tool)
+        return program.run(executable, ("call", tool, fault), 0, before=before, name=name)
 
     calls = [(tool, fault) for tool, planted in CUDA_FAULTS.items() for fault in ("", planted)]
     with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, request.threads)) as pool:
-        result["runs"] = list(pool.map(lambda call: one(*call), calls))
+        result.runs = list(pool.map(lambda call: one(*call), calls))
 
 
 def need_cuda() -> str:
@@ -181,7 +217,7 @@ def need_cuda() -> str:
     return build.check_nvcc(cpp_extension)
 
 
-def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, dict[str, str]]) -> str | None:
+def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, wire.Compiled]) -> str | None:
     """The executable of the driver and the build's very objects; None where it cannot be made, as `builds` says."""
     executable, driver = os.path.join(folder, "call"), os.path.join(folder, "driver.o")
     include = [f"-I{path}" for path in request.include_dirs]
@@ -190,7 +226,7 @@ def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[st
     linked = [nvcc, driver, *request.objects, "-o", executable]
     for name, command in (("driver", compiled), ("call", linked)):
         builds[name] = _compile(command, folder)
-        if builds[name]["errors"]:
+        if builds[name].errors:
             return None
     return executable
 

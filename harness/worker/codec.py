@@ -7,7 +7,7 @@ Standard library and Python 3.8 only; annotations are evaluated, so `wire` spell
 """
 
 import dataclasses
-from typing import Any, Dict, Type, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Dict, Literal, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 VERSION = 1
 
@@ -42,6 +42,10 @@ def checked(kind: Any, value: Any, path: str) -> Any:
     arguments, origin = get_args(kind), get_origin(kind)
     if origin is Union:  # of None and one type
         return None if value is None else checked(arguments[0], value, path)
+    if origin is Literal:
+        if type(value) is not str or value not in arguments:
+            raise WireError(f"{path}: expected one of {', '.join(arguments)}, got {str(value)[:40]!r}")
+        return value
     if dataclasses.is_dataclass(kind):
         return _object(kind, value, path)
     if kind is float and type(value) is int:

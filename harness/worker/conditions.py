@@ -7,29 +7,33 @@ A job is one condition on some trials. What it left is described by a file of it
 takes only the job that it died in.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os
 import threading
 import time
+from typing import Any, Callable, ContextManager, Iterator
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from . import integrity, kernels, poisoning, problem, protocol, tensors, widening
+from . import codec, integrity, kernels, poisoning, protocol, tensors, wire
 from . import workload as workloads
 from .references import Unsupported
 
-DONE = "done.json"
-LEAST_CALLS = 4
-OFFSET_ELEMENTS = {"offset": 16, "misaligned": 1}
-GAP_ELEMENTS = 8
+DONE, LEAST_CALLS = "done.json", 4
 SECOND = "cuda:1"
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
-BUSY_BYTES = 1 << 20
-BUSY_SIZE = 2048
+BUSY_BYTES, BUSY_SIZE = 1 << 20, 2048
+NARROWER = [torch.int8, torch.uint8, torch.int16, torch.int32]
+NARROWER += [getattr(torch, name) for name in ("uint16", "uint32") if hasattr(torch, name)]
+CASTS = (torch.Tensor.char, torch.Tensor.byte, torch.Tensor.short, torch.Tensor.int)
+SAME_BITS = (torch.Tensor.view, torch.frombuffer, torch.from_file)  # by another name, and not another number
 
 
-def conditions(request):
+def conditions(request: wire.ConditionsRequest) -> wire.Result:
     """status: wrong where the code under test replaced what is relied on, its failure where it could not be loaded."""
     torch.set_num_threads(request.threads)
     if any(job.condition.site == "heap" for job in request.jobs):
@@ -39,52 +43,56 @@ def conditions(request):
     try:
         kernel = kernels.load(request.kernel, workload)
     except kernels.KernelFailure as error:
-        return {"status": error.status, "message": error.message, "log_excerpt": error.excerpt}
+        return wire.Result(*error.outcome)
     device = request.kernel.device
-    for index, job in enumerate(Job(kernel, workload, device, request, job) for job in request.jobs):
+    for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)
         if index == 0 and job.condition.before != "fresh" and not job.made_otherwise:
             _warm_up(job)
-        protocol.write_json(os.path.join(job.folder, DONE), _run_job(job))
+        protocol.write_json(os.path.join(job.folder, DONE), codec.dump(_run_job(job)))
         if tensors.lost(device):  # nothing runs on the device again in this process
             break
     tampering = replaced()
-    return {"status": protocol.WRONG if tampering else protocol.OK, "message": tampering, "log_excerpt": ""}
+    return wire.Result(protocol.WRONG if tampering else protocol.OK, tampering)
 
 
 class Job:
     """One condition, with what its calls need."""
 
-    def __init__(self, kernel, workload, device, request, job):
+    def __init__(
+        self,
+        kernel: kernels.Kernel,
+        workload: workloads.Workload,
+        request: wire.ConditionsRequest,
+        job: wire.JobRequest,
+    ) -> None:
         self.condition = job.condition
         self.made_otherwise = bool(self.condition.dtype or self.condition.integers)
         self.workload = workload.on(self.condition.recipe).of_length(self.condition.seq_len)
         self.kernel = kernel.on(self.workload)
-        self.device = device
-        self.place = SECOND if self.condition.gpu == "second" else device
-        self.seed = request.seed
-        self.trials = job.trials
-        self.repeats = job.repeats
-        self.patience_s = job.patience_s
-        self.folder = os.path.join(request.out, str(job.number))
-        self.libraries = request.libraries
-        self.site = None
+        self.device = request.kernel.device
+        self.place = SECOND if self.condition.gpu == "second" else self.device
+        self.seed, self.trials = request.seed, job.trials
+        self.repeats, self.patience_s = job.repeats, job.patience_s
+        self.folder, self.libraries = os.path.join(request.out, str(job.number)), request.libraries
+        self.site: poisoning.Output | None = None
 
-    def arguments(self, arrays, place=""):
+    def arguments(self, arrays: list[Any], place: str = "") -> list[Any]:
         """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
         made = self.workload.arguments(arrays, place or self.place)
-        made = [arrange(each, self.condition.layout) for each in made]
+        made = [tensors.arrange(each, self.condition.layout) for each in made]
         if not self.condition.dtype:
             return made
-        return problem.each_float(made, lambda tensor: tensor.to(getattr(torch, self.condition.dtype)))
+        dtype = getattr(torch, self.condition.dtype)
+        return [tensors.each_float(each, lambda tensor: tensor.to(dtype)) for each in made]
 
-    def mode(self):
+    def mode(self) -> ContextManager[object]:
         """A context in which the kernel is made anew and called."""
         if not self.condition.integers:
             return contextlib.nullcontext()
-        return widening.AskedIntegers(wide=self.condition.integers == "int64")
+        return AskedIntegers(wide=self.condition.integers == "int64")
 
-    def prepare(self, arguments):
+    def prepare(self, arguments: list[Any]) -> Callable[[], Any]:
         """What happens just before the call, as a function; poisoning.Unavailable or Unsupported where it cannot."""
         condition = self.condition
         if condition.site and self.site is None:
@@ -102,20 +110,21 @@ class Job:
         reference.attempt(arguments)
         call = reference.bind(arguments)
 
-        def before():
+        def before() -> None:
             with reference.active():
                 call()
 
         return before
 
-    def fill(self, tensor):
+    def fill(self, tensor: Any) -> Any:
         """What the output holds before the call."""
         if self.condition.site == "output":
+            assert self.site is not None
             return poisoning.fill(tensor, self.site.data)
         return tensors.poison(tensor)
 
 
-def _warm_up(job):
+def _warm_up(job: Job) -> None:
     """One call on the current device, so that no condition but `fresh` is the process's first. What it raises, the
     job's own calls do too."""
     arrays = job.workload.arrays("independent", job.trials[0], job.seed)
@@ -124,56 +133,62 @@ def _warm_up(job):
         tensors.synchronise(job.device)
 
 
-def _run_job(job):
-    """Its outcome; shape and dtype of its outputs, and how often it ran on each trial: a slow kernel on fewer."""
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "shape": None, "dtype": None, "ran": []}
+def _run_job(job: Job) -> wire.JobResult:
+    """Shape and dtype of its outputs, and how often it ran on each trial: a slow kernel on fewer."""
+    result = wire.JobResult(protocol.OK)
     beside = busy(job.device) if job.condition.load == "beside" else contextlib.nullcontext()
     deadline = time.monotonic() + job.patience_s
     try:
         if job.place == SECOND and torch.cuda.device_count() < 2:
             raise poisoning.Unavailable("no second GPU is visible here")
-        if job.condition.dtype:
-            job.kernel.cast(job.condition.dtype)
-        if job.condition.integers:
-            with job.mode():
-                job.kernel.make()
+        if job.made_otherwise:
+            _make_otherwise(job)
         with beside:
             for trial in job.trials:
                 arrays = job.workload.arrays(job.condition.recipe, trial, job.seed)
-                result["ran"].append(0)
+                result.ran.append(0)
                 for repeat in range(job.repeats):
                     output = _call(job, arrays, trial)
-                    result.update(shape=list(output.shape), dtype=tensors.dtype_name(output))
+                    result.shape, result.dtype = list(output.shape), tensors.dtype_name(output)
                     _store(job, output, f"{trial}-{repeat}.bin")
-                    result["ran"][-1] += 1
-                    if len(job.trials) == 1 and _enough(result["ran"], deadline):
+                    result.ran[-1] += 1
+                    if len(job.trials) == 1 and _enough(result.ran, deadline):
                         break
-                if _enough(result["ran"], deadline):
+                if _enough(result.ran, deadline):
                     break
     except kernels.KernelFailure as error:
+        result.status, result.message, result.log_excerpt = error.outcome
         unusual = job.condition.layout != "contiguous" or job.made_otherwise or job.place == SECOND
-        refused = unusual and not tensors.lost(job.device)
-        status = protocol.UNSUPPORTED if refused and error.status == protocol.CRASHED else error.status
-        result.update(status=status, message=error.message, log_excerpt=error.excerpt)
+        if unusual and error.status == protocol.CRASHED and not tensors.lost(job.device):
+            result.status = protocol.UNSUPPORTED
     except Unsupported as error:
-        result.update(status=protocol.NOT_RUN, message=f"{job.condition.before} cannot run: {error}")
+        result.status, result.message = protocol.NOT_RUN, f"{job.condition.before} cannot run: {error}"
     except poisoning.Unavailable as error:
-        result.update(status=protocol.NOT_RUN, message=str(error))
+        result.status, result.message = protocol.NOT_RUN, str(error)
     return result
 
 
-def _enough(ran, deadline):
+def _make_otherwise(job: Job) -> None:
+    assert isinstance(job.kernel, kernels.Model)
+    if job.condition.dtype:
+        job.kernel.cast(job.condition.dtype)
+    if job.condition.integers:
+        with job.mode():
+            job.kernel.make()
+
+
+def _enough(ran: list[int], deadline: float) -> bool:
     return sum(ran) >= LEAST_CALLS and time.monotonic() > deadline
 
 
-def _store(job, output, name):
+def _store(job: Job, output: Any, name: str) -> None:
     with kernels.blamed(f"reading the output for {name}"):
         data = tensors.to_bytes(output)
     with open(os.path.join(job.folder, name), "wb") as file:
         file.write(data)
 
 
-def _call(job, arrays, trial):
+def _call(job: Job, arrays: list[Any], trial: int) -> Any:
     arguments = job.arguments(arrays)
     before = job.prepare(arguments)
     call = job.kernel.bind(arguments, fill=job.fill)
@@ -191,19 +206,19 @@ def _call(job, arrays, trial):
     return kernels.checked(output, job.workload, job.device)
 
 
-def _wait_for_all(job):
+def _wait_for_all(job: Job) -> None:
     """Whichever GPU the work went to."""
     if job.place == SECOND:
         torch.cuda.synchronize(SECOND)
     tensors.synchronise(job.device)
 
 
-def directly(_arguments, before, call):
+def directly(_arguments: list[Any], before: Callable[[], Any], call: kernels.Call) -> Any:
     before()
     return call()
 
 
-def on_a_side_stream(arguments, before, call):
+def on_a_side_stream(arguments: list[Any], before: Callable[[], Any], call: kernels.Call) -> Any:
     """On another stream, which first waits, and then puts the inputs where zeros were: who does not work on that
     stream, or does not wait for it, sees the zeros."""
     side, exact = torch.cuda.Stream(), [tensor.clone() for tensor in tensors.flat(arguments)]
@@ -220,27 +235,7 @@ def on_a_side_stream(arguments, before, call):
     return output
 
 
-def arrange(value, layout):
-    """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
-    if layout == "contiguous" or not isinstance(value, torch.Tensor):
-        return value
-    if layout == "strided":
-        return strided(value) if value.dim() == 4 else value
-    start = OFFSET_ELEMENTS[layout]
-    longer = torch.empty(value.numel() + start, dtype=value.dtype, device=value.device)
-    return longer[start:].view(value.shape).copy_(value)
-
-
-def strided(value):
-    """[batch, row, head, column] in memory; of one head or one row, which that leaves as it is, rows with a gap."""
-    moved = value.transpose(1, 2).contiguous().transpose(1, 2)
-    if not moved.is_contiguous():
-        return moved
-    wider = torch.empty(*value.shape[:-1], value.shape[-1] + GAP_ELEMENTS, dtype=value.dtype, device=value.device)
-    return wider[..., : value.shape[-1]].copy_(value)
-
-
-def unrelated(device):
+def unrelated(device: str) -> Callable[[], Any]:
     """Another operator, on numbers of its own."""
     size = 1024 if device == "cuda" else 256
     matrix = torch.linspace(-3, 3, size * size, device=device).reshape(size, size)
@@ -248,7 +243,7 @@ def unrelated(device):
 
 
 @contextlib.contextmanager
-def busy(device):
+def busy(device: str) -> Iterator[None]:
     """Other work meanwhile: on the CPU a thread for each processor, on a GPU another stream that is never empty."""
     stop = threading.Event()
     work, count = (_keep_a_stream_busy, 1) if device == "cuda" else (_keep_a_processor_busy, os.cpu_count() or 1)
@@ -263,13 +258,13 @@ def busy(device):
             thread.join()
 
 
-def _keep_a_processor_busy(stop):
+def _keep_a_processor_busy(stop: threading.Event) -> None:
     block = bytes(BUSY_BYTES)
     while not stop.is_set():
         hashlib.sha256(block).digest()  # lets go of the interpreter meanwhile
 
 
-def _keep_a_stream_busy(stop):
+def _keep_a_stream_busy(stop: threading.Event) -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         matrix = torch.ones(BUSY_SIZE, BUSY_SIZE, device="cuda", dtype=torch.float16)
         product = torch.empty_like(matrix)
@@ -277,3 +272,29 @@ def _keep_a_stream_busy(stop):
             for _ in range(20):
                 torch.mm(matrix, matrix, out=product)
             torch.cuda.current_stream().synchronize()
+
+
+class AskedIntegers(TorchFunctionMode):  # type: ignore[misc]
+    """Integers of 64 bits wherever a call in this thread names fewer, by a type or by its method, so that none wraps.
+
+    `wide`: 64 bits are given in place of fewer. Otherwise nothing is changed, which is the control: under any such mode
+    PyTorch's own modules leave their fast paths. Not seen: types that a text or a legacy class names
+    (``torch.CharTensor``), arrays of NumPy, and what runs inside TorchScript. Tensors that are given keep their types.
+    """
+
+    def __init__(self, wide: bool) -> None:
+        super().__init__()
+        self.wide = wide
+
+    def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.wide and function in CASTS:
+            return torch.Tensor.long(args[0])
+        if self.wide and function not in SAME_BITS:
+            args = [_wide(value) for value in args]
+            kwargs = {name: _wide(value) for name, value in kwargs.items()}
+        return function(*args, **kwargs)
+
+
+def _wide(value: Any) -> Any:
+    return torch.int64 if isinstance(value, torch.dtype) and value in NARROWER else value

@@ -1,27 +1,39 @@
-"""Operators that add many terms: the error of adding them one by one, and sums that lack some of their terms.
+"""Operators that add many terms: the error of adding them one by one, and sums that lack some of their terms. And
+attention, written out.
 
 A function here is given an `emulation.Call` and returns what the operator gives; None leaves it to the operator itself.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
 
 import torch
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from .emulation import Call
+
+    Affine = Callable[[Sequence[Any]], Sequence[Any]]
+    Arrange = Callable[[Sequence[Any]], Optional[Tuple[Any, float, Callable[[Any], Any]]]]
+    Special = Callable[[Call], Any]
 
 THIRD = 3**0.5  # a sum of K terms of one sign errs by sqrt(K / 3) roundings of the whole, see `rounding.sum_error`
 
 
-def special(call):
+def special(call: Call) -> Any:
     """The operator's result where it adds terms, and that matters here; else None."""
-    if not call.unit and not call.mode.short and (call.draws is None or call.name not in STORED):
+    if not call.unit and not call.mode.short and (call.mode.draws is None or call.name not in STORED):
         return None
     known = PRODUCTS.get(call.name) or SUMS.get(call.name)
     return known(call) if known else None
 
 
-def _product(left, right):
+def _product(left: int, right: int) -> Special:
     """Of matrices, or vectors, which stand at these places among the arguments."""
 
-    def run(call):
+    def run(call: Call) -> Any:
         args = list(call.args)
         terms = args[left].shape[-1]
         lacking = call.lacking(terms)
@@ -34,7 +46,7 @@ def _product(left, right):
     return run
 
 
-def _convolution(call):
+def _convolution(call: Call) -> Any:
     data, weight, _, stride, *_, transposed, _, groups = args = list(call.args)
     taps = weight[0, 0].numel()
     if transposed:  # [in, out / groups, taps], of which an output meets some
@@ -55,13 +67,13 @@ def _convolution(call):
     return call.erring(total, lambda: _squared(lambda a, b: call.function(a, b, None, *args[3:]), data, weight), terms)
 
 
-def _squared(multiply, left, right):
+def _squared(multiply: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """`multiply` of the operands' squares: float32 is enough, but for its range."""
     found = multiply(left.float().square(), right.float().square())
     return found if torch.isfinite(found).all() else multiply(left.double().square(), right.double().square())
 
 
-def _sum(call):
+def _sum(call: Call) -> Any:
     values = call.args[0]
     total = call.function(*call.args, **call.kwargs)
     terms = values.numel() // max(1, total.numel())
@@ -75,19 +87,19 @@ def _sum(call):
     return call.erring(total, lambda: call.function(values.square(), *call.args[1:], **call.kwargs) / terms, terms)
 
 
-def _axes(call, values):
+def _axes(call: Call, values: Any) -> list[int]:
     given = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
     if given is None or isinstance(given, torch.dtype) or given == []:
         return list(range(values.dim()))
     return [axis % max(1, values.dim()) for axis in ([given] if isinstance(given, int) else given)]
 
 
-def _without_tail(values, axes, share):
+def _without_tail(values: Any, axes: list[int], share: float) -> Any:
     """A copy whose last share of the longest of these axes is zero; the very last element alone for a small share."""
     values = values.clone()
     longest = max(axes, key=lambda axis: values.shape[axis])
     count = int(values.shape[longest] * share)
-    place = [slice(None)] * values.dim()
+    place = [slice(None)] * int(values.dim())
     for axis in axes:
         place[axis] = slice(-1, None) if count == 0 or axis == longest else place[axis]
     if count:
@@ -96,7 +108,7 @@ def _without_tail(values, axes, share):
     return values
 
 
-def _pool(call):
+def _pool(call: Call) -> Any:
     """An average of neighbours: no terms are dropped."""
     total = call.function(*call.args, **call.kwargs)
     if not call.unit:
@@ -111,7 +123,7 @@ def _pool(call):
     )
 
 
-def _running(call):
+def _running(call: Call) -> Any:
     total = call.function(*call.args, **call.kwargs)
     if not call.unit:
         return total
@@ -122,7 +134,7 @@ def _running(call):
     return total + (errors * total).cumsum(axis)
 
 
-def _softmax(call):
+def _softmax(call: Call) -> Any:
     """The sum below errs, or lacks its last terms; of the logarithm by a difference."""
     found = call.function(*call.args, **call.kwargs)
     axis, logarithm = call.args[1], call.name == "_log_softmax"
@@ -138,10 +150,10 @@ def _softmax(call):
     return found
 
 
-def _normalised(arrange, affine, stored=False):
+def _normalised(arrange: Arrange, affine: Affine, stored: bool = False) -> Special:
     """Mean and variance of groups. `arrange` views the input as [groups, terms]; `affine` views a weight beside it."""
 
-    def run(call):
+    def run(call: Call) -> Any:
         arranged = arrange(call.args)
         if arranged is None:
             return None
@@ -170,17 +182,17 @@ def _normalised(arrange, affine, stored=False):
     return run
 
 
-def _layer(args):
+def _layer(args: Sequence[Any]) -> tuple[Any, float, Callable[[Any], Any]]:
     values, shape = args[0], args[1]
     return values.reshape(-1, math.prod(shape)), args[4], lambda found: found.view(values.shape)
 
 
-def _group(args):
+def _group(args: Sequence[Any]) -> tuple[Any, float, Callable[[Any], Any]]:
     values = args[0]
     return values.reshape(args[3] * args[6], -1), args[7], lambda found: found.view(values.shape)
 
 
-def _batch(args):
+def _batch(args: Sequence[Any]) -> tuple[Any, float, Callable[[Any], Any]] | None:
     values, flags = args[0], [value for value in args[1:] if isinstance(value, bool)]
     if flags and not flags[0]:
         return None  # the running statistics: nothing is added up
@@ -189,12 +201,12 @@ def _batch(args):
     return turned.reshape(values.shape[1], -1), eps, lambda found: found.view(turned.shape).transpose(0, 1)
 
 
-def _by_channel(args):
+def _by_channel(args: Sequence[Any]) -> list[Any]:
     shape = [1, -1] + [1] * (args[0].dim() - 2)
     return [None if value is None else value.view(shape) for value in args[1:3]]
 
 
-def summed(call, result):
+def summed(call: Call, result: Any) -> Any:
     """What is much smaller than what it was made of adds that up, whatever it is: with the error of a sum of one sign.
     None where it is not."""
     taken = max((value.numel() for value in call.args if isinstance(value, torch.Tensor)), default=0)
@@ -202,6 +214,40 @@ def summed(call, result):
         return None
     errors = call.draws.deviates(result).mul_(call.unit / THIRD * (taken / result.numel() / 3) ** 0.5)
     return result + errors if call.name == "logsumexp" else result * (1 + errors)
+
+
+class Attention(TorchFunctionMode):  # type: ignore[misc]
+    """Writes scaled dot product attention out: its backends are operators of their own, other ones by version."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") == "scaled_dot_product_attention":
+            return written_out(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def written_out(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Logits and weights are tensors of the dtype, as in PyTorch's own `math` backend before 2.5, which runs where no
+    other takes the arguments."""
+    if dropout_p:
+        raise ValueError("its attention drops weights at random")
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    logits = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
+        logits = logits.masked_fill(hidden, float("-inf"))
+    if attn_mask is not None:
+        logits = logits.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else logits + attn_mask
+    return torch.softmax(logits, -1) @ value
 
 
 STORED = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")

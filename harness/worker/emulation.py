@@ -14,15 +14,23 @@ In half types both are hundreds of times smaller than the rounding of what goes 
 for float16 accumulators, where a kernel declares them. Draws are of a counter-based generator, never of PyTorch's.
 """
 
+from __future__ import annotations
+
 import contextlib
+import copy
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import contractions, dtypes, inputs, rounding
+from . import contractions, dtypes, inputs, rounding, tensors
 
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .problem import ProblemWorkload
+
+Short = Callable[[int], int]  # how many terms a sum of so many of them lacks
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
 SEED = 20240517  # of the draws
@@ -43,19 +51,21 @@ EXACT = """
 MOVES = frozenset(EXACT.split())
 
 
-class Arithmetic(TorchDispatchMode):
+class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
     """All operators in float64; each rounded instead where there are `draws`, a `Realisation`. `precision`: what
     `rounding.effective` leaves of it.
 
     `short`: how many terms a sum of K of them lacks, as a function of K: to make known wrong answers.
     """
 
-    def __init__(self, draws=None, precision=(), short=None):
+    def __init__(
+        self, draws: Realisation | None = None, precision: Sequence[str] = (), short: Short | None = None
+    ) -> None:
         super().__init__()
         self.draws, self.precision, self.short = draws, precision, short
         self.shortened = False  # whether there was a sum to cut
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = function._schema
         if any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns):
@@ -63,7 +73,7 @@ class Arithmetic(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise ValueError("Model draws random numbers at each call: only the same draws can be compared")
         name = schema.name.split("::")[-1]
-        floating = [t for t in _tensors((args, kwargs)) if t.dtype in FLOATING]
+        floating = [t for t in tensors.flat((args, kwargs)) if t.dtype in FLOATING]
         asked = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and v in FLOATING), None)
         if self.draws is None:
             dtype = work = torch.float64
@@ -76,7 +86,7 @@ class Arithmetic(TorchDispatchMode):
         call = Call(self, function, name, args, kwargs, work, dtype)
         result = call.run()
         if self.draws is not None and self.draws.realisation and dtype in HALF and not call.exact:
-            result = _mapped(result, call.dithered)
+            result = tensors.mapped(result, call.dithered)
         result = _cast(result, dtype)
         written = [
             (before, after)
@@ -91,22 +101,29 @@ class Arithmetic(TorchDispatchMode):
 class Call:
     """One operator on operands in the type it is worked in, with the errors that it makes there."""
 
-    def __init__(self, mode, function, name, args, kwargs, work, dtype):
+    def __init__(
+        self, mode: Arithmetic, function: Any, name: str, args: Any, kwargs: Any, work: Any, dtype: Any
+    ) -> None:
         self.mode, self.function, self.work, self.dtype = mode, function, work, dtype
         self.name = name.rstrip("_")
         self.exact = self.name in MOVES
-        self.draws = mode.draws
-        self.noisy = self.draws is not None and work == torch.float64 and dtype == torch.float32
+        emulates = mode.draws is not None
+        self.noisy = emulates and work == torch.float64 and dtype == torch.float32
         self.unit = dtypes.UNIT_ROUNDOFF["float32"] if self.noisy else 0.0
         contraction = self.name in contractions.PRODUCTS
-        if contraction and self.draws is not None and dtype == torch.float16:
+        if contraction and emulates and dtype == torch.float16:
             self.unit = dtypes.UNIT_ROUNDOFF["float16"] if rounding.FLOAT16_SUMS in mode.precision else 0.0
         convolves = "convolution" in self.name
         kind = rounding.TF32_CONVOLUTION if convolves else rounding.TF32_MATMUL
-        self.cut = contraction and kind in mode.precision and dtype == torch.float32 and self.draws is not None
-        self.args, self.kwargs = _mapped((args, kwargs), self._operand)
+        self.cut = contraction and kind in mode.precision and dtype == torch.float32 and emulates
+        self.args, self.kwargs = tensors.mapped((args, kwargs), self._operand)
 
-    def _operand(self, value):
+    @property
+    def draws(self) -> Realisation:
+        assert self.mode.draws is not None, "exact arithmetic errs nowhere"
+        return self.mode.draws
+
+    def _operand(self, value: Any) -> Any:
         if isinstance(value, torch.dtype):
             return self.work if value in FLOATING else value
         if not isinstance(value, torch.Tensor) or value.dtype not in FLOATING:
@@ -116,16 +133,16 @@ class Call:
             return torch.from_numpy(truncated).to(self.work)
         return value.to(self.work)
 
-    def run(self):
+    def run(self) -> Any:
         special = contractions.special(self)
         if special is not None:
             return special
         if not self.noisy or self.exact:
             return self.function(*self.args, **self.kwargs)
-        small = all(value.numel() <= LARGE for value in _tensors((self.args, self.kwargs)))
+        small = all(value.numel() <= LARGE for value in tensors.flat((self.args, self.kwargs)))
         erring = None
         if small:  # before the operator writes into what it is given
-            args, kwargs = _mapped((self.args, self.kwargs), self._moved)
+            args, kwargs = tensors.mapped((self.args, self.kwargs), self._moved)
             erring = self.function(*args, **kwargs)
         result = self.function(*self.args, **self.kwargs)
         if not isinstance(result, torch.Tensor) or result.dtype != self.work:
@@ -135,28 +152,28 @@ class Call:
             erring = self.draws.moved(result.clone(), self.unit) if summed is None else summed
         return result.copy_(self.inexact(result, erring))
 
-    def _moved(self, value):
+    def _moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype != self.work:
             return value
         return self.draws.moved(value.clone(), self.unit)
 
-    def inexact(self, exact, erring):
+    def inexact(self, exact: Any, erring: Any) -> Any:
         """The one where float32 holds it, else the other: nothing is lost that any arithmetic would keep."""
         return torch.where(exact.float().to(exact.dtype) == exact, exact, erring)
 
-    def dithered(self, value):
+    def dithered(self, value: Any) -> Any:
         """Moved by up to one rounding, so that another realisation is rounded another way."""
         if not isinstance(value, torch.Tensor) or value.dtype != self.work:
             return value
         return self.draws.moved(value, dtypes.UNIT_ROUNDOFF[str(self.dtype).replace("torch.", "")])
 
-    def lacking(self, terms):
+    def lacking(self, terms: int) -> int:
         """How many of so many terms a sum is to lack."""
         count = self.mode.short(terms) if self.mode.short and terms > 1 else 0
         self.mode.shortened |= count > 0
         return count
 
-    def erring(self, total, squares, terms):
+    def erring(self, total: Any, squares: Callable[[], Any], terms: int) -> Any:
         """Sums, with the error of adding their terms one by one; `squares` gives the sum of the terms' squares."""
         if not self.unit or terms < 2:
             return total
@@ -167,11 +184,11 @@ class Call:
 class Realisation:
     """The random numbers of one realisation; the same ones for the same model, on every machine."""
 
-    def __init__(self, realisation):
+    def __init__(self, realisation: int) -> None:
         self.realisation, self.made = realisation, 0
         self.odd = bool(realisation % 2)
 
-    def moved(self, tensor, unit):
+    def moved(self, tensor: Any, unit: float) -> Any:
         """Each element times 1 + unit * (uniform in -1..1); in place."""
         flat = tensor.contiguous().view(-1)
         stream = self._stream()
@@ -181,7 +198,7 @@ class Realisation:
             part.mul_(torch.from_numpy(words.astype(np.float64)).mul_(unit / 2**15).add_(1))
         return flat.view(tensor.shape)
 
-    def deviates(self, like):
+    def deviates(self, like: Any) -> Any:
         """Approximately normal ones, of the tensor's shape and dtype."""
         self.made += 1
         drawn = inputs.deviates(SEED, self.realisation, self.made, like.numel())
@@ -189,73 +206,29 @@ class Realisation:
             drawn = np.copysign(np.maximum(np.abs(drawn), np.float32(1)), drawn)
         return torch.from_numpy(drawn).view(like.shape).to(like.dtype)
 
-    def _stream(self):
+    def _stream(self) -> Any:
         self.made += 1
         return np.random.Philox(
             key=np.array([SEED, 1], np.uint64), counter=np.array([0, 0, self.realisation, self.made], np.uint64)
         )
 
 
-class Attention(TorchFunctionMode):
-    """Writes scaled dot product attention out: its backends are operators of their own, other ones by version."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if getattr(function, "__name__", "") == "scaled_dot_product_attention":
-            return written_out(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-
-def written_out(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """Logits and weights are tensors of the dtype, as in PyTorch's own `math` backend before 2.5, which runs where no
-    other takes the arguments."""
-    if dropout_p:
-        raise ValueError("its attention drops weights at random")
-    if enable_gqa:
-        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    logits = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
-        logits = logits.masked_fill(hidden, float("-inf"))
-    if attn_mask is not None:
-        logits = logits.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else logits + attn_mask
-    return torch.softmax(logits, -1) @ value
-
-
 @contextlib.contextmanager
-def doing(arithmetic):
+def doing(arithmetic: Arithmetic) -> Iterator[Arithmetic]:
     """Within, PyTorch computes so. Fused operators of oneDNN, which know float32 alone, are off."""
-    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), Attention(), arithmetic:
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), contractions.Attention(), arithmetic:
         yield arithmetic
 
 
-def _tensors(value):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _mapped(value, change):
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(item, change) for item in value)
-    return change(value)
-
-
-def _cast(result, dtype):
-    def change(value):
+def _cast(result: Any, dtype: Any) -> Any:
+    def change(value: Any) -> Any:
         is_floating = isinstance(value, torch.Tensor) and value.dtype in FLOATING
         return value.to(dtype) if is_floating and value.dtype != dtype else value
 
-    return _mapped(result, change)
+    return tensors.mapped(result, change)
 
 
-def _pairs(schema, before, after):
+def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(argument, its value before, and after it was widened) of those that are tensors."""
     for position, argument in enumerate(schema.arguments):
         if position < len(before[0]):
@@ -266,10 +239,52 @@ def _pairs(schema, before, after):
             yield (argument, *values)
 
 
-def _promoted(tensors):
+def _promoted(given: list[Any]) -> Any:
     """PyTorch's result type: of tensors with dimensions, else of those without."""
-    chosen = [tensor for tensor in tensors if tensor.dim()] or tensors
+    chosen = [tensor for tensor in given if tensor.dim()] or given
     found = None
     for tensor in chosen:
         found = tensor.dtype if found is None else torch.promote_types(found, tensor.dtype)
     return found
+
+
+def exact(workload: ProblemWorkload, arrays: list[Array], short: Short | None = None) -> tuple[Array, bool]:
+    """(its output in float64, whether sums were cut); `short` as of `Arithmetic`. ValueError where the output
+    has another shape than in the dtype."""
+    arithmetic = Arithmetic(short=short)
+    model = _doubled(_copied(workload))
+    arguments = workload.arguments(arrays, "cpu", lambda tensor: tensor.double())
+    with doing(arithmetic):
+        output = model(*arguments)
+    if tuple(output.shape) != workload.shape:
+        raise ValueError(f"the float64 model gives {tuple(output.shape)}")
+    return np.ascontiguousarray(output.numpy(), dtype=np.float64), arithmetic.shortened
+
+
+def emulated(
+    workload: ProblemWorkload, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0
+) -> Array:
+    """What straightforward arithmetic in the dtype gives, as an array that holds it exactly."""
+    model = _copied(workload)
+    arguments = workload.arguments(arrays, "cpu")
+    with doing(Arithmetic(Realisation(realisation), precision)):
+        output = model(*arguments)
+    return dtypes.decode(tensors.to_array(output), tensors.dtype_name(output))
+
+
+def _copied(workload: ProblemWorkload) -> Any:
+    if workload.pristine is None:
+        workload.pristine, _ = workload.model(workload.problem, "Model", "cpu")
+    try:
+        return copy.deepcopy(workload.pristine)
+    except Exception:  # some hold what cannot be copied: then it is made again
+        return workload.model(workload.problem, "Model", "cpu")[0]
+
+
+def _doubled(model: Any) -> Any:
+    """In float64, with the tensors that are plain attributes of its parts."""
+    for part in model.double().modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                vars(part)[name] = value.double()
+    return model

@@ -9,13 +9,18 @@ A sample is cold: twice the size of the second-level cache is written before eve
 to enqueue the call, and the call's time come from the same call.
 """
 
-import collections
+from __future__ import annotations
+
 import statistics
 import time
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import torch
 
-from . import sampling
+from . import sampling, wire
+
+if TYPE_CHECKING:
+    from .audit import Audit
 
 FLUSH_TIMES = 2  # bytes written at a time between calls, in sizes of the second-level cache
 UNTOLD_CACHE_BYTES = 64 << 20  # PyTorch 2.1 does not tell: an H100 has 50 MiB, an H200 60
@@ -26,27 +31,31 @@ STABLE_SPANS, STABLE = 3, 0.01  # spans in a row whose medians differ by no more
 _clock, _seconds, _moment = time.perf_counter_ns, time.perf_counter, time.monotonic
 # Written in C: unlike those of torch.cuda.Event, its methods cannot be replaced from Python.
 _Event, _current_stream = torch._C._CudaEventBase, torch.cuda.current_stream
-# us: time of one call; at_s: when it ended, by CLOCK_MONOTONIC; enqueue_us: the host's time to enqueue it.
-Sample = collections.namedtuple("Sample", "us at_s enqueue_us")
+
+
+class Sample(NamedTuple):
+    us: float  # of one call
+    at_s: float  # when it ended, by CLOCK_MONOTONIC
+    enqueue_us: float  # the host's time to enqueue it
 
 
 class Sampler:
     """Samples of `call`, which stands for `calls` calls of the code under test, on the stream that is current now."""
 
-    def __init__(self, call, calls=1, audit=None):
+    def __init__(self, call: Callable[[], Any], calls: int = 1, audit: Audit | None = None) -> None:
         self.call = call
         self.calls = calls
         self.audit = audit
         self.stream = _current_stream()
         self.leads = 1
 
-    def open(self):
+    def open(self) -> None:
         """Keep the device busy: before the first of several samples."""
 
-    def lead(self):
+    def lead(self) -> None:
         """Keep the device busy: before every sample."""
 
-    def take(self, count):
+    def take(self, count: int) -> list[Sample]:
         """Up to `count` samples, enqueued at once, in order: without those for which the host was too slow.
 
         A call that itself waits for the device is never in the queue ahead of it: with the most work in front of it
@@ -87,13 +96,13 @@ class Sampler:
 
 
 class ColdSampler(Sampler):
-    def __init__(self, call, audit=None):
+    def __init__(self, call: Callable[[], Any], audit: Audit | None = None) -> None:
         super().__init__(call, audit=audit)
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         cache_bytes = getattr(properties, "L2_cache_size", 0) or UNTOLD_CACHE_BYTES
         self.flush = torch.empty(FLUSH_TIMES * cache_bytes, dtype=torch.uint8, device="cuda")
 
-    def lead(self):
+    def lead(self) -> None:
         for _ in range(self.leads):
             self.flush.zero_()
 
@@ -101,22 +110,24 @@ class ColdSampler(Sampler):
 class WarmSampler(Sampler):
     """What a call reads may still be in the cache: the calls before it keep the device busy."""
 
-    def open(self):
+    def open(self) -> None:
         for _ in range(self.leads):
             self.call()
 
 
-def at_once(call_us):
+def at_once(call_us: float) -> int:
     """How many calls of that length to enqueue before the host waits: no more than a span."""
     return max(1, min(MOST_AT_ONCE, int(SPAN_S * 1e6 / max(call_us, 1e-3))))
 
 
-def warm_up(sampler, timing):
+def warm_up(sampler: Sampler, timing: wire.SamplingRequest) -> tuple[int, float]:
     """Call until the times are stable, for `warmup_s` at most, but `warmup_calls` at least: (calls, median)."""
-    calls, size, medians = 0, 1, []
+    calls, size = 0, 1
+    medians: list[float] = []
     deadline = _seconds() + timing.warmup_s
     while True:
-        times, span_end = [], _seconds() + SPAN_S
+        span_end = _seconds() + SPAN_S
+        times: list[float] = []
         while not times or _seconds() < span_end:
             times += [sample.us for sample in sampler.take(size)]
             calls += size
@@ -127,22 +138,23 @@ def warm_up(sampler, timing):
             return calls, medians[-1]
 
 
-def is_stable(medians):
+def is_stable(medians: list[float]) -> bool:
     last = medians[-STABLE_SPANS:]
     return len(last) == STABLE_SPANS and max(last) <= min(last) * (1 + STABLE)
 
 
-def collect(sampler, call_us, timing):
+def collect(sampler: Sampler, call_us: float, timing: wire.SamplingRequest) -> tuple[list[Sample], int]:
     """(samples by the stop rule, the nanoseconds that they took in all by the second clock)."""
     rule, audit = sampling.StopRule(timing), sampler.audit
-    samples, wanting, began = [], True, sampling._witness()
+    samples: list[Sample] = []
+    wanting, began = True, sampling._witness()
     while True:
         wanting = wanting and not rule.is_met([sample.us for sample in samples])
         audited = audit is not None and audit.begins(wanting)
         if not wanting and not audited:
             break
         taken = sampler.take(1 if audited else at_once(call_us * sampler.calls))
-        if audited:
+        if audit is not None and audited:
             audit.ended(taken[0].us if taken else None)
             continue
         samples += taken
@@ -153,22 +165,18 @@ def collect(sampler, call_us, timing):
     return samples, sampling._witness() - began
 
 
-def sample(call, timing, audit=None):
-    """Warm up, then sample cold. Returns fields of `Timing`, the moments by CLOCK_MONOTONIC; and sampling_s.
-
-    `audit`: see `audit.Audit`.
-    """
+def sample(
+    call: Callable[[], Any], timing: wire.SamplingRequest, row: wire.Timing, audit: Audit | None = None
+) -> float:
+    """Warm up, then sample cold, into a row, the moments by CLOCK_MONOTONIC; gives the seconds that it took."""
     began = _seconds()
     sampler = ColdSampler(call, audit)
-    warmup_calls, call_us = warm_up(sampler, timing)
+    row.warmup_calls, call_us = warm_up(sampler, timing)
     samples, witnessed_ns = collect(sampler, call_us, timing)
-    fields = {
-        "clock": "cuda_event",
-        "calls_per_sample": 1,
-        "warmup_calls": warmup_calls,
-        "samples_us": [sample.us for sample in samples],
-        "sampled_s": [sample.at_s for sample in samples],
-        "enqueue_us": [sample.enqueue_us for sample in samples],
-        "sampling_s": _seconds() - began,
-    }
-    return sampling.believed(fields, sum(fields["samples_us"]) * 1000, witnessed_ns, "cuda")
+    row.clock, row.calls_per_sample = "cuda_event", 1
+    row.samples_us = [sample.us for sample in samples]
+    row.sampled_s = [sample.at_s for sample in samples]
+    row.enqueue_us = [sample.enqueue_us for sample in samples]
+    spent_s = _seconds() - began
+    sampling.doubt(row, sum(row.samples_us) * 1000, witnessed_ns, "cuda")
+    return spent_s

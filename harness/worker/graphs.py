@@ -8,13 +8,16 @@ Capture as in PyTorch's notes on CUDA graphs (Semantics, "CUDA Graphs"): some ca
 `torch.cuda.graph`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import statistics
+from typing import Any, Callable
 
 import torch
 
-from . import events, kernels, sampling, tensors
+from . import events, kernels, sampling, tensors, wire
 
 SAMPLE_US = 1000.0  # a replay's length, where outputs allow
 MOST_CALLS = 100
@@ -22,48 +25,47 @@ MOST_OUTPUT_BYTES = 8 << 20  # of a replay's calls, so that the cache still hold
 SIDE_CALLS = 3
 ESCAPING_CALLS = 3
 CLOSE = 0.01  # of the largest value
+Right = Callable[[Any], bool]  # whether an output with other bits than the expected one's may be right
 
 
 class Refused(Exception):
     """No replay of this call is a time; the message says why. `escaped`: see `Timing`."""
 
-    def __init__(self, message, escaped=None):
+    def __init__(self, message: str, escaped: bool | None = None) -> None:
         super().__init__(message)
         self.escaped = escaped
 
 
-def sample(call, expected, call_us, timing, right=None):
-    """Fields of `Timing`, and sampling_s: the replays' times, or why there are none; the process goes on either way.
-
-    `call` gives a new tensor each time; `expected` is what the first call gave; `call_us` about what one takes.
-    `right(output)`: whether an output with other bits than that may be right.
-    """
+def sample(
+    call: kernels.Call, expected: Any, timing: wire.SamplingRequest, row: wire.Timing, right: Right | None = None
+) -> float:
+    """The replays' times into a row that has the cold ones, or why there are none; the process goes on either way.
+    Gives the seconds that it took. `call` gives a new tensor each time; `expected` is what the first call gave."""
     try:
-        samples, calls, witnessed_ns = _replays(call, expected, call_us, timing, right)
+        samples, calls, witnessed_ns = _replays(call, expected, statistics.median(row.samples_us), timing, right)
     except Refused as error:
-        return {"hot_message": str(error), "escaped": error.escaped}
+        row.hot_message, row.escaped = str(error), error.escaped
+        return 0.0
     except Exception as error:
-        message = kernels.failure(error, "capturing its calls").message
+        row.hot_message = kernels.failure(error, "capturing its calls").message
         torch.cuda.synchronize()  # a fault of the device is no refusal
-        return {"hot_message": message}
+        return 0.0
     hot_us = [sample.us for sample in samples]
-    doubt = sampling.implausible(sum(hot_us) * calls * 1000, witnessed_ns, "cuda")
-    if doubt:
-        return {"hot_message": doubt}
-    return {
-        "hot_us": hot_us,
-        "hot_sampled_s": [sample.at_s for sample in samples],
-        "hot_calls_per_sample": calls,
-        "sampling_s": witnessed_ns / 1e9,
-    }
+    row.hot_message = sampling.implausible(sum(hot_us) * calls * 1000, witnessed_ns, "cuda")
+    if row.hot_message:
+        return 0.0
+    row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample = hot_us, [sample.at_s for sample in samples], calls
+    return witnessed_ns / 1e9
 
 
-def calls_per_sample(call_us, output_bytes):
+def calls_per_sample(call_us: float, output_bytes: int) -> int:
     room = MOST_OUTPUT_BYTES // max(1, output_bytes)
     return max(1, min(MOST_CALLS, room, math.ceil(SAMPLE_US / max(call_us, 1e-3))))
 
 
-def _replays(call, expected, call_us, timing, right):
+def _replays(
+    call: kernels.Call, expected: Any, call_us: float, timing: wire.SamplingRequest, right: Right | None
+) -> tuple[list[events.Sample], int, int]:
     """(samples, calls in each, nanoseconds that they took in all by the second clock)."""
     if tensors.dtype_name(expected) not in tensors.POISON:
         raise Refused(f"outputs of dtype {tensors.dtype_name(expected)} cannot be poisoned, to see a replay write them")
@@ -83,7 +85,7 @@ def _replays(call, expected, call_us, timing, right):
     return samples, calls, witnessed_ns
 
 
-def _done_at_once(call, expected):
+def _done_at_once(call: kernels.Call, expected: Any) -> bool:
     """Whether outputs stand there as soon as calls were captured, which puts off whatever is on the calls' own stream.
     Each is new memory, so what stood there before is not the right output of several."""
     _, outputs = capture(call, ESCAPING_CALLS)
@@ -91,13 +93,13 @@ def _done_at_once(call, expected):
     return all(tensors.same_bits(output, expected) or _close(output, expected) for output in outputs)
 
 
-def _close(output, expected):
+def _close(output: Any, expected: Any) -> bool:
     """Whether it is about the same, with other bits: what was not written is not."""
     apart = (output.double() - expected.double()).abs().max()
     return bool(apart <= CLOSE * expected.double().abs().max())
 
 
-def _first(sampler):
+def _first(sampler: events.Sampler) -> list[events.Sample]:
     """The first sample that the host was fast enough for."""
     while True:
         found = sampler.take(1)
@@ -105,7 +107,7 @@ def _first(sampler):
             return found
 
 
-def capture(call, count):
+def capture(call: kernels.Call, count: int) -> tuple[Any, list[Any]]:
     """(a graph of `count` calls, their outputs). What the call raises while it is captured is raised."""
     here = torch.cuda.current_stream()
     side = torch.cuda.Stream()
@@ -124,7 +126,7 @@ def capture(call, count):
     return graph, outputs
 
 
-def _clean_up(pool, stream):
+def _clean_up(pool: Any, stream: Any) -> None:
     """After a capture that failed. PyTorch leaves its stream the current one, and from 2.5 on its allocator capturing:
     no later capture, and no allocation that must free others first, would succeed. And its generator believes that it
     is captured, and refuses to draw, until a capture ends well."""
@@ -142,7 +144,7 @@ class Unwritten(Refused):
     """A replay does not write every output."""
 
 
-def _check(graph, outputs, expected, right):
+def _check(graph: Any, outputs: list[Any], expected: Any, right: Right | None) -> None:
     """Refused where a replay does not write every output, or writes other bytes than the first call, which are not
     `right` either."""
     for output in outputs:

@@ -11,11 +11,20 @@ arithmetic and one exact scaling, with no logarithm or cosine whose last bit cou
 twice in 10**9.
 """
 
+from __future__ import annotations
+
 import hashlib
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Tuple
 
 import numpy as np
 
 from . import dtypes, protocol
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+
+Each = Callable[..., Iterable[Any]]  # runs a function on every part: as `map` does, or a pool's
+Shape = Tuple[int, ...]
 
 UNIFORMS = 12
 LARGE = 8.0  # factor on Q in `large_logits`: logits spread by 8, so that few keys carry each row
@@ -27,14 +36,11 @@ AT_ONCE = 1 << 15  # deviates made at a time: their words stay in a processor's 
 PART = 1 << 20  # deviates that a thread makes
 
 
-def deviates(seed, trial, tensor, count, each=map):
-    """`count` approximately normal float32 deviates of the stream (seed, trial, tensor); exact, portable.
-
-    `each` runs a function on every part: as `map` does, or a pool's.
-    """
+def deviates(seed: int, trial: int, tensor: int, count: int, each: Each = map) -> Array:
+    """`count` approximately normal float32 deviates of the stream (seed, trial, tensor); exact, portable."""
     result = np.empty(count, np.float32)
 
-    def make(first):
+    def make(first: int) -> None:
         # Deviate i has the words i, count + i and 2 count + i: three places in one stream, read side by side.
         streams = [stream(seed, trial, tensor, third * count + first) for third in range(3)]
         _fill(result[first : first + PART], streams)
@@ -43,7 +49,7 @@ def deviates(seed, trial, tensor, count, each=map):
     return result
 
 
-def _fill(result, streams):
+def _fill(result: Array, streams: list[Any]) -> None:
     for start in range(0, len(result), AT_ONCE):
         size = min(AT_ONCE, len(result) - start)
         # Four uniforms in each 64-bit word, added pairwise in two 32-bit lanes.
@@ -59,7 +65,7 @@ def _fill(result, streams):
         np.multiply(centred, np.float32(2.0**-16), out=result[start : start + size], dtype=np.float32)
 
 
-def stream(seed, trial, tensor, word):
+def stream(seed: int, trial: int, tensor: int, word: int) -> Any:
     """The generator of (seed, trial, tensor), before its word of that number. One step of its counter is four words."""
     generator = np.random.Philox(
         key=np.array([seed, 0], dtype=np.uint64), counter=np.array([0, 0, trial, tensor], dtype=np.uint64)
@@ -69,7 +75,7 @@ def stream(seed, trial, tensor, word):
     return generator
 
 
-def generate(recipe, dtype, shape, seed, trial, each=map):
+def generate(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Each = map) -> list[Array]:
     """Q, K and V of one trial, each [batch, head, row, column] in `dtype`'s storage (see `dtypes`).
 
     independent: three independent tensors. shared_qkv: the three are equal, so every row's largest logit
@@ -81,65 +87,65 @@ def generate(recipe, dtype, shape, seed, trial, each=map):
     weight; unscaled, they do not fit into float16. flat_logits: Q is 64 times smaller. constant_v: all rows of V are
     its first, and so is every output. zero_q: Q is zero, all weights are equal, and every output is a mean of V.
     halved_4 and halved_8: the three are halved so many times.
-    `each` as for `deviates`.
     """
     count = int(np.prod(shape))
     q = deviates(seed, trial, 0, count, each)
     if recipe == "shared_qkv":
         first = _encoded(q.reshape(shape), dtype, each)
-        return first, first.copy(), first.copy()
+        return [first, first.copy(), first.copy()]
     if recipe == "large_logits":
         q = q * np.float32(LARGE)
     elif recipe != "independent" and recipe not in CHANGES:
         raise ValueError(f"unknown input recipe: {recipe!r}")
     rest = (deviates(seed, trial, index, count, each) for index in (1, 2))
     values = [values.reshape(shape) for values in (q, *rest)]
-    CHANGES.get(recipe, lambda *_: None)(*values)
-    return tuple(_encoded(tensor, dtype, each) for tensor in values)
+    if recipe in CHANGES:
+        CHANGES[recipe](*values)
+    return [_encoded(tensor, dtype, each) for tensor in values]
 
 
-def _encoded(values, dtype, each):
+def _encoded(values: Array, dtype: str, each: Each) -> Array:
     """`dtypes.encode` of a whole array, by parts as `deviates` makes them."""
     result = np.empty(values.shape, dtypes.STORAGE[dtype])
     source, target = values.reshape(-1), result.reshape(-1)
 
-    def encode(first):
+    def encode(first: int) -> None:
         target[first : first + PART] = dtypes.encode(source[first : first + PART], dtype)
 
     list(each(encode, range(0, len(source), PART)))
     return result
 
 
-def _steep_logits(q, _k, _v):
+def _steep_logits(q: Array, _k: Array, _v: Array) -> None:
     q *= np.float32(STEEP)
 
 
-def _dominant_tail(q, k, _v):
+def _dominant_tail(q: Array, k: Array, _v: Array) -> None:
     q[..., 0] = TAIL
     k[..., 0] = 0
     k[..., -TAIL_KEYS:, 0] = TAIL
 
 
-def _offset_logits(q, k, _v):
+def _offset_logits(q: Array, k: Array, _v: Array) -> None:
     # Last, where it costs a sum least: what is added to so large a number is rounded to a 128th.
     q[..., -1] = OFFSET
     k[..., -1] = OFFSET
 
 
-def _flat_logits(q, _k, _v):
+def _flat_logits(q: Array, _k: Array, _v: Array) -> None:
     q /= np.float32(STEEP)
 
 
-def _constant_v(_q, _k, v):
+def _constant_v(_q: Array, _k: Array, v: Array) -> None:
     v[...] = v[..., :1, :].copy()
 
 
-def _zero_q(q, _k, _v):
+def _zero_q(q: Array, _k: Array, _v: Array) -> None:
     q[...] = 0
 
 
-def _halved(times):
-    def change(*tensors):
+def _halved(times: int) -> Callable[..., None]:
+    def change(*tensors: Array) -> None:
         for tensor in tensors:
             tensor *= np.float32(2.0**-times)
 
@@ -147,7 +153,7 @@ def _halved(times):
 
 
 # In place, on float32, and exact: by powers of two, and by what every dtype holds.
-CHANGES = {
+CHANGES: Mapping[str, Callable[..., None]] = {
     "steep_logits": _steep_logits,
     "dominant_tail": _dominant_tail,
     "offset_logits": _offset_logits,
@@ -158,7 +164,7 @@ CHANGES = {
 }
 
 
-def digest(arrays):
+def digest(arrays: Iterable[Array]) -> str:
     """SHA-256, in hex, over the bytes of all input tensors."""
     state = hashlib.sha256()
     for array in arrays:

@@ -9,9 +9,12 @@ into memory, or what is done to objects that are found without a name. Against a
 `sampling` holds a second clock; beyond that only a process outside can bear witness.
 """
 
+from __future__ import annotations
+
 import builtins
 import sys
 import types
+from typing import Any
 
 RELIED_ON = (
     "builtins", "contextlib", "gc", "hashlib", "io", "json", "math", "os", "random", "tempfile", "time", "traceback",
@@ -26,7 +29,7 @@ ALSO = (property, classmethod, staticmethod, types.GetSetDescriptorType, types.M
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the attributes of other classes cannot be set from Python
 
 
-def _ours():
+def _ours() -> list[str]:
     package = __package__ + "."
     names = [name for name in sys.modules if name.startswith(package)]
     if getattr(sys.modules["__main__"], "__package__", None) == __package__:
@@ -34,7 +37,7 @@ def _ours():
     return names
 
 
-def _code(value):
+def _code(value: object) -> types.CodeType | None:
     """Replacing a function's code is as good as replacing the function."""
     return value.__code__ if isinstance(value, types.FunctionType) else None
 
@@ -42,7 +45,7 @@ def _code(value):
 class Owner:
     """A module or class: what could be called in it, and which names of others a new name in it would hide."""
 
-    def __init__(self, owner, name, is_ours):
+    def __init__(self, owner: Any, name: str, is_ours: bool) -> None:
         self.owner = owner
         self.name = name
         self.names = set(vars(owner))
@@ -55,7 +58,7 @@ class Owner:
         if isinstance(owner, type):
             self.behind = {key for base in type.mro(owner)[1:] for key in vars(base)}
 
-    def replaced(self):
+    def replaced(self) -> list[str]:
         now = vars(self.owner)
         changed = [key for key, value, code in self.callables if now.get(key) is not value or code is not _code(value)]
         changed += sorted((set(now) - self.names) & self.behind)
@@ -65,7 +68,7 @@ class Owner:
 class Snapshot:
     """What the names mean now. It costs some milliseconds, and so does each look."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         ours = _ours()
         self.modules = {name: sys.modules[name] for name in [*RELIED_ON, *ours] if name in sys.modules}
         owners = {name: Owner(module, name, name in ours) for name, module in self.modules.items()}
@@ -76,7 +79,7 @@ class Snapshot:
                     owners[name] = Owner(value, name, False)
         self.owners = list(owners.values())
 
-    def replaced(self):
+    def replaced(self) -> str:
         """One line that names what was replaced; empty where nothing was."""
         found = [f"sys.modules[{name!r}]" for name, known in self.modules.items() if sys.modules.get(name) is not known]
         for owner in self.owners:

@@ -7,46 +7,62 @@ An extension module has one of two forms:
   (``m.attr("RETURNS_OUTPUT") = true;`` in its binding).
 
 A problem's kernel is a Python file that defines ``ModelNew``. A plain shared object with the C entry point of
-csrc/attention.h is called without a binding: `centry`.
+csrc/attention.h is called without a binding, through ctypes. It leaves the CUDA and OpenMP runtimes undefined: they are
+resolved by those that this PyTorch has loaded, as they are for an extension. The machine code is another environment's,
+the runtime is this one's.
 """
+
+from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
+import re
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
 
 import torch
 
-from . import protocol, tensors
+from . import dtypes, native, protocol, tensors, wire
+
+if TYPE_CHECKING:
+    from .problem import ProblemWorkload
+    from .workload import AttentionWorkload, Workload
+
+Call = Callable[[], Any]  # runs the kernel once, and gives its output
+Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
 EXCERPT_CHARACTERS = 8000
 MESSAGE_CHARACTERS = 500
+RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp)[.-].*so")
+NAMED_RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp|stdc\+\+|c)[.-].*so")
 _detach = torch.Tensor.detach
 
 
 class KernelFailure(Exception):
     """The code under test failed; `status` is one of the protocol's."""
 
-    def __init__(self, status, message, excerpt=""):
+    def __init__(self, status: protocol.Status, message: str, excerpt: str = "") -> None:
         super().__init__(message)
-        self.status = status
-        self.message = message
-        self.excerpt = excerpt
+        self.outcome = status, message, excerpt  # as a result has them
+        self.status, self.message = status, message
 
 
-def failure(error, doing):
+def failure(error: BaseException, doing: str) -> KernelFailure:
     """A KernelFailure from an exception that the code under test raised while `doing`."""
-    status = protocol.UNSUPPORTED if issubclass(type(error), NotImplementedError) else protocol.CRASHED
+    status: protocol.Status = protocol.CRASHED
+    if issubclass(type(error), NotImplementedError):
+        status = protocol.UNSUPPORTED
     lines = said(lambda: error).strip().splitlines() or ["(no message)"]
     message = f"{doing} raised {type_name(error)}: {lines[0]}"[:MESSAGE_CHARACTERS]
     excerpt = said(traceback.format_exc)
     return KernelFailure(status, message, excerpt[-EXCERPT_CHARACTERS:])
 
 
-def said(make):
+def said(make: Callable[[], object]) -> str:
     """Text from the code under test, whatever that does when it is asked: printable, and of our own type."""
     try:
         text = str.__str__(str(make()))  # what __str__ returns may be of a subclass
@@ -57,15 +73,15 @@ def said(make):
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def type_name(value):
+def type_name(value: object) -> str:
     return said(lambda: _name_of(type(value)))[:MESSAGE_CHARACTERS]
 
 
-_name_of = type.__dict__["__name__"].__get__  # a metaclass may have another
+_name_of: Callable[[type], str] = type.__dict__["__name__"].__get__  # a metaclass may have another
 
 
 @contextlib.contextmanager
-def blamed(doing):
+def blamed(doing: str) -> Iterator[None]:
     """Whatever is raised in here, SystemExit and our own exceptions included, is the code under test's failure."""
     try:
         yield
@@ -76,7 +92,9 @@ def blamed(doing):
 def load_extension(path: str) -> Any:
     name = os.path.basename(path).split(".")[0]
     loader = importlib.machinery.ExtensionFileLoader(name, path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path, loader=loader))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
 
@@ -84,7 +102,11 @@ def load_extension(path: str) -> Any:
 class Extension:
     """A kernel from an extension module, for one attention workload."""
 
-    def __init__(self, artifact, workload):
+    note = ""  # on what ran
+    forward: Callable[..., Any]
+    chooses: Callable[..., object] | None
+
+    def __init__(self, artifact: str, workload: AttentionWorkload) -> None:
         with blamed(f"loading {os.path.basename(artifact)}"):
             module = load_extension(artifact)
             self.forward = module.forward
@@ -92,13 +114,14 @@ class Extension:
             self.chooses = getattr(module, "choice", None)
         self.rest = (bool(workload.causal), float(workload.scale))
 
-    def on(self, workload):
+    def on(self, workload: Workload) -> Extension:
         """The same kernel for a workload that has another scale."""
+        assert workload.problem is None
         found = copy.copy(self)
         found.rest = (bool(workload.causal), float(workload.scale))
         return found
 
-    def bind(self, arguments, *, anew=False, fill=tensors.poison):
+    def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison) -> Call:
         """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.
 
         `anew`: every call gives an output of its own, as a reference's does, and none is poisoned. `fill` poisons.
@@ -110,68 +133,108 @@ class Extension:
         if anew:
             return lambda: self._into(torch.empty_like(q), arguments)
         out = fill(torch.empty_like(q))
-
         return lambda: self._into(out, arguments)
 
-    def choice(self, arguments):
+    def choice(self, arguments: list[Any]) -> str:
         """Which of several ways the kernel says that it takes, in one line; empty where it does not say."""
-        if self.chooses is None:
-            return ""
-        return said(lambda: self.chooses(arguments[0], *self.rest))[:MESSAGE_CHARACTERS]
+        chooses = self.chooses
+        return "" if chooses is None else said(lambda: chooses(arguments[0], *self.rest))[:MESSAGE_CHARACTERS]
 
-    def _into(self, out, arguments):
+    def _into(self, out: Any, arguments: list[Any]) -> Any:
         self.forward(*arguments, out, *self.rest)
         return out
+
+
+class Problem(ctypes.Structure):
+    """`attention_problem`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("batch", "heads", "seq_len", "head_dim", "dtype", "causal", "threads")),
+        ("scale", ctypes.c_float),
+    ]
+
+
+class Library(Extension):
+    """A kernel from a plain shared object, bound and called as one from an extension is.
+
+    `note` names the runtime libraries that were loaded, each by its place in its environment.
+    """
+
+    returns = False
+    chooses = None  # what it says is asked of the extension that it was taken from
+
+    def __init__(self, path: str, workload: AttentionWorkload) -> None:
+        with blamed(f"loading {os.path.basename(path)}"):
+            for name in native.loaded(RUNTIME):
+                ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)  # it is loaded: this lets others find what is in it
+            self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self.entry = self.library.attention_forward
+            self.entry.argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
+            self.entry.restype = ctypes.c_int
+            self.library.attention_error_string.argtypes = [ctypes.c_int]
+            self.library.attention_error_string.restype = ctypes.c_char_p
+        self.rest = (bool(workload.causal), float(workload.scale))
+        self.note = ", ".join(native.described(name) for name in native.loaded(NAMED_RUNTIME))
+
+    def forward(self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float) -> None:
+        """As the shipped binding's: on a GPU queued on the current stream. RuntimeError where the kernel refuses."""
+        name = tensors.dtype_name(q)
+        threads = 0 if q.is_cuda else torch.get_num_threads()
+        problem = Problem(*q.shape, dtypes.C_INTERFACE[name], causal, threads, scale)
+        stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else None
+        code = self.entry(ctypes.byref(problem), *(tensor.data_ptr() for tensor in (q, k, v, out)), stream)
+        if code:
+            reason = said(lambda: self.library.attention_error_string(code).decode(errors="replace"))
+            raise RuntimeError(f"attention_forward: {reason} (code {code}, shape {list(q.shape)}, {name})")
 
 
 class Model:
     """A kernel from a problem's ``ModelNew``."""
 
-    def __init__(self, path, workload, device):
+    def __init__(self, path: str, workload: ProblemWorkload, device: str) -> None:
         self.origin = path, workload, device
         self.make()
 
-    def make(self):
+    def make(self) -> None:
         """ModelNew, or another one in its place."""
         path, workload, device = self.origin
         with blamed("constructing ModelNew"):
             self.model, self.note = workload.model(path, "ModelNew", device)
             self.given = bool(self.model.state_dict()) and not self.note  # the stored weights
 
-    def on(self, _workload):
+    def on(self, _workload: Workload) -> Model:
         return self
 
-    def cast(self, dtype):
+    def cast(self, dtype: str) -> None:
         """Its weights and buffers to another type, for good."""
         with blamed(f"casting ModelNew to {dtype}"):
             self.model.to(dtype=getattr(torch, dtype))
 
-    def bind(self, arguments, *, anew=False, fill=tensors.poison):
+    def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison) -> Call:
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu")
         tensors.leave_poison_behind(size, device, fill)
         return lambda: self.model(*arguments)
 
 
-def load(kernel, workload):
+Kernel = Union[Extension, Model]
+
+
+def load(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
     """The request's kernel, ready to bind; KernelFailure."""
     device = kernel.device
     if device == "cuda" and not torch.cuda.is_available():
         raise KernelFailure(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
-    if kernel.model_new:
-        if workload.problem is None:
+    if workload.problem is None:
+        if kernel.model_new:
             raise KernelFailure(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
-        return Model(kernel.model_new, workload, device)
-    if workload.problem is not None:
+        return Library(kernel.library, workload) if kernel.library else Extension(kernel.artifact or "", workload)
+    if not kernel.model_new:
         raise KernelFailure(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
-    if kernel.library:
-        from . import centry
-
-        return centry.Library(kernel.library, workload)
-    return Extension(kernel.artifact, workload)
+    return Model(kernel.model_new, workload, device)
 
 
-def checked(output, workload, device):
+def checked(output: Any, workload: Workload, device: str) -> Any:
     """The output, once it is what the workload demands, as a tensor object of ours; KernelFailure otherwise.
 
     A subclass of torch.Tensor decides by itself what it answers, so it is asked nothing. That holds for

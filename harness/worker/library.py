@@ -1,32 +1,36 @@
-"""`library`: compile one source into a plain shared object with a C interface, for ctypes: no PyTorch in it."""
+"""Plain shared objects with a C interface, for ctypes: no PyTorch in them.
+
+`library` compiles one source. `link` makes one of the object files that a build left: nothing is compiled, it is the
+very machine code of the extension. What the CUDA and OpenMP runtimes define stays open (`kernels.Library`).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
-import subprocess
 
 from . import build as building
-from . import protocol, wire
+from . import machine_code, protocol, tools, wire
 
-TIMEOUT_S = 300
+COMPILE_S, LINK_S = 300, 120
+NEEDS_TORCH = re.compile(r"\b(?:at|c10|torch|pybind11)::|^_?Py[A-Z_]|^_?THP|^aoti_torch_")
+SHOWN = 3  # symbols
 
 
-def library(request: wire.LibraryRequest) -> dict[str, str]:
-    """status, message, log_excerpt. The caller holds the only lock on the folder of `out`."""
+def library(request: wire.LibraryRequest) -> wire.Result:
+    """The caller holds the only lock on the folder of `out`."""
     try:
         command = _command(request)
     except building.NotRun as error:
-        return {"status": protocol.NOT_RUN, "message": str(error), "log_excerpt": ""}
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"status": protocol.NOT_RUN, "message": f"{command[0]}: {error}", "log_excerpt": ""}
-    output = done.stdout.decode(errors="replace")
-    if done.returncode:
-        said = building.first_error(output, [request.source]) or "the compiler failed; see the log"
-        return {"status": protocol.BUILD_FAILED, "message": said, "log_excerpt": building.relevant(output)}
-    return {"status": protocol.OK, "message": "", "log_excerpt": ""}
+        return wire.Result(protocol.NOT_RUN, str(error))
+    code, output = tools.attempt(command, COMPILE_S)
+    if code is None or code == 127:
+        return wire.Result(protocol.NOT_RUN, f"{command[0]}: {output or 'it did not end in time'}")
+    if code:
+        message = building.first_error(output, [request.source]) or "the compiler failed; see the log"
+        return wire.Result(protocol.BUILD_FAILED, message, building.relevant(output))
+    return wire.Result(protocol.OK)
 
 
 def _command(request: wire.LibraryRequest) -> list[str]:
@@ -37,3 +41,27 @@ def _command(request: wire.LibraryRequest) -> list[str]:
     else:
         compiler = [*shlex.split(extension.get_cxx_compiler()), "-fPIC", "-pthread"]
     return [*compiler, "-O2", "-std=c++17", "-shared", request.source, "-o", request.out]
+
+
+def link(request: wire.LinkRequest) -> wire.Result:
+    programs = tools.cuda_folder() if request.cuda else ""
+    paths = [item.path for item in request.objects]
+    for item in request.objects:
+        if not os.path.isfile(item.path) or machine_code.hash_object(item.path, programs) != item.sha256:
+            name = os.path.basename(item.path)
+            return wire.Result(protocol.NOT_RUN, f"{name} is not there, or is not what its build described")
+    symbols = tools.undefined(paths)
+    if symbols is None:
+        return wire.Result(
+            protocol.NOT_RUN, "nm is missing, so nobody can tell what the objects need: install binutils"
+        )
+    needed = [name for name in symbols if NEEDS_TORCH.search(name)]
+    if needed:
+        more = f" and {len(needed) - SHOWN} more" if len(needed) > SHOWN else ""
+        return wire.Result(protocol.NOT_RUN, "its objects need PyTorch: {}{}".format(", ".join(needed[:SHOWN]), more))
+    os.makedirs(os.path.dirname(request.library), exist_ok=True)
+    command = [*tools.cxx(), "-shared", "-pthread", "-o", request.library, *paths]
+    code, output = tools.attempt(command, LINK_S)
+    if code != 0:
+        return wire.Result(protocol.BUILD_FAILED, "its objects cannot be linked without PyTorch", output[-8000:])
+    return wire.Result(protocol.OK)

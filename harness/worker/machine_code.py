@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any, Sequence
+from typing import Sequence
+
+from . import wire
 
 # An instruction, perhaps behind a predicate: `@P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;`
 ATOMIC = re.compile(r"^(@!?U?P\w+\s+)?(RED|ATOM|ATOMG|ATOMS)\b")
@@ -67,7 +69,7 @@ def normalise_names(text: str) -> str:
     return re.sub(r"_GLOBAL__sub_I_\S+", "_GLOBAL__sub_I", text)
 
 
-def device_functions(artifact: str, tools: str) -> tuple[list[dict[str, Any]], str]:
+def device_functions(artifact: str, tools: str) -> tuple[list[wire.DeviceFunction], str]:
     """(`DeviceFunction`s of an extension, a note on what could not be read)."""
     tool = cuobjdump(tools)
     if not tool:
@@ -76,13 +78,11 @@ def device_functions(artifact: str, tools: str) -> tuple[list[dict[str, Any]], s
     if usage is None or code is None:
         return [], "cuobjdump failed: registers and disassembly are not recorded"
     hashes = parse_sass(code)
-    functions = []
-    for entry in parse_usage(usage):
-        sha256, atomics = hashes.get((entry["architecture"], entry["name"]), ("", 0))
-        functions.append(dict(entry, disassembly_sha256=sha256, atomics=atomics))
+    functions = parse_usage(usage)
     for entry in functions:
-        entry["name"] = normalise_names(entry["name"])
-    return sorted(functions, key=lambda entry: (entry["architecture"], entry["name"])), ""
+        entry.disassembly_sha256, entry.atomics = hashes.get((entry.architecture, entry.name), ("", 0))
+        entry.name = normalise_names(entry.name)
+    return sorted(functions, key=lambda entry: (entry.architecture, entry.name)), ""
 
 
 def runtime_note(artifact: str) -> str:
@@ -97,7 +97,7 @@ def runtime_note(artifact: str) -> str:
     return "libstdc++ is linked into it, beside PyTorch's: a refusal may crash; install the shared one for the compiler"
 
 
-def parse_usage(text: str) -> list[dict[str, Any]]:
+def parse_usage(text: str) -> list[wire.DeviceFunction]:
     """Registers, stack and shared memory of every function, from ``cuobjdump -res-usage``."""
     entries, architecture, name = [], "", ""
     for line in text.splitlines():
@@ -109,14 +109,14 @@ def parse_usage(text: str) -> list[dict[str, Any]]:
         elif line.startswith("REG:"):
             fields = dict(part.split(":", 1) for part in line.split() if ":" in part)
             entries.append(
-                {
-                    "name": name,
-                    "architecture": architecture,
-                    "registers": int(fields.get("REG", 0)),
+                wire.DeviceFunction(
+                    name=name,
+                    architecture=architecture,
+                    registers=int(fields.get("REG", 0)),
                     # LOCAL counts what the STACK does not hold; spilled registers live in either.
-                    "spill_bytes": int(fields.get("STACK", 0)) + int(fields.get("LOCAL", 0)),
-                    "shared_bytes": int(fields.get("SHARED", 0)),
-                }
+                    spill_bytes=int(fields.get("STACK", 0)) + int(fields.get("LOCAL", 0)),
+                    shared_bytes=int(fields.get("SHARED", 0)),
+                )
             )
     return entries
 

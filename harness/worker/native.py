@@ -1,4 +1,4 @@
-"""Machine code that a Python kernel brings along: what it compiles or loads by itself when it is imported or called.
+"""Shared objects in this process, and the machine code that a Python kernel brings along.
 
 A Python file that is the same in two environments may compile other code in each: through a compiler that it starts,
 `torch.utils.cpp_extension`, or a file that it finds. So the code is read where it runs, from the process's memory.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import sys
 from typing import Collection, Iterable
 
@@ -28,8 +29,23 @@ def mapped() -> dict[str, list[tuple[int, int]]]:
     return found
 
 
+def loaded(pattern: re.Pattern[str]) -> list[str]:
+    """Paths of the shared objects in this process whose file names match, in the order of their addresses."""
+    return [path for path in mapped() if pattern.match(os.path.basename(path))]
+
+
+def described(path: str) -> str:
+    """A library by its place in its environment, or its file name where it is the system's; CUDA's with its version."""
+    name = path.rsplit("/site-packages/", maxsplit=1)[-1] if "/site-packages/" in path else os.path.basename(path)
+    if not os.path.basename(path).startswith("libcudart"):
+        return name
+    version = ctypes.c_int(0)
+    failed = ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(version))
+    return name if failed else f"{name} ({version.value // 1000}.{version.value % 1000 // 10})"
+
+
 def brought(before: Collection[str]) -> dict[str, str]:
-    """{file name: SHA-256 of its machine code} of what was mapped since `before` (an answer of `mapped`) and is none of
+    """{file name: SHA-256 of its machine code} of what was mapped since `before` (of `mapped`) and is none of
     the environment's."""
     import torch
 

@@ -1,4 +1,4 @@
-"""`observe`: what the environment says of itself."""
+"""`observe`: what the environment says of itself, and what this process can reach."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ import os
 import platform
 import shutil
 import sys
-from typing import Any
+from typing import Any, Sequence
 
-from . import build, confinement, wheels, wire
+from . import build, wheels, wire
 
-ABSENT = ""  # of text that a missing torch or numpy cannot give
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
 
+LIMITS = {  # control group v1, then v2
+    "memory_bytes": ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"),
+    "processes": ("/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"),
+}
+NO_LIMIT = 1 << 60  # v1 writes a number near 2^63 for none
 
-def observe(request: wire.ObserveRequest) -> dict[str, Any]:
-    """The fields of `Observation`; with "verify", also "damaged": files that are not what was installed."""
+
+def observe(request: wire.ObserveRequest) -> wire.ObserveResult:
     model, flags = processor()
     compiler = nvcc()
-    result: dict[str, Any] = {
-        "python": platform.python_version(),
-        "wheels": wheels.installed(),
-        "machine": platform.machine(),
-        "cpu_model": model,
-        "cpu_flags_sha256": hashlib.sha256(flags.encode()).hexdigest(),
-        "threads": request.threads,
-        "kernel_release": platform.release(),
-        "libc": " ".join(part for part in platform.libc_ver() if part),
-        "compiler": build.compiler_line(os.environ.get("CXX", "c++")),
-        "nvcc": build.compiler_line(compiler, last=True) if compiler else ABSENT,
-        "confinement": confinement.confinement(),
-    }
-    result.update(_torch(request.threads))
-    asked = request.variables
-    result["settings"].update({"env." + name: os.environ[name] for name in asked if name in os.environ})
+    result = wire.ObserveResult(
+        python=platform.python_version(),
+        wheels={name: wire.Wheel(**wheel) for name, wheel in wheels.installed().items()},
+        machine=platform.machine(),
+        cpu_model=model,
+        cpu_flags_sha256=hashlib.sha256(flags.encode()).hexdigest(),
+        threads=request.threads,
+        kernel_release=platform.release(),
+        libc=" ".join(part for part in platform.libc_ver() if part),
+        compiler=build.compiler_line(os.environ.get("CXX", "c++")),
+        nvcc=build.compiler_line(compiler, last=True) if compiler else "",
+        confinement=confinement(),
+    )
+    _observe_torch(result)
+    result.settings.update({"env." + name: os.environ[name] for name in request.variables if name in os.environ})
     if request.verify:
-        result["damaged"] = wheels.damaged(request.threads)
+        result.damaged = wheels.damaged(request.threads)
     return result
 
 
@@ -50,53 +53,37 @@ def nvcc() -> str | None:
 def processor() -> tuple[str, str]:
     """(model, its feature flags in order) from /proc/cpuinfo; empty where it is not told."""
     fields: dict[str, str] = {}
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                fields.setdefault(key.strip(), value.strip())
-    except OSError:
-        pass
+    for line in _read("/proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
     model = fields.get("model name") or fields.get("CPU part") or platform.processor()
     return model, " ".join(sorted((fields.get("flags") or fields.get("Features") or "").split()))
 
 
-def _torch(threads: int) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "torch": ABSENT,
-        "torch_cuda": None,
-        "torch_git": ABSENT,
-        "cxx11_abi": False,
-        "cudnn": None,
-        "cpu_capability": ABSENT,
-        "gpus": [],
-        "settings": {},
-        "numpy": ABSENT,
-    }
+def _observe_torch(result: wire.ObserveResult) -> None:
     try:
         import numpy
 
-        result["numpy"] = numpy.__version__
+        result.numpy = numpy.__version__
     except ImportError as error:
-        result["settings"]["numpy"] = f"cannot be imported: {error}"
+        result.settings["numpy"] = f"cannot be imported: {error}"
     try:
         import torch
     except ImportError as error:
-        result["settings"]["torch"] = f"cannot be imported: {error}"
-        return result
-    torch.set_num_threads(threads)
-    result["torch"] = torch.__version__ + ""
-    result["torch_cuda"] = torch.version.cuda
-    result["torch_git"] = torch.version.git_version or ABSENT
-    result["cxx11_abi"] = bool(torch._C._GLIBCXX_USE_CXX11_ABI)
-    result["cpu_capability"] = cpu_capability(torch)
-    result["threads"] = torch.get_num_threads()
-    result["gpus"] = gpus(torch)
+        result.settings["torch"] = f"cannot be imported: {error}"
+        return
+    torch.set_num_threads(result.threads)
+    result.torch = torch.__version__ + ""
+    result.torch_cuda = torch.version.cuda
+    result.torch_git = torch.version.git_version or ""
+    result.cxx11_abi = bool(torch._C._GLIBCXX_USE_CXX11_ABI)
+    result.cpu_capability = cpu_capability(torch)
+    result.threads = torch.get_num_threads()
+    result.gpus = gpus(torch)
     if torch.version.cuda:
         version = torch.backends.cudnn.version()
-        result["cudnn"] = None if version is None else str(version)
-    result["settings"].update(settings(torch))
-    return result
+        result.cudnn = None if version is None else str(version)
+    result.settings.update(settings(torch))
 
 
 def cpu_capability(torch: Any) -> str:
@@ -105,10 +92,10 @@ def cpu_capability(torch: Any) -> str:
     for line in torch.__config__.show().splitlines():
         if "CPU capability usage:" in line:
             return str(line.split(":")[1].strip())
-    return ABSENT
+    return ""
 
 
-def gpus(torch: Any) -> list[dict[str, Any]]:
+def gpus(torch: Any) -> list[wire.Gpu]:
     if not torch.version.cuda or not torch.cuda.is_available():
         return []
     driver = driver_version()
@@ -116,24 +103,20 @@ def gpus(torch: Any) -> list[dict[str, Any]]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         found.append(
-            {
-                "name": properties.name,
-                "uuid": str(getattr(properties, "uuid", "")),
-                "compute_capability": f"{properties.major}.{properties.minor}",
-                "memory_bytes": properties.total_memory,
-                "driver": driver,
-            }
+            wire.Gpu(
+                name=properties.name,
+                uuid=str(getattr(properties, "uuid", "")),
+                compute_capability=f"{properties.major}.{properties.minor}",
+                memory_bytes=properties.total_memory,
+                driver=driver,
+            )
         )
     return found
 
 
 def driver_version() -> str:
     """The kernel module's version; a container without /proc/driver says nothing."""
-    try:
-        with open("/proc/driver/nvidia/version") as file:
-            words = file.readline().split("Kernel Module")[-1].split()
-    except OSError:
-        return ""
+    words = _read("/proc/driver/nvidia/version").partition("\n")[0].split("Kernel Module")[-1].split()
     return next((word for word in words if word[:1].isdigit()), "")
 
 
@@ -165,3 +148,44 @@ def settings(torch: Any) -> dict[str, str]:
             result["env." + name] = value
     result["python.flags"] = " ".join(f"{key}={getattr(sys.flags, key)}" for key in ("optimize", "utf8_mode"))
     return result
+
+
+def confinement() -> wire.Confinement:
+    status = dict(line.split(":", 1) for line in _read("/proc/self/status").splitlines() if ":" in line)
+    return wire.Confinement(
+        user_id=os.getuid(),
+        no_new_privileges=status.get("NoNewPrivs", "").strip() == "1",
+        seccomp=int(status.get("Seccomp", "0")),
+        capabilities=status.get("CapEff", "").strip(),
+        networks=networks(),
+        root_writable=root_writable(_read("/proc/self/mounts")),
+        **{name: _limit(paths) for name, paths in LIMITS.items()},
+    )
+
+
+def networks() -> list[str]:
+    """Interfaces that this process sees."""
+    lines = _read("/proc/net/dev").splitlines()[2:]
+    return sorted(line.split(":")[0].strip() for line in lines if ":" in line)
+
+
+def root_writable(mounts: str) -> bool:
+    """Whether the text of /proc/mounts says that / is mounted for writing; the last mount counts."""
+    options = [line.split()[3].split(",") for line in mounts.splitlines() if line.split()[1] == "/"]
+    return not options or "ro" not in options[-1]
+
+
+def _limit(paths: Sequence[str]) -> int | None:
+    for path in paths:
+        text = _read(path).strip()
+        if text.isdigit() and int(text) < NO_LIMIT:
+            return int(text)
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,19 +1,27 @@
-"""A profiler's events as `OperatorTime`s: what each operator and device function took in one call. Pure."""
+"""What a target ran: operators and device functions, from a profiler's events, and lines of a Python file."""
 
 from __future__ import annotations
 
 import bisect
 import collections
+import contextlib
+import linecache
 import statistics
-from typing import Any, Sequence
+import sys
+import threading
+from types import FrameType
+from typing import Any, Collection, Iterator, Sequence
 
+from . import wire
+
+MOST_LINES, TEXT_CHARACTERS = 2000, 160
 CALL = "profiled call"  # the profiler's name of what we put around each call
 REST = "outside operators"  # self time of that: the code under test, and what PyTorch does between operators
 WAITING = ("cudaDeviceSynchronize", "Activity Buffer Request")  # ours and the profiler's
 MOST_ROWS, NAME_CHARACTERS = 200, 300
 
 
-def summed(events: Sequence[Any], on_host: Any) -> list[dict[str, Any]]:
+def summed(events: Sequence[Any], on_host: Any) -> list[wire.OperatorTime]:
     """Rows, the longest first. `on_host`: the device type of host events.
 
     An operator belongs to the call in whose time it began. Of its self times the median over the calls is taken, since
@@ -31,7 +39,7 @@ def summed(events: Sequence[Any], on_host: Any) -> list[dict[str, Any]]:
             entry[0] += 1
             entry[1] += event.self_cpu_time_total
     rows = [
-        row(name, "operator", *(statistics.median(column) for column in zip(*entries)))
+        _row(name, "operator", *(statistics.median(column) for column in zip(*entries)))
         for name, entries in by_name.items()
     ]
     on_device: dict[str, list[float]] = collections.defaultdict(list)
@@ -39,13 +47,51 @@ def summed(events: Sequence[Any], on_host: Any) -> list[dict[str, Any]]:
         if event.device_type != on_host and event.name != CALL:
             on_device[event.name].append(event.time_range.elapsed_us())
     rows += [
-        row(name, "device_function", len(times) / len(calls), sum(times) / len(calls))
+        _row(name, "device_function", len(times) / len(calls), sum(times) / len(calls))
         for name, times in on_device.items()
         if calls
     ]
-    return sorted((r for r in rows if r["calls"]), key=lambda r: -r["self_us"])[:MOST_ROWS]
+    return sorted((row for row in rows if row.calls), key=lambda row: -row.self_us)[:MOST_ROWS]
 
 
-def row(name: str, kind: str, calls: float, self_us: float) -> dict[str, Any]:
+def _row(name: str, kind: str, calls: float, self_us: float) -> wire.OperatorTime:
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(name)[:NAME_CHARACTERS])
-    return {"name": printable, "kind": kind, "calls": float(calls), "self_us": max(0.0, float(self_us))}
+    return wire.OperatorTime(printable, kind, float(calls), max(0.0, float(self_us)))
+
+
+@contextlib.contextmanager
+def running(path: str) -> Iterator[set[int]]:
+    """Gives a set that the numbers of `path`'s lines go into as they run, in this thread and those that it starts."""
+    numbers: set[int] = set()
+    tracing = [True]
+
+    def of_a_call(frame: FrameType, _event: str, _value: Any) -> Any:
+        return of_a_line if tracing and frame.f_code.co_filename == path else None
+
+    def of_a_line(frame: FrameType, event: str, _value: Any) -> Any:
+        if event == "line" and tracing:
+            numbers.add(frame.f_lineno)
+        return of_a_line if tracing else None
+
+    before = sys.gettrace()
+    threading.settrace(of_a_call)
+    sys.settrace(of_a_call)
+    try:
+        yield numbers
+    finally:
+        tracing.clear()  # threads that go on are left alone
+        sys.settrace(before)
+        threading.settrace(None)
+
+
+def lines_of(path: str, numbers: Collection[int]) -> list[wire.Line]:
+    """These lines, each with its number and text; none where there are too many, or where Dynamo compiled something:
+    what it compiled runs without its lines, and what it gave up runs with them."""
+    if len(numbers) > MOST_LINES or _dynamo_compiled():
+        return []
+    return [wire.Line(number, linecache.getline(path, number).strip()[:TEXT_CHARACTERS]) for number in sorted(numbers)]
+
+
+def _dynamo_compiled() -> bool:
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(utils is not None and utils.counters["frames"])

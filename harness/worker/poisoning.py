@@ -12,11 +12,16 @@ starts the process so that none does (GLIBC_TUNABLES). Blocks of many sizes are 
 outside the heap's main arena, in which they stay.
 """
 
+from __future__ import annotations
+
 import ctypes
-import os
+import re
+from typing import Any, Callable
 
 import numpy as np
 import torch
+
+from . import native
 
 TILE_BYTES = 4096
 SEED = 20250101
@@ -28,14 +33,14 @@ MEDIUM = [(int(1100 * 1.19**step), 4) for step in range(40)]  # to 1 MiB
 LARGEST_BLOCK = 32 << 20
 DEVICE_BLOCKS = [(512 << step, 8) for step in range(12)] + [(2 << 20 << step, 2) for step in range(6)]  # to 64 MiB
 METH_NOARGS = 4
-OPENMP = ("libgomp", "libiomp", "libomp")
+OPENMP = re.compile("libgomp|libiomp|libomp")
 
 
 class Unavailable(Exception):
     """A site that cannot be reached here; the message says why."""
 
 
-def tile(pattern, dtype):
+def tile(pattern: str, dtype: str) -> bytes:
     """The pattern's bytes for a workload of `dtype`."""
     if pattern == "zero":
         return bytes(TILE_BYTES)
@@ -46,11 +51,12 @@ def tile(pattern, dtype):
         return largest * (TILE_BYTES // len(largest))
     if pattern == "random":
         words = np.random.Philox(key=np.array([SEED, 0], dtype=np.uint64)).random_raw(TILE_BYTES // 8)
-        return (words.view(np.uint16) & np.uint16(0x87FF) | np.uint16(0x4000)).tobytes()
+        data: bytes = (words.view(np.uint16) & np.uint16(0x87FF) | np.uint16(0x4000)).tobytes()
+        return data
     raise ValueError(f"unknown pattern: {pattern!r}")
 
 
-def fill(tensor, data):
+def fill(tensor: Any, data: bytes) -> Any:
     """Fill a tensor's whole memory with the bytes, repeated; what shares that memory too."""
     raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
     pattern = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(tensor.device)
@@ -64,24 +70,24 @@ def fill(tensor, data):
 class Output:
     """The output is filled where it is made (`kernels.Extension.bind`): nothing is left to do before the call."""
 
-    def __init__(self, _device, data, _pattern, _size_bytes, _library):
-        self.data = data
+    def __init__(self, device: str, data: bytes, _pattern: str, _size_bytes: int, _library: str | None) -> None:
+        self.device, self.data = device, data
 
-    def before(self):
+    def before(self) -> None:
         pass
 
-    def after(self):
+    def after(self) -> None:
         pass
 
 
 class Workspace(Output):
     """Blocks of many sizes from PyTorch's allocator, filled and freed. Those it held before are given back first."""
 
-    def __init__(self, device, data, _pattern, size_bytes, _library):
+    def __init__(self, device: str, data: bytes, _pattern: str, size_bytes: int, _library: str | None) -> None:
         self.device, self.data = device, data
         self.blocks = [*DEVICE_BLOCKS, (size_bytes, 2)]
 
-    def before(self):
+    def before(self) -> None:
         if self.device == "cuda":
             torch.cuda.empty_cache()
         held = [
@@ -92,7 +98,7 @@ class Workspace(Output):
         del held
 
 
-def keep_to_one_arena():
+def keep_to_one_arena() -> None:
     """Early, before there are threads: what one thread frees, another then gets. Nothing where this is not glibc."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -100,7 +106,7 @@ def keep_to_one_arena():
 
 
 class Heap(Output):
-    def __init__(self, _device, data, pattern, size_bytes, _library):
+    def __init__(self, _device: str, data: bytes, pattern: str, size_bytes: int, _library: str | None) -> None:
         self.libc = ctypes.CDLL(None)
         if not hasattr(self.libc, "mallopt") or not hasattr(self.libc, "gnu_get_libc_version"):
             raise Unavailable("the C library is not glibc: its heap cannot be filled")
@@ -112,11 +118,11 @@ class Heap(Output):
         self.data = data * (max(self.sizes) // len(data) + 1)
         self.perturb = PERTURB.get(pattern, 0)
 
-    def _set(self, option, value):
+    def _set(self, option: int, value: int) -> None:
         if self.libc.mallopt(option, value) != 1:
             raise Unavailable(f"mallopt refuses option {option}: the heap cannot be filled")
 
-    def before(self):
+    def before(self) -> None:
         self._set(M_MMAP_MAX, 0)  # large blocks come from the heap too, not fresh and zero from the system
         self._set(M_TRIM_THRESHOLD, 2**31 - 1)
         self._set(M_PERTURB, 0)
@@ -128,22 +134,22 @@ class Heap(Output):
             self.libc.free(address)
         self._set(M_PERTURB, self.perturb)
 
-    def after(self):
+    def after(self) -> None:
         self._set(M_PERTURB, 0)
 
 
 class Stack(Output):
     """Of the calling thread, of the threads of OpenMP's pools, and of threads yet to come (csrc/probes/poison.cpp)."""
 
-    def __init__(self, _device, data, _pattern, _size_bytes, library):
+    def __init__(self, _device: str, data: bytes, _pattern: str, _size_bytes: int, library: str | None) -> None:
         self.data = data
         self.probe = load(library)
         self.probe.poison_pattern.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self.fill_calling = as_builtin(self.probe, "poison_calling_stack")
         self.threads = max(2, torch.get_num_threads())
-        self.pools = [ctypes.CDLL(path) for path in loaded(OPENMP)]
+        self.pools = [ctypes.CDLL(path) for path in sorted(native.loaded(OPENMP))]
 
-    def before(self):
+    def before(self) -> None:
         self.probe.poison_pattern(self.data, len(self.data))
         self.probe.poison_new_threads(self.threads)
         for pool in self.pools:
@@ -155,13 +161,13 @@ class Stack(Output):
 class Shared(Output):
     """Of every SM, on the kernel's own stream (csrc/probes/poison.cu)."""
 
-    def __init__(self, _device, data, _pattern, _size_bytes, library):
+    def __init__(self, _device: str, data: bytes, _pattern: str, _size_bytes: int, library: str | None) -> None:
         self.data = data
         self.probe = load(library)
         self.probe.poison_shared.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
         self.probe.poison_error.restype = ctypes.c_char_p
 
-    def before(self):
+    def before(self) -> None:
         code = self.probe.poison_shared(self.data, len(self.data), torch.cuda.current_stream().cuda_stream)
         if code:
             raise Unavailable(f"shared memory cannot be filled: {self.probe.poison_error(code).decode()}")
@@ -170,7 +176,7 @@ class Shared(Output):
 SITES = {"output": Output, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
 
 
-def load(library):
+def load(library: str | None) -> ctypes.CDLL:
     if not library:
         raise Unavailable("the probe that fills it could not be built")
     try:
@@ -190,20 +196,14 @@ class MethodDef(ctypes.Structure):
     )
 
 
-_definitions = []  # a built-in function keeps no reference to its own
+_definitions: list[MethodDef] = []  # a built-in function keeps no reference to its own
 
 
-def as_builtin(library, name):
+def as_builtin(library: ctypes.CDLL, name: str) -> Callable[[], object]:
     """A library's function PyObject *(PyObject *self, PyObject *) as a built-in function of Python's, self None."""
     address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     _definitions.append(MethodDef(name.encode(), address, METH_NOARGS, None))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(_definitions[-1]), None, None)
-
-
-def loaded(names):
-    """Paths of the shared libraries in this process whose file name begins with one of `names`."""
-    with open("/proc/self/maps") as file:
-        paths = {line.split(None, 5)[5].strip() for line in file if line.count("/")}
-    return sorted(path for path in paths if os.path.basename(path).startswith(names))
+    builtin: Callable[[], object] = make(ctypes.addressof(_definitions[-1]), None, None)
+    return builtin

@@ -5,11 +5,23 @@ the dtype, as a kernel with that fault would give it. What is not seen stands in
 itself pass, the workload decides nothing.
 """
 
-import collections
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from . import agreement, dtypes, inputs, protocol, rounding, truth
+from . import agreement, codec, dtypes, inputs, protocol, rounding, truth, wire
+from .rounding import Norms
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .rounding import Block
+    from .workload import Workload
+
+    Alike = Sequence[Tuple[str, Array]]  # inputs of the output's shape and dtype, by name
+    Instead = Tuple[Array, str]  # what all are held against where there is no truth, and its dtype
 
 VERSION = 1
 TILE = 16
@@ -22,52 +34,67 @@ class Wrong:
     """A known wrong answer. `block` gives it for a slice of rows and one of columns of `rounding.as_rows`, not yet
     rounded. Kinds that come in sizes have one."""
 
-    def __init__(self, kind, name, block, size=None):
+    def __init__(self, kind: str, name: str, block: Block, size: float | None = None) -> None:
         self.kind, self.name, self.block, self.size = kind, name, block, size
 
 
-Rule = collections.namedtuple("Rule", ["limits", "decides", "precision"])
+class Rule(NamedTuple):
+    limits: dict[str, float]
+    decides: str
+    precision: list[str]
 
 
-def prove(workload, recipe, trials, seed, cache, rule, instead=None):
-    """For each known wrong answer whether the rule sees it: the fields of `KnownWrong`. Where there is no truth they
-    are made of `instead`, (the first trial's output that all are held against, its dtype); else there are none."""
+def prove(
+    workload: Workload,
+    recipe: str,
+    trials: int,
+    seed: int,
+    cache: truth.Cache,
+    rule: Rule,
+    instead: Instead | None = None,
+) -> list[wire.KnownWrong]:
+    """For each known wrong answer whether the rule sees it. Where there is no truth they are made of `instead`, of the
+    first trial; else there are none."""
     arrays = workload.arrays(recipe, 0, seed, cache.each)
     sha256 = inputs.digest(arrays)
     exact = workload.truth(arrays, sha256, cache, rule.precision)
     if exact is None:
         return [] if instead is None else _without_truth(instead, workload.alike(arrays), rule)
 
-    def other():
+    def other() -> truth.Exact | None:
         """Another answer, which a kernel could have left in memory."""
         more = workload.arrays(recipe, 1, seed, cache.each)
         return workload.truth(more, inputs.digest(more), cache, rule.precision)
 
-    def ask():
+    def prove_all() -> list[dict[str, Any]]:
         before = other() if trials > 1 else None
-        asked = Asked(exact, workload.emulated(arrays, rule.precision), rule)
-        wrongs = general(asked, workload.alike(arrays), before.values if before else None)
-        return [asked.about(wrong) for wrong in (*wrongs, *specific(asked, workload.wrong_answers(arrays, cache.each)))]
+        proof = Prover(exact, workload.emulated(arrays, rule.precision), rule)
+        wrongs = general(proof, workload.alike(arrays), before.values if before else None)
+        more = specific(proof, workload.wrong_answers(arrays, cache.each))
+        return [dataclasses.asdict(proof.about(wrong)) for wrong in (*wrongs, *more)]
 
     key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
-    return cache.note(f"{key[:2]}/{key}.power", ask)
+    known: list[wire.KnownWrong] = codec.checked(
+        List[wire.KnownWrong], cache.note(f"{key[:2]}/{key}.power", prove_all), ""
+    )
+    return known
 
 
-def _without_truth(instead, alike, rule):
+def _without_truth(instead: Instead, alike: Alike, rule: Rule) -> list[wire.KnownWrong]:
     values, dtype = instead
     values = values.astype(np.float64)
     ruler = rounding.Ruler(values, dtype)
-    exact = truth.Exact(values, "", rounding.Yardstick(*rounding.measure([values], ruler), ruler))
-    asked = Asked(exact, values, rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides))
-    return [asked.about(wrong) for wrong in general(asked, alike, None)]
+    exact = truth.Exact(values, "", rounding.ErrorScale(*rounding.measure([values], ruler), ruler))
+    proof = Prover(exact, values, rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides))
+    return [proof.about(wrong) for wrong in general(proof, alike, None)]
 
 
-class Asked:
+class Prover:
     """The rule, and what wrong answers are made of."""
 
-    def __init__(self, exact, emulated, rule):
+    def __init__(self, exact: truth.Exact, emulated: Array, rule: Rule) -> None:
         self.exact, self.limits, self.decides = exact, rule.limits, rule.decides
-        self.ruler = exact.yardstick.ruler
+        self.ruler = exact.error_scale.ruler
         self.rows = self.ruler.rows
         self.emulated = rounding.as_rows(emulated)
         self.floats = self.ruler.dtype in dtypes.UNIT_ROUNDOFF
@@ -75,47 +102,40 @@ class Asked:
         self.row = int(order[len(order) // 2]) if len(order) else 0  # of median size
         self.light = rule.decides == "rounding" and self.ruler.plain and bool(np.isfinite(self.emulated).all())
 
-    def right(self, rows, columns):
+    def right(self, rows: slice, columns: slice) -> Array:
         """The answer before its last rounding: the truth, and what arithmetic had added to it when it was rounded."""
         want = self.rows[rows, columns]
         with np.errstate(invalid="ignore", over="ignore"):
             moved = self.emulated[rows, columns] - self._rounded(want)
         return want + np.where(np.isfinite(moved), moved, 0.0)
 
-    def _rounded(self, values):
+    def _rounded(self, values: Array) -> Array:
         return self.ruler.rounded(values) if self.floats else values
 
-    def about(self, wrong):
-        def block(rows, columns):
+    def about(self, wrong: Wrong) -> wire.KnownWrong:
+        def block(rows: slice, columns: slice) -> Array:
             return self._rounded(wrong.block(rows, columns))
 
         if self.light:
-            units = self.exact.yardstick.units(self.ruler.norms(block, self._enough()))
+            units = self.exact.error_scale.units(self.ruler.norms(block, self._enough()))
             seen = not max(units.values()) <= self.limits["rounding"]
         else:
             values = np.empty(self.rows.shape)
             for rows, columns in rounding.blocks(self.rows.shape):
                 values[rows, columns] = block(rows, columns)
             values = values.reshape(self.exact.values.shape)
-            found = agreement.compare(values, self.exact.values, self.limits, self.exact.yardstick)
-            units, seen = found["norms"], not found["passed"][self.decides]
-        norm = max(units, key=units.get) if units else ""
-        return {
-            "kind": wrong.kind,
-            "name": wrong.name,
-            "size": wrong.size,
-            "seen": bool(seen),
-            "norm": norm,
-            "units": units[norm] if units else None,
-        }
+            found = agreement.compare(values, self.exact.values, self.limits, self.exact.error_scale)
+            units, seen = found.norms or {}, not found.passed[self.decides]
+        norm = max(units, key=lambda name: units[name], default="")
+        return wire.KnownWrong(wrong.kind, wrong.name, wrong.size, bool(seen), norm, units.get(norm))
 
-    def _enough(self):
-        return {name: self.limits["rounding"] * cost for name, cost in self.exact.yardstick.costs.items()}
+    def _enough(self) -> Norms:
+        return {name: self.limits["rounding"] * cost for name, cost in self.exact.error_scale.costs.items()}
 
 
-def general(asked, alike, before):
-    """Of any output. `alike`: inputs of its shape and dtype by name; `before`: another trial's truth, if there is."""
-    right, rows = asked.right, asked.rows
+def general(proof: Prover, alike: Alike, before: Array | None) -> Iterator[Wrong]:
+    """Of any output. `before`: another trial's truth, if there is one."""
+    right, rows = proof.right, proof.rows
     yield Wrong("zeros", "zeros", lambda r, c: np.zeros_like(rows[r, c]))
     for name, values in alike:
         yield Wrong("input", f"its input {name}", _rows(values))
@@ -123,58 +143,64 @@ def general(asked, alike, before):
         return
     if before is not None:
         yield Wrong("previous", "the previous trial's answer", _rows(before))
-    values = asked.exact.values
+    values = proof.exact.values
     for axis, name in ((-1, "last"), (0, "first")):
         if values.ndim and values.shape[axis] > 1 and (axis == -1 or values.ndim > 1):
             mean = np.broadcast_to(values.mean(axis=axis, keepdims=True), values.shape)
             yield Wrong("mean", f"the mean over its {name} axis", _rows(mean))
     stale = rounding.as_rows(before) if before is not None else np.broadcast_to(0.0, rows.shape)
-    row, column = asked.row, _typical(stale[asked.row] - rows[asked.row])
+    row, column = proof.row, _typical(stale[proof.row] - rows[proof.row])
     yield Wrong("stale", "one stale element", _patched(right, stale, (row, row + 1), (column, column + 1)))
     yield Wrong("stale", "one stale row", _patched(right, stale, (row, row + 1), (0, rows.shape[1])))
     top, left = row - row % TILE, column - column % TILE
     tile = _patched(right, stale, (top, top + TILE), (left, left + TILE))
     yield Wrong("stale", f"one stale tile of {TILE} by {TILE}", tile)
-    if not asked.floats:
+    if not proof.floats:
         return
     for share in SCALED:
-        yield Wrong("scaled", f"outputs {share:.1%} too large", lambda r, c, s=share: right(r, c) * (1 + s), share)
+        yield Wrong("scaled", f"outputs {share:.1%} too large", _changed(right, factor=1 + share), share)
     for share in ADDED:
-        constant = share * asked.ruler.rms
+        constant = share * proof.ruler.rms
         name = f"{share:.1%} of the root mean square added"
-        yield Wrong("added", name, lambda r, c, more=constant: right(r, c) + more, share)
+        yield Wrong("added", name, _changed(right, more=constant), share)
     larger = _patched(right, None, (row, row + 1), (0, rows.shape[1]), 1 + ROW)
     yield Wrong("row", f"one row {ROW:.0%} too large", larger, ROW)
 
 
-def specific(asked, answers):
-    """Of this computation: (kind, name, size, float64 values in place of the truth, where it is changed at all)."""
+def specific(proof: Prover, answers: Iterable[truth.WrongAnswer]) -> Iterator[Wrong]:
+    """Of this computation: values in place of the truth, where it is changed at all."""
     for kind, name, size, values in answers:
         values = rounding.as_rows(values)
         if kind == "one row":
-            changed = np.flatnonzero((values != asked.rows).any(axis=1))
+            changed = np.flatnonzero((values != proof.rows).any(axis=1))
             if not len(changed):
                 continue
-            moved = np.linalg.norm(values[changed] - asked.rows[changed], axis=1) / asked.ruler.row_l2[changed]
+            moved = np.linalg.norm(values[changed] - proof.rows[changed], axis=1) / proof.ruler.row_l2[changed]
             row = int(changed[np.argsort(moved, kind="stable")[len(moved) // 2]])
-            yield Wrong("short", name, _instead(asked, values, row), size)
+            yield Wrong("short", name, _instead(proof, values, row), size)
         else:
-            yield Wrong(kind, name, _instead(asked, values), size)
+            yield Wrong(kind, name, _instead(proof, values), size)
 
 
-def _rows(values):
+def _rows(values: Array) -> Block:
     values = rounding.as_rows(values)
-    return lambda rows, columns: values[rows, columns].astype(np.float64)
+
+    def block(rows: slice, columns: slice) -> Array:
+        part: Array = values[rows, columns].astype(np.float64)
+        return part
+
+    return block
 
 
-def _instead(asked, values, row=None):
+def _instead(proof: Prover, values: Array, row: int | None = None) -> Block:
     """Another truth, with the errors of arithmetic; in one row alone, or in all."""
 
-    def block(rows, columns):
-        found = asked.right(rows, columns)
-        change = values[rows, columns] - asked.rows[rows, columns]
+    def block(rows: slice, columns: slice) -> Array:
+        found = proof.right(rows, columns)
+        change = values[rows, columns] - proof.rows[rows, columns]
         if row is None:
-            return found + change
+            found += change
+            return found
         if rows.start <= row < rows.stop:
             found[row - rows.start] += change[row - rows.start]
         return found
@@ -182,14 +208,20 @@ def _instead(asked, values, row=None):
     return block
 
 
-def _patched(right, stale, tall, wide, factor=None):
-    """The right answer, but for a rectangle: taken from another, or larger by a factor."""
+def _changed(right: Block, factor: float = 1.0, more: float = 0.0) -> Block:
+    return lambda rows, columns: right(rows, columns) * factor + more
 
-    def block(rows, columns):
+
+def _patched(
+    right: Block, stale: Array | None, tall: tuple[int, int], wide: tuple[int, int], factor: float = 1.0
+) -> Block:
+    """The right answer, but for a rectangle: taken from another answer, or else larger by a factor."""
+
+    def block(rows: slice, columns: slice) -> Array:
         found = right(rows, columns)
         above, below = (min(max(at - rows.start, 0), len(found)) for at in tall)
         left, end = (min(max(at - columns.start, 0), found.shape[1]) for at in wide)
-        if factor is not None:
+        if stale is None:
             found[above:below, left:end] *= factor
         else:
             found[above:below, left:end] = stale[rows, columns][above:below, left:end]
@@ -198,13 +230,13 @@ def _patched(right, stale, tall, wide, factor=None):
     return block
 
 
-def _typical(differences):
+def _typical(differences: Array) -> int:
     """The place of the median difference."""
     order = np.argsort(np.abs(differences), kind="stable")
     return int(order[len(order) // 2])
 
 
-def undecidable(power):
+def undecidable(power: Iterable[wire.KnownWrong]) -> str:
     """Why the trials decide nothing; empty where they do."""
-    passing = [wrong["name"] for wrong in power if wrong["kind"] in TRIVIAL and not wrong["seen"]]
+    passing = [wrong.name for wrong in power if wrong.kind in TRIVIAL and not wrong.seen]
     return f"{' and '.join(passing)} would pass here: it decides nothing" if passing else ""

@@ -9,6 +9,8 @@ problem file and the solution are modules of their own, which share no namespace
 call that is judged, so that one that draws (dropout in training) draws the same.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import importlib.util
@@ -16,30 +18,38 @@ import os
 import sys
 import threading
 import traceback
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence
 
 import numpy as np
 import torch
 
-from . import draws, dtypes, modelled, protocol, rounding, tensors
+from . import draws, dtypes, emulation, protocol, rounding, tensors, wire
 
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .inputs import Each, Shape
+    from .truth import Cache, Exact, WrongAnswer
+
+Change = Callable[[Any], Any]  # what becomes of a tensor
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
 
 
-def load_module(path):
+def load_module(path: str) -> Any:
     name = "problem_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def excerpt():
+def excerpt() -> str:
     return traceback.format_exc()[-8000:]
 
 
-def construct(model, initial):
+def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
     """An instance by KernelBench's convention: positional, or, for one dict, by keyword."""
     if len(initial) == 1 and isinstance(initial[0], dict):
         return model(**initial[0])
@@ -49,20 +59,23 @@ def construct(model, initial):
 class ProblemWorkload:
     """A problem file with its stored tensors. The only recipe is `independent`."""
 
-    def __init__(self, value):
+    def __init__(self, value: wire.WorkloadRequest) -> None:
+        assert value.problem is not None
         self.id = value.id
         self.dtype = value.dtype
         self.problem = value.problem.file
         self.folder = value.problem.store
         self.recipes = {"independent": value.recipes["independent"]}
-        self.index = protocol.read_json(os.path.join(self.folder, "index.json"))
-        self.shape = self.out_dtype = None  # known once the reference has run
-        self.no_truth, self.pristine = "", None
+        self.index: dict[str, Any] = protocol.read_json(os.path.join(self.folder, "index.json"))
+        self.shape: Shape | None = None  # of the output, and its dtype: known once the reference has run
+        self.out_dtype = ""
+        self.no_truth = ""
+        self.pristine: Any = None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
     # -- tensors -----------------------------------------------------------------------------------------
 
-    def _value(self, entry, device):
+    def _value(self, entry: dict[str, Any], device: str) -> Any:
         if "tensor" in entry:
             with open(os.path.join(self.folder, entry["tensor"]), "rb") as file:
                 array = dtypes.from_bytes(file.read(), entry["dtype"], entry["shape"])
@@ -74,13 +87,13 @@ class ProblemWorkload:
         kind, items = next(iter(entry.items()))
         return (tuple if kind == "tuple" else list)(self._value(item, device) for item in items)
 
-    def on(self, _recipe):
+    def on(self, _recipe: str) -> ProblemWorkload:
         return self
 
-    def of_length(self, _seq_len):
+    def of_length(self, _seq_len: int) -> ProblemWorkload:
         return self
 
-    def arrays(self, recipe, trial, _seed, each=map):
+    def arrays(self, recipe: str, trial: int, _seed: int, each: Each = map) -> Inputs:
         """Arrays of the trial's tensors; sets that are stored repeat when there are fewer than trials."""
         sets = self.index["inputs"]
         if sets:
@@ -89,14 +102,15 @@ class ProblemWorkload:
             with self.drawing:
                 values, _ = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
         factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
-        return Inputs(values if factor == 1 else each_float(values, lambda tensor: tensor * factor))
+        return Inputs(values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor))
 
-    def arguments(self, arrays, device, cast=lambda tensor: tensor):
+    def arguments(self, arrays: list[Array], device: str, cast: Change = lambda tensor: tensor) -> list[Any]:
         """Tensors with memory of their own; `cast` is what becomes of those of floating-point numbers."""
-        copied = [each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
-        return each_float(copied, cast)
+        assert isinstance(arrays, Inputs)
+        copied = [tensors.each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
+        return [tensors.each_float(value, cast) for value in copied]
 
-    def model(self, path, name, device):
+    def model(self, path: str, name: str, device: str) -> tuple[Any, str]:
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
         self.reseed()
         module = load_module(path)
@@ -111,11 +125,11 @@ class ProblemWorkload:
             note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
         return model.to(device=device, dtype=getattr(torch, self.dtype)), note
 
-    def reseed(self):
+    def reseed(self) -> None:
         """Before a call that is judged."""
         _seed(self.index["seed"])
 
-    def drawn_by_model(self, device):
+    def drawn_by_model(self, device: str) -> list[bytes] | None:
         """As `drawn`, once Model was made; None where it cannot be."""
         try:
             self.model(self.problem, "Model", device)
@@ -123,7 +137,7 @@ class ProblemWorkload:
             return None
         return drawn(device)
 
-    def draws(self, call):
+    def draws(self, call: Callable[[], Any]) -> bool:
         """Whether a call of the reference gives something else under another seed."""
         outputs = []
         for seed in (self.index["seed"], self.index["seed"] + 1):
@@ -133,16 +147,16 @@ class ProblemWorkload:
 
     # -- what a target must give -------------------------------------------------------------------------
 
-    def expected_output(self):
+    def expected_output(self) -> tuple[Shape, str] | None:
         return None
 
-    def expected(self):
+    def expected(self) -> str:
         return "a tensor"
 
-    def fits(self, _shape, dtype):
+    def fits(self, _shape: Shape, dtype: str) -> bool:
         return dtype in dtypes.STORAGE
 
-    def precision(self, device):
+    def precision(self, device: str) -> list[str]:
         """What PyTorch's own switches let Model do in float32, once it was loaded: a file may set them."""
         if device != "cuda" or self.dtype != "float32" or not torch.cuda.is_available():
             return []
@@ -154,12 +168,14 @@ class ProblemWorkload:
         }
         return rounding.effective([name for name, is_on in switches.items() if is_on], self.dtype)
 
-    def references(self, names, device):
+    def references(self, names: Iterable[str], device: str) -> list[ModelReference]:
         return [ModelReference(self, device) for name in names if name == protocol.MODEL]
 
     # -- truth -------------------------------------------------------------------------------------------
 
-    def truth(self, arrays, inputs_sha256, cache, precision=()):
+    def truth(
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()
+    ) -> Exact | None:
         """The `truth.Exact` of Model's output on the CPU; None where it cannot be, and `no_truth` says why."""
         if self.shape is None:
             self.no_truth = self.no_truth or "Model has not run here"
@@ -181,17 +197,20 @@ class ProblemWorkload:
             print(f"no truth: {self.no_truth}", file=sys.stderr)
             return None
 
-    def _computed(self, known, arrays, precision):
+    def _computed(
+        self, known: Array | None, arrays: list[Array], precision: Sequence[str]
+    ) -> tuple[Array, Iterable[Array]]:
         """The truth, and as many emulated outputs as it takes for none of them to be near it by luck."""
         half = self.dtype in ("float16", "bfloat16")
-        few = int(np.prod(self.shape, dtype=np.int64)) < FEW_ELEMENTS
+        few = int(np.prod(self.shape or (), dtype=np.int64)) < FEW_ELEMENTS
         count = 4 if few else 1 if half and not precision else 2
-        exact = modelled.exact(self, arrays)[0] if known is None else known
-        return exact, (modelled.emulated(self, arrays, precision, number) for number in range(count))
+        exact = emulation.exact(self, arrays)[0] if known is None else known
+        return exact, (emulation.emulated(self, arrays, precision, number) for number in range(count))
 
-    def alike(self, arrays):
+    def alike(self, arrays: list[Array]) -> list[tuple[str, Array]]:
         """(name, values) of the inputs that have the output's shape and dtype."""
-        wanted = tuple(self.shape), self.out_dtype
+        assert isinstance(arrays, Inputs)
+        wanted = self.shape, self.out_dtype
         found = enumerate(zip(tensors.flat(arrays.values), arrays))
         return [
             (str(at), dtypes.decode(array, self.out_dtype))
@@ -199,57 +218,43 @@ class ProblemWorkload:
             if (tuple(tensor.shape), tensors.dtype_name(tensor)) == wanted
         ]
 
-    def emulated(self, arrays, precision=()):
+    def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         with self.drawing:
-            return modelled.emulated(self, arrays, precision)
+            return emulation.emulated(self, arrays, precision)
 
-    def wrong_answers(self, arrays, _each):
+    def wrong_answers(self, arrays: list[Array], _each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`: its sums cut short."""
-        for name, lacking in (
-            ("one term", lambda _: 1),
-            ("an eighth of their terms", lambda terms: max(1, terms // 8)),
-        ):
+        shorter: dict[str, Callable[[int], int]] = {
+            "one term": lambda _: 1,
+            "an eighth of their terms": lambda terms: max(1, terms // 8),
+        }
+        for name, lacking in shorter.items():
             with self.drawing:
-                values, any_short = modelled.exact(self, arrays, lacking)
+                values, any_short = emulation.exact(self, arrays, lacking)
             if any_short:
                 yield "short", f"sums without {name}", None, values
 
 
-def drawn(device):
+def drawn(device: str) -> list[bytes]:
     """How far PyTorch's generators have come: their states, in bytes."""
     states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
     return [tensors.to_bytes(state) for state in states]
 
 
-class Inputs(list):
+class Inputs(List["Array"]):
     """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments."""
 
-    def __init__(self, values):
+    def __init__(self, values: list[Any]) -> None:
         super().__init__(tensors.to_array(tensor) for tensor in tensors.flat(values))
         self.values = values
 
 
-def made(module, seed, trial, dtype, each=map):
+def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tuple[list[Any], list[str]]:
     """(a trial's arguments on the CPU, names of what `draws` does not answer for): floating-point tensors are cast to
     the dtype, all others stay what they are."""
     values, foreign = draws.make(module.get_inputs, seed, trial, each)
-    cast = each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
-    return [each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
-
-
-def each_float(value, change):
-    """The same value with `change` made to every floating-point tensor in it; others, indices and masks, stay."""
-    return each_tensor(value, lambda tensor: change(tensor) if tensor.is_floating_point() else tensor)
-
-
-def each_tensor(value, change):
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: each_tensor(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(each_tensor(item, change) for item in value)
-    return value
+    cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
+    return [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
 
 
 class ModelReference:
@@ -257,17 +262,17 @@ class ModelReference:
 
     name = protocol.MODEL
 
-    def __init__(self, workload, device):
+    def __init__(self, workload: ProblemWorkload, device: str) -> None:
         self.workload = workload
         self.device = device
-        self.model = None
+        self.model: Any = None
 
-    def prove(self, arguments):
+    def prove(self, arguments: list[Any]) -> list[str]:
         """Nothing is forced, so no operator is proven; the model must run."""
         self.attempt(arguments)
         return []
 
-    def attempt(self, arguments):
+    def attempt(self, arguments: list[Any]) -> None:
         """references.Unsupported where the model does not run, or gives something else than a tensor."""
         from . import references
 
@@ -282,13 +287,13 @@ class ModelReference:
             raise references.Unsupported(f"Model returns {type(output).__name__}, not one tensor")
         self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
 
-    def active(self):
+    def active(self) -> ContextManager[None]:
         return contextlib.nullcontext()
 
-    def bind(self, arguments):
+    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
         return lambda: self.model(*arguments)
 
-    def judged(self, call):
+    def judged(self, call: Callable[[], Any]) -> Any:
         with self.workload.drawing:
             self.workload.reseed()
             return call()

@@ -4,11 +4,14 @@ The profiler itself costs a microsecond or two an operator: the numbers tell whe
 elsewhere in another environment. How much time there is in all, launches tell.
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import Any
 
 import torch
 
-from . import kernels, lines, operators, problem, protocol, sampling, tensors
+from . import kernels, operators, problem, protocol, sampling, tensors, wire
 from . import workload as workloads
 from .references import Unsupported
 
@@ -16,57 +19,64 @@ RECIPE = "independent"
 FEWEST_CALLS = 3
 
 
-def profile(request):
-    """request: kernel (for the target `kernel`), workload, target, seed, device, threads, calls, most_s."""
+def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
     torch.set_num_threads(request.threads)
     workload = workloads.parse_workload(request.workload)
-    device, target = request.device, request.target
-    result = {"status": protocol.OK, "message": "", "log_excerpt": "", "profiled_calls": 0, "operators": []}
-    result["threads"], call = torch.get_num_threads(), None
+    device, target, kernel = request.device, request.target, request.kernel
+    result, call = wire.ProfileResult(protocol.OK, threads=torch.get_num_threads()), None
     try:
         arguments = workload.arguments(workload.arrays(RECIPE, 0, request.seed), device)
         with torch.no_grad(), contextlib.ExitStack() as stack:
-            if target == protocol.KERNEL and request.kernel.model_new:
-                call = _followed(request.kernel, workload, arguments, result)
-            elif target == protocol.KERNEL:
-                call = kernels.load(request.kernel, workload).bind(arguments, anew=True)
+            if target == protocol.KERNEL:
+                assert kernel is not None
+                if kernel.model_new:
+                    call = _traced(kernel, kernel.model_new, workload, arguments, result)
+                else:
+                    call = kernels.load(kernel, workload).bind(arguments, anew=True)
             else:
                 reference = workload.references([target], device)[0]
                 reference.attempt(arguments)
                 stack.enter_context(reference.active())
                 call = reference.bind(arguments)
             with kernels.blamed(target):
-                result.update(observe(call, device, request.calls, request.most_s))
+                _observe(call, request, result)
     except kernels.KernelFailure as error:
-        result.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
+        result.status, result.message, result.log_excerpt = error.outcome
         if call is not None:
-            result["operators"] = until_it_raises(call, device)
+            result.operators = until_it_raises(call, device)
     except Unsupported as error:
-        result.update(status=protocol.UNSUPPORTED, message=str(error))
+        result.status, result.message = protocol.UNSUPPORTED, str(error)
     return result
 
 
-def _followed(kernel, workload, arguments, result):
+def _traced(
+    kernel: wire.KernelRequest,
+    path: str,
+    workload: workloads.Workload,
+    arguments: list[Any],
+    result: wire.ProfileResult,
+) -> kernels.Call:
     """A kernel in Python, bound: which lines of its file run until its first call has returned, and what making it
     draws. A call that raises is left to who calls it next."""
-    path, device = kernel.model_new, kernel.device
-    with lines.running(path) as numbers:
+    device = kernel.device
+    with operators.running(path) as numbers:
         made = kernels.load(kernel, workload)
+        assert isinstance(made, kernels.Model) and isinstance(workload, problem.ProblemWorkload)
         own, models = problem.drawn(device), workload.drawn_by_model(device)
         if models is not None and not made.given:  # stored weights take the place of what was drawn
-            result["draws_as_model"] = own == models
+            result.draws_as_model = own == models
         call = made.bind(arguments, anew=True)
         with contextlib.suppress(kernels.KernelFailure), kernels.blamed("the first call"):
             call()
             tensors.synchronise(device)
-    result["lines"] = lines.told(path, numbers)
+    result.lines = operators.lines_of(path, numbers)
     return call
 
 
-def until_it_raises(call, device):
+def until_it_raises(call: kernels.Call, device: str) -> list[wire.OperatorTime]:
     """What a call that ends with an exception ran before it: which operators tells why; their times tell nothing."""
 
-    def attempted():
+    def attempted() -> None:
         with contextlib.suppress(Exception):
             call()
 
@@ -74,21 +84,22 @@ def until_it_raises(call, device):
         return operators.summed(_events(attempted, device, 1), torch.profiler.DeviceType.CPU)
 
 
-def observe(call, device, calls, most_s):
+def _observe(call: kernels.Call, request: wire.ProfileRequest, result: wire.ProfileResult) -> None:
     """Warm up, then profile: at most `calls` calls in about `most_s` seconds."""
+    device, most_s = request.device, request.most_s
     _, fastest_ns = sampling.warm_up(lambda: _once(call, device), min(0.2, most_s), FEWEST_CALLS)
-    calls = max(FEWEST_CALLS, min(calls, int(most_s * 1e9 / max(1.0, fastest_ns))))
+    calls = max(FEWEST_CALLS, min(request.calls, int(most_s * 1e9 / max(1.0, fastest_ns))))
     _events(call, device, 1)  # the profiler's own start-up
     events = _events(call, device, calls)
-    return {"profiled_calls": calls, "operators": operators.summed(events, torch.profiler.DeviceType.CPU)}
+    result.profiled_calls, result.operators = calls, operators.summed(events, torch.profiler.DeviceType.CPU)
 
 
-def _once(call, device):
+def _once(call: kernels.Call, device: str) -> None:
     call()
     tensors.synchronise(device)
 
 
-def _events(call, device, calls):
+def _events(call: kernels.Call, device: str, calls: int) -> list[Any]:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)

@@ -1,11 +1,10 @@
 """What the harness and the pinned environments say to each other.
 
-The harness starts ``python -m worker VERB REQUEST RESULT`` with the interpreter of a pinned environment:
-REQUEST is a JSON file that it wrote, RESULT a JSON file that the verb writes, atomically, as its last act.
-A missing RESULT means that the process died; its exit status and its log say how.
+The harness starts ``python -m worker TASK REQUEST RESULT`` with the interpreter of a pinned environment:
+REQUEST is a JSON file that it wrote, RESULT a JSON file that the task writes, atomically, as its last act.
+A missing RESULT means that the process died; its exit status and its log say how. `wire` has their types.
 
-This is the one module that both sides import, so it is restricted to the standard library and to
-Python 3.8, and it is the only home of the schema version.
+Both sides import it: standard library and Python 3.8 only. It is the only home of the schema version.
 """
 
 from __future__ import annotations
@@ -14,9 +13,13 @@ import hashlib
 import json
 import os
 import tempfile
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 SCHEMA_VERSION = 1
+
+Status = Literal[
+    "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
+]
 
 # Statuses of anything that was attempted; every failure is one of these, with a message.
 OK: Final = "ok"

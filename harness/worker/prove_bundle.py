@@ -4,10 +4,13 @@ On the CPU everything that chooses code by processor is told to take the code th
 that the bits can be compared between machines. Only the C library's functions still choose, by fused multiply-add.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
+from typing import Any, Callable, Iterator
 
-from . import observe, wheels
+from . import observe, wheels, wire
 
 # They are read when the libraries are loaded, so before torch and numpy are imported.
 PORTABLE = {
@@ -22,36 +25,27 @@ MOST_ERROR = {"float32": 5e-3, "float16": 2e-2}  # TF32 is the GPU's own to choo
 FLASH_SINCE = (8, 0)  # compute capability
 
 
-def prove_bundle(request):
-    """Results by name, such as cpu/flash/fp32, as digests; what could not be computed or loaded, and why.
-
-    "failures" are what is wrong wherever it happens. "unsupported" is what PyTorch refuses here, with its reason.
-    """
-    del request
+def prove_bundle(_request: wire.EmptyRequest) -> wire.ProveResult:
     os.environ.update(PORTABLE)
     import torch
 
     torch.set_num_threads(1)
-    result = {"digests": {}, "errors": {}, "unsupported": {}, "failures": {}}
+    result = wire.ProveResult()
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         compute(device, result)
-    result["libraries"], result["unloadable"] = load_libraries()
+    result.libraries, result.unloadable = load_libraries()
     from . import tensors
 
     if tensors.lost("cuda"):  # a library may ask something of the GPU when it is loaded
-        result["failures"]["cuda"] = "lost after loading all libraries: " + tensors.lost("cuda")
+        result.failures["cuda"] = "lost after loading all libraries: " + tensors.lost("cuda")
     found = observe.gpus(torch)[:1]
     model, flags = observe.processor()
-    result["machine"] = {
-        "cpu_model": model,
-        "fma": "fma" in flags.split(),
-        "gpu": found[0]["name"] if found else "",
-        "driver": found[0]["driver"] if found else "",
-    }
+    gpu, driver = (found[0].name, found[0].driver) if found else ("", "")
+    result.machine = wire.ProvenMachine(cpu_model=model, fma="fma" in flags.split(), gpu=gpu, driver=driver)
     return result
 
 
-def compute(device, result):
+def compute(device: str, result: wire.ProveResult) -> None:
     """A matrix product, a softmax and attention by every backend, each against float64."""
     import numpy as np
     import torch
@@ -64,9 +58,9 @@ def compute(device, result):
     exact_q, exact_k = (array.astype(np.float64) for array in stored[:2])
     logits = exact_q @ exact_k.swapaxes(-1, -2)
     weights = np.exp(logits / 8 - (logits / 8).max(axis=-1, keepdims=True))
-    attended, _ = truth.attention(*stored, False, 0.125, dtype)
+    attended, _ = truth.attention(stored[0], stored[1], stored[2], False, 0.125, dtype)
     scaled = torch.from_numpy((logits / 8).astype(np.float32)).to(device)
-    computed = {
+    computed: dict[str, tuple[Callable[[], Any], Any]] = {
         "matmul": (lambda: torch.matmul(q, k.transpose(-1, -2)), logits),
         "softmax": (lambda: torch.softmax(scaled, dim=-1), weights / weights.sum(axis=-1, keepdims=True)),
         **{name: (_attention(name, q, k, v), attended) for name in BACKENDS},
@@ -77,27 +71,27 @@ def compute(device, result):
             got = call()
             again = call()
         except references.Unsupported as error:
-            kind = "failures" if device == "cuda" and must_run(target) else "unsupported"
-            result[kind][name] = str(error)
+            refused = result.failures if device == "cuda" and must_run(target) else result.unsupported
+            refused[name] = str(error)
             continue
         except RuntimeError as error:
-            result["failures"][name] = str(error).strip().partition("\n")[0]
+            result.failures[name] = str(error).strip().partition("\n")[0]
             continue
         values = tensors.to_array(got)
-        error = float(np.abs(values.astype(np.float64) - exact).max() / np.abs(exact).max())
-        result["errors"][name] = error if np.isfinite(error) else None
-        if not error <= MOST_ERROR[dtype]:
-            result["failures"][name] = f"its error against float64 is {error:.3g} of the largest value"
+        apart = float(np.abs(values.astype(np.float64) - exact).max() / np.abs(exact).max())
+        result.errors[name] = apart if np.isfinite(apart) else None
+        if not apart <= MOST_ERROR[dtype]:
+            result.failures[name] = f"its error against float64 is {apart:.3g} of the largest value"
         elif tensors.sha256(again) != tensors.sha256(got):
-            result["failures"][name] = "computed twice, it has other bits"
+            result.failures[name] = "computed twice, it has other bits"
         else:
-            result["digests"][name] = tensors.sha256(got)
+            result.digests[name] = tensors.sha256(got)
 
 
-def _attention(name, q, k, v):
+def _attention(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     from . import references
 
-    def call():
+    def call() -> Any:
         references.attempt(name, q, k, v, False, 0.125)
         with references.forced(name):
             return references.attention(q, k, v, False, 0.125)
@@ -105,7 +99,7 @@ def _attention(name, q, k, v):
     return call
 
 
-def must_run(backend):
+def must_run(backend: str) -> bool:
     """Whether this PyTorch has a backend that this GPU's architecture can run: a refusal means that code is missing."""
     import torch
 
@@ -114,7 +108,7 @@ def must_run(backend):
     return able and (backend != "cudnn" or version >= (2, 5))
 
 
-def load_libraries():
+def load_libraries() -> tuple[list[str], dict[str, str]]:
     """(names of those that load, {name: why not}) of all shared libraries of the environment's wheels."""
     loaded, failed = [], {}
     for name, path in libraries():
@@ -126,7 +120,7 @@ def load_libraries():
     return loaded, failed
 
 
-def libraries():
+def libraries() -> Iterator[tuple[str, str]]:
     """(name below site-packages, path) of every ELF file there that is named as a shared library."""
     for folder in wheels.folders():
         for place, _, names in sorted(os.walk(folder)):
@@ -136,6 +130,6 @@ def libraries():
                     yield os.path.relpath(path, folder), path
 
 
-def _is_elf(path):
+def _is_elf(path: str) -> bool:
     with open(path, "rb") as file:
         return file.read(4) == b"\x7fELF"

@@ -1,7 +1,10 @@
 """SDPA backends, forced by name in the way that this PyTorch has, with proof of the operator that ran."""
 
+from __future__ import annotations
+
 import contextlib
 import warnings
+from typing import Any, Iterable, Iterator
 
 import torch
 
@@ -27,7 +30,7 @@ class Unsupported(Exception):
 
 
 @contextlib.contextmanager
-def forced(name):
+def forced(name: str) -> Iterator[None]:
     """Allow the backend `name` and no other; `default` leaves the choice to PyTorch."""
     if name == "default":
         yield
@@ -50,11 +53,11 @@ def forced(name):
         yield
 
 
-def attention(q, k, v, causal, scale):
+def attention(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
 
-def attempt(name, q, k, v, causal, scale):
+def attempt(name: str, q: Any, k: Any, v: Any, causal: bool, scale: float) -> None:
     """One call, to find out whether it runs at all; Unsupported with PyTorch's reason where not."""
     try:
         with warnings.catch_warnings(record=True) as caught, forced(name):
@@ -67,7 +70,7 @@ def attempt(name, q, k, v, causal, scale):
         raise Unsupported(_reason(error, caught)) from None
 
 
-def prove(name, q, k, v, causal, scale):
+def prove(name: str, q: Any, k: Any, v: Any, causal: bool, scale: float) -> list[str]:
     """Names of the operators that one call ran, device functions after them; Unsupported where it cannot be forced."""
     attempt(name, q, k, v, causal, scale)
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -89,7 +92,7 @@ def prove(name, q, k, v, causal, scale):
     return ran
 
 
-def plain(function):
+def plain(function: str) -> str:
     """A device function's name without return type, template arguments and parameters."""
     depth, kept = 0, []
     for character in function.replace("(anonymous namespace)", "{anonymous}"):
@@ -102,7 +105,7 @@ def plain(function):
     return "".join(kept).split(" ")[-1] or function
 
 
-def _reason(error, caught):
+def _reason(error: Exception, caught: Iterable[warnings.WarningMessage]) -> str:
     """One line: the exception's first, then what PyTorch warned about the backend it would not use."""
     lines = [str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__]
     for warning in caught:

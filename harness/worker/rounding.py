@@ -1,4 +1,4 @@
-"""The yardstick: what straightforward arithmetic costs, on this very input, in this dtype; and the norms it has.
+"""The error scale: what straightforward arithmetic costs, on this very input, in this dtype; and the norms it has.
 
 No kernel can be closer to the truth than its arithmetic allows, and how close that is depends on the dtype, the length
 and the numbers. So the error of a target is measured in units of the error that plain, faultless arithmetic makes on
@@ -15,12 +15,26 @@ problem files; for attention every operation is rounded correctly:
 
 Four norms, because a bias and a wrong row hide under a maximum (`Ruler`). One unit of each, its cost, is that of the
 emulated output, and never less than rounding of the output demands. It is a property of the input and of what the
-kernel declares (`precision`): it depends on neither PyTorch nor the device, so the yardstick is the same everywhere.
+kernel declares (`precision`): it depends on neither PyTorch nor the device, so the error scale is the same everywhere.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator
 
 import numpy as np
 
 from . import dtypes
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .inputs import Shape
+
+    Draw = Callable[[Shape], Array]  # gives deviates of a shape
+    Operand = Callable[[Array], Array]  # what is done to each operand of a product
+    Block = Callable[[slice, slice], Array]  # values of a slice of rows and one of columns
+
+Norms = Dict[str, float]  # a number for each of `NORMS`
 
 NORMS = ("largest", "row", "factor", "bias")
 FLOOR = 2.0**-10  # of the tensor's largest value: no row counts as smaller than that,
@@ -36,19 +50,18 @@ TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS = "tf32_matmul", "tf32_convolution",
 DECLARED = (TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS)
 
 
-def effective(precision, dtype):
+def effective(precision: Iterable[str], dtype: str) -> list[str]:
     """Of what is declared that which can matter in the dtype, in one order."""
     known = (TF32_CONVOLUTION, TF32_MATMUL) if dtype == "float32" else (FLOAT16_SUMS,)
     return [name for name in known if name in precision]
 
 
-# -- attention ----------------------------------------------------------------------------------------------
-
-
-def emulate(queries, keys, values, scale, hidden, dtype, sums=None):
+def emulate(
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, dtype: str, sums: Draw | None = None
+) -> Array:
     """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
 
-    `sums`, of declared float16 accumulators: two functions that give deviates of a shape (see `sum_error`).
+    `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
     exact = values.astype(np.float64)
     queries, keys = queries.astype(np.float64), keys.astype(np.float64)
@@ -70,11 +83,12 @@ def emulate(queries, keys, values, scale, hidden, dtype, sums=None):
     return dtypes.quantise(output / total, dtype)
 
 
-def emulate_single(queries, keys, values, scale, hidden, operand=None):
+def emulate_single(
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, operand: Operand | None = None
+) -> Array:
     """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
 
-    `operand` is what is done to each operand of a product. Transposed inside, so that the innermost loops run over
-    rows, which are contiguous.
+    Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
     operand = operand or (lambda array: array)
     queries, keys, values = operand(queries), operand(keys), operand(values)
@@ -97,10 +111,11 @@ def emulate_single(queries, keys, values, scale, hidden, operand=None):
         np.multiply(values[index, :, None], entering[index], out=product)
         output += product
         total += weights[index]
-    return (output / total).T.astype(np.float64)
+    result: Array = (output / total).T.astype(np.float64)
+    return result
 
 
-def sum_error(squares, total, terms, unit):
+def sum_error(squares: Any, total: Any, terms: int, unit: float) -> Any:
     """Standard deviation of the error of adding `terms` products one by one, each partial sum rounded.
 
     `squares` is the sum of the products' squares, `total` their sum. Rounding errors are independent and of mean zero
@@ -110,18 +125,16 @@ def sum_error(squares, total, terms, unit):
     return unit / 3**0.5 * (terms / 2 * squares + terms / 3 * total**2) ** 0.5
 
 
-def tf32(array, truncate):
+def tf32(array: Array, truncate: bool) -> Array:
     """Float32 to 11 significant bits: to nearest, or cut off, as tensor cores do with what nobody rounded before."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    bits: Array = np.ascontiguousarray(array, np.float32).view(np.uint32)
     if not truncate:
         bits = bits + (np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1)))
-    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+    cut: Array = (bits & np.uint32(0xFFFFE000)).view(np.float32)
+    return cut
 
 
-# -- norms --------------------------------------------------------------------------------------------------
-
-
-def as_rows(array):
+def as_rows(array: Array) -> Array:
     """A view [rows, columns]: the last axis, and those before it until a row has `SHORTEST` elements."""
     columns = 1
     for size in reversed(array.shape):
@@ -131,12 +144,16 @@ def as_rows(array):
     return array.reshape(-1, columns) if array.size else array.reshape(0, 1)
 
 
-def blocks(shape):
+def blocks(shape: Shape) -> Iterator[tuple[slice, slice]]:
     """Slices of rows and columns that cover [rows, columns], each of at most about `BLOCK` elements."""
     step = max(1, BLOCK // shape[1])
     for first in range(0, shape[0], step):
         for left in range(0, shape[1], BLOCK):
             yield slice(first, first + step), slice(left, left + BLOCK)
+
+
+def _blocks_of(array: Array) -> Block:
+    return lambda rows, columns: array[rows, columns]
 
 
 class Ruler:
@@ -150,7 +167,7 @@ class Ruler:
     Elements that are not finite, in the truth or once it is rounded to the dtype, do not count.
     """
 
-    def __init__(self, truth, dtype):
+    def __init__(self, truth: Array, dtype: str) -> None:
         self.truth, self.dtype = truth, dtype
         self.rows = as_rows(truth)
         self.unit = dtypes.UNIT_ROUNDOFF.get(dtype, UNIT)
@@ -175,7 +192,7 @@ class Ruler:
         self.row_l2 = np.maximum(np.sqrt(squares), self.rms * SHARE * self.rows.shape[1] ** 0.5)
         self.independent = total**2 / fourth if fourth else self.counted  # as many elements carry the sums
 
-    def _finite(self, values):
+    def _finite(self, values: Array) -> tuple[Array, int]:
         """The values, zero where they do not count, and how many do."""
         beyond = ~(np.abs(values) < self.threshold)
         if not beyond.any():
@@ -183,15 +200,15 @@ class Ruler:
         self.plain = False
         return np.where(beyond, 0.0, values), int(values.size - np.count_nonzero(beyond))
 
-    def norms(self, got, enough=None):
+    def norms(self, got: Array | Block, enough: Norms | None = None) -> Norms:
         """Those of `got` [like the truth, or a function of a slice of rows and one of columns], over elements that are
         finite in both. With `enough`, a value for each norm, they need not grow beyond one of them."""
         sums = Sums(self)
-        found = got if callable(got) else as_rows(got).__getitem__
+        found = got if callable(got) else _blocks_of(as_rows(got))
         with np.errstate(invalid="ignore", over="ignore"):
             for rows, columns in blocks(self.rows.shape):
                 want = self.rows[rows, columns]
-                values = found(rows, columns) if callable(got) else found((rows, columns))
+                values = found(rows, columns)
                 difference = np.subtract(values, want, dtype=np.float64)
                 difference[~np.isfinite(difference)] = 0.0
                 if not self.plain:
@@ -201,26 +218,26 @@ class Ruler:
                     break
         return sums.norms()
 
-    def rounded(self, values):
+    def rounded(self, values: Array) -> Array:
         return dtypes.quantise(np.ascontiguousarray(values, np.float64), self.dtype)
 
 
 class Sums:
     """What the norms need, added up block by block; elements that do not count have a difference of zero."""
 
-    def __init__(self, ruler):
+    def __init__(self, ruler: Ruler) -> None:
         self.ruler = ruler
         self.largest, self.squares = np.zeros(len(ruler.rows)), np.zeros(len(ruler.rows))
         self.products = np.zeros(len(ruler.rows))
         self.mean = 0.0
 
-    def add(self, rows, difference, want):
+    def add(self, rows: slice, difference: Array, want: Array) -> None:
         np.maximum(self.largest[rows], np.abs(difference).max(axis=1), out=self.largest[rows])
         self.mean += float(difference.sum())
         self.products[rows] += np.einsum("ij,ij->i", difference, want)
         self.squares[rows] += np.einsum("ij,ij->i", difference, difference)
 
-    def exceed(self, rows, enough):
+    def exceed(self, rows: slice, enough: Norms) -> bool:
         """Whether these rows alone are beyond one of the norms."""
         largest, squares, ruler = self.largest[rows], self.squares[rows], self.ruler
         return bool(
@@ -228,7 +245,7 @@ class Sums:
             or (squares > (enough["row"] * ruler.row_l2[rows]) ** 2).any()
         )
 
-    def norms(self):
+    def norms(self) -> Norms:
         if not len(self.largest):
             return dict.fromkeys(NORMS, 0.0)
         ruler = self.ruler
@@ -240,21 +257,21 @@ class Sums:
         }
 
 
-class Yardstick:
+class ErrorScale:
     """One unit of each norm on one input. `either` marks, where there are any, places at which straightforward
     arithmetic leaves the dtype's range on its way: there the truth and what is not finite are both right."""
 
-    def __init__(self, costs, either, ruler):
+    def __init__(self, costs: Norms, either: Array | None, ruler: Ruler) -> None:
         self.costs, self.ruler = costs, ruler
         self.either = None if either is None else as_rows(either)
 
-    def units(self, norms):
+    def units(self, norms: Norms) -> Norms:
         """Each norm in units."""
         return {name: min(norms[name] / self.costs[name], MOST) for name in NORMS}
 
 
-def measure(emulated, ruler):
-    """(costs, either) of a yardstick: one unit of each norm is the most that an emulated output has, and never less
+def measure(emulated: Iterable[Array], ruler: Ruler) -> tuple[Norms, Array | None]:
+    """(costs, either) of an error scale: one unit of each norm is the most that an emulated output has, and never less
     than rounding of the output demands.
 
     Correct rounding moves an element by up to a unit roundoff; a row by less, and a mean of n elements by about its
@@ -268,7 +285,7 @@ def measure(emulated, ruler):
     }
     either = None
 
-    def count(got):
+    def count(got: Array | Block) -> None:
         for name, value in ruler.norms(got).items():
             costs[name] = max(costs[name], value)
 

@@ -4,21 +4,29 @@ The clocks are bound when this module is imported, which is before the code unde
 place is not called (and seen, see `integrity`). A clock changed below Python is found by a second one.
 
 On the CPU a sample is a loop around the call. On a GPU there are two kinds: `events` has the cold ones, `graphs` the
-hot ones.
+hot ones. Beside the times stands how busy the machine was with other things, from /proc.
 """
+
+from __future__ import annotations
 
 import functools
 import math
+import os
 import resource
 import statistics
 import time
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from . import protocol
+from . import protocol, wire
+
+if TYPE_CHECKING:
+    from .audit import Audit
 
 SAMPLE_NS = 100000  # a sample's shortest length on the CPU: a thousand times the clock's own cost
 CHECK_EVERY = 10  # samples between looks at the precision reached
 IDLE_S, IDLE_LOOKS, QUIET = 0.05, 8, 0.05  # seconds, at most so many times, until so few processors are busy
 FIRST_NUMBER = 300  # of a thread, once Linux has given the highest
+BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal: the fields of /proc/stat's first line
 PLAUSIBLE = 2  # how much longer or shorter than by the second clock samples may seem
 _clock, _seconds, _sleep = time.perf_counter_ns, time.perf_counter, time.sleep
 _witness = functools.partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
@@ -27,17 +35,14 @@ _process = functools.partial(time.clock_gettime_ns, time.CLOCK_PROCESS_CPUTIME_I
 
 
 class StopRule:
-    """Enough samples: the median is known well enough, or the time is over.
+    """Enough samples: the median is known well enough, or the time is over."""
 
-    `timing`: target_s, min_samples, max_samples, relative_error.
-    """
-
-    def __init__(self, timing):
+    def __init__(self, timing: wire.SamplingRequest) -> None:
         self.timing = timing
         self.deadline = _seconds() + timing.target_s
         self.looked_at = 0
 
-    def is_met(self, samples):
+    def is_met(self, samples: Sequence[float]) -> bool:
         if len(samples) >= self.timing.max_samples:
             return True
         if len(samples) < self.timing.min_samples:
@@ -50,18 +55,19 @@ class StopRule:
         return median_error(samples) <= self.timing.relative_error
 
 
-def sample(call, timing, audit=None):
-    """Warm up, then sample on the CPU.
-
-    `timing`: as `StopRule`'s, and warmup_s, warmup_calls. `audit`: see `audit.Audit`; its samples are single calls.
-    Returns fields of `Timing`, and sampling_s; `status` and `message` among them where the clock cannot be believed.
-    """
+def sample(
+    call: Callable[[], Any], timing: wire.SamplingRequest, row: wire.Timing, audit: Audit | None = None
+) -> float:
+    """Warm up, then sample on the CPU, into a row; gives the seconds that it took. Audited samples are single calls.
+    The row's `status` and `message` say where the clock cannot be believed."""
     began = _seconds()
-    warmup_calls, call_ns = warm_up(call, timing.warmup_s, timing.warmup_calls)
+    row.warmup_calls, call_ns = warm_up(call, timing.warmup_s, timing.warmup_calls)
     calls = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns)))
     keep = audit.keep if audit else _drop
     measure, measure_one = _sampler(call, calls, keep), _sampler(call, 1, keep)
-    samples, total_ns, shares, made = [], 0, [], 0
+    samples: list[float] = []
+    shares: list[float] = []
+    total_ns = made = 0
     rule, sampling = StopRule(timing), True
     meter = Processors()
     while True:
@@ -71,7 +77,7 @@ def sample(call, timing, audit=None):
             break
         call_us, witnessed_ns = (measure_one if audited else measure)()
         made += 1 if audited else calls
-        if audited:
+        if audit is not None and audited:
             audit.ended(call_us)
             continue
         total_ns += witnessed_ns
@@ -79,29 +85,30 @@ def sample(call, timing, audit=None):
         samples.append(call_us)
         if audit is not None:
             audit.look()
-    fields = {"clock": "perf_counter_ns", "calls_per_sample": calls, "warmup_calls": warmup_calls}
-    fields.update(samples_us=samples, sampling_s=_seconds() - began)
-    fields.update(switches_per_ms=meter.switches_per_ms(), threads_started=meter.threads_started(made))
-    fields.update(busy_processors=meter.read())
+    row.clock, row.calls_per_sample, row.samples_us = "perf_counter_ns", calls, samples
+    spent_s = _seconds() - began
+    row.switches_per_ms, row.threads_started = meter.switches_per_ms(), meter.threads_started(made)
+    row.busy_processors = meter.read()
     # By the middle one, as the time itself: a sample that was interrupted between the two clocks accuses nobody.
-    return believed(fields, statistics.median(shares) * total_ns, total_ns, "cpu")
+    doubt(row, statistics.median(shares) * total_ns, total_ns, "cpu")
+    return spent_s
 
 
 class Processors:
     """How many processors this process, with all of its threads, keeps busy between its making and `read`, and how
     often these threads leave one: those that ended since are counted. And how many were started meanwhile."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.left, self.newest = _switches(), _newest()
         self.wall_ns, self.own_ns = _witness(), _process()
 
-    def read(self):
+    def read(self) -> float:
         return round((_process() - self.own_ns) / max(1, _witness() - self.wall_ns), 3)
 
-    def switches_per_ms(self):
+    def switches_per_ms(self) -> float:
         return round((_switches() - self.left) / max(1, _witness() - self.wall_ns) * 1e6, 3)
 
-    def threads_started(self, calls):
+    def threads_started(self, calls: int) -> float | None:
         """In each of so many calls, at least. Other processes' count too: a container sees its own, a virtual
         environment all of the machine's. None where the system does not tell."""
         newest = _newest()
@@ -113,12 +120,12 @@ class Processors:
         return round(max(0, started) / max(1, calls), 3)
 
 
-def _newest():
+def _newest() -> int | None:
     """The number of the thread or process that was started last (proc(5): they go up by one)."""
     return _last_word("/proc/loadavg")
 
 
-def _last_word(path):
+def _last_word(path: str) -> int | None:
     try:
         with open(path) as file:
             return int(file.read().split()[-1])
@@ -126,12 +133,12 @@ def _last_word(path):
         return None
 
 
-def _switches():
+def _switches() -> int:
     usage = _usage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 
 
-def idle_processors():
+def idle_processors() -> float:
     """How many processors this process keeps busy while it calls nothing. Pools of threads wait busily for a moment
     before they sleep: it is looked at until it is quiet, and else the quietest moment counts."""
     least = math.inf
@@ -144,13 +151,14 @@ def idle_processors():
     return least
 
 
-def believed(fields, sampled_ns, witnessed_ns, device):
-    """The fields of samples that took `sampled_ns` in all, `wrong` where that much did not pass."""
-    doubt = implausible(sampled_ns, witnessed_ns, device)
-    return {**fields, "status": protocol.WRONG, "message": doubt} if doubt else fields
+def doubt(row: wire.Timing, sampled_ns: float, witnessed_ns: float, device: str) -> None:
+    """Mark a row `wrong` whose samples took `sampled_ns` in all where that much did not pass."""
+    fault = implausible(sampled_ns, witnessed_ns, device)
+    if fault:
+        row.status, row.message = protocol.WRONG, fault
 
 
-def implausible(sampled_ns, witnessed_ns, device):
+def implausible(sampled_ns: float, witnessed_ns: float, device: str) -> str:
     """What is wrong where samples do not add up to the time that passed. On a GPU other work stands between them."""
     low = 0 if device == "cuda" else witnessed_ns / PLAUSIBLE
     if low <= sampled_ns <= witnessed_ns * PLAUSIBLE:
@@ -158,7 +166,7 @@ def implausible(sampled_ns, witnessed_ns, device):
     return f"its samples add up to {sampled_ns / 1e6:.3g} ms, but took {witnessed_ns / 1e6:.3g} ms by another clock"
 
 
-def warm_up(call, warmup_s, at_least):
+def warm_up(call: Callable[[], Any], warmup_s: float, at_least: int) -> tuple[int, float]:
     """Calls until `warmup_s` passed, and `at_least` that many: (their number, the fastest's nanoseconds)."""
     fastest, calls = math.inf, 0
     deadline = _seconds() + warmup_s
@@ -170,7 +178,7 @@ def warm_up(call, warmup_s, at_least):
     return calls, fastest
 
 
-def median_error(samples):
+def median_error(samples: Sequence[float]) -> float:
     """Relative standard error of the median, from order statistics: no assumption on the distribution.
 
     The median's rank among n samples has a standard deviation of sqrt(n) / 2.
@@ -184,16 +192,16 @@ def median_error(samples):
     return (high - low) / 2 / median if median > 0 else math.inf
 
 
-def _drop(_output):
+def _drop(_output: Any) -> None:
     pass
 
 
-def _sampler(call, calls, keep):
+def _sampler(call: Callable[[], Any], calls: int, keep: Callable[[Any], None]) -> Callable[[], tuple[float, int]]:
     """A function that gives the time of a call, and what all of them took by the second clock. `keep` gets the last
     one's output."""
     clock, witness, repeat = _clock, _witness, range(calls - 1)
 
-    def measure():
+    def measure() -> tuple[float, int]:
         before = witness()
         start = clock()
         for _ in repeat:
@@ -205,3 +213,43 @@ def _sampler(call, calls, keep):
         return call_us, witnessed_ns
 
     return measure
+
+
+def read_processors() -> list[int] | None:
+    """Ticks of all processors by kind, or None."""
+    try:
+        with open("/proc/stat") as file:
+            return [int(field) for field in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return None
+
+
+class LoadMeter:
+    """Watches from its making until `read`."""
+
+    def __init__(self) -> None:
+        self.processors = read_processors()
+        self.own = sum(os.times()[:4])
+
+    def read(self) -> wire.Load:
+        now = read_processors()
+        share, steal = None, None
+        if self.processors and now and len(now) == 8:
+            spent = [after - before for before, after in zip(self.processors, now)]
+            total = sum(spent)
+            if total > 0:
+                own = (sum(os.times()[:4]) - self.own) * os.sysconf("SC_CLK_TCK")
+                others = sum(spent[kind] for kind in BUSY) - own
+                share = min(1.0, max(0.0, others / total))
+                steal = spent[7] / total
+        return wire.Load(os.getloadavg()[0], share, cpu_mhz(), steal)
+
+
+def cpu_mhz() -> float | None:
+    """Mean clock of all processors as the kernel last saw it, or None."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            clocks = [float(line.split(":")[1]) for line in file if line.startswith("cpu MHz")]
+    except (OSError, ValueError):
+        return None
+    return sum(clocks) / len(clocks) if clocks else None

@@ -6,23 +6,25 @@ environments they are stored, as long as they fit; else the digests tell. Floati
 request's dtype, all others stay what they are. Layout of the folder: `index.json`, and one .bin per tensor, in C order.
 """
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import torch
 
-from . import problem, protocol, tensors
+from . import problem, protocol, tensors, wire
 
 INDEX = "index.json"
 
 
-def store(request):
-    """Every file's name to its SHA-256."""
+def store(request: wire.StoreRequest) -> wire.StoreResult:
     torch.manual_seed(request.seed)
     try:
         module = problem.load_module(request.problem)
         dtype = getattr(torch, request.dtype)
         writer = Writer(request.out, request.most_bytes)
-        initial = problem.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
+        initial = tensors.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
         # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
         torch.manual_seed(request.seed)
         model = problem.construct(module.Model, initial).to(dtype)
@@ -39,17 +41,16 @@ def store(request):
     except Exception as error:
         excerpt = problem.excerpt()
         message = f"{os.path.basename(request.problem)}: {type(error).__name__}: {error}"
-        status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
-        return {"status": status, "message": message, "log_excerpt": excerpt, "files": {}}
+        return wire.StoreResult(protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED, message, excerpt)
     path = os.path.join(request.out, INDEX)
     protocol.write_json(path, index)
     writer.files[INDEX] = protocol.sha256_file(path)
-    return {"status": protocol.OK, "message": note, "log_excerpt": "", "files": writer.files}
+    return wire.StoreResult(protocol.OK, note, files=writer.files)
 
 
-def _inputs(module, request, writer):
+def _inputs(module: Any, request: wire.StoreRequest, writer: Writer) -> tuple[list[Any], str, list[Any]]:
     """(the sets that are stored, a note, a trial's inputs): none where every environment makes the same ones anew."""
-    sets = []
+    sets: list[Any] = []
     for trial in range(request.trials):
         values, foreign = problem.made(module, request.seed, trial, request.dtype)
         if not foreign:
@@ -62,18 +63,18 @@ def _inputs(module, request, writer):
     return sets, f"{note}: what it gives is stored", values
 
 
-def _outputs(model, inputs):
+def _outputs(model: Any, inputs: list[Any]) -> list[Any]:
     """What the model gives, without its elements; nothing where it does not run without them."""
     try:
         with torch.no_grad():
-            given = [problem.each_tensor(value, lambda tensor: tensor.to("meta")) for value in inputs]
+            given = [tensors.each_tensor(value, lambda tensor: tensor.to("meta")) for value in inputs]
             return [model.to("meta")(*given)]
     except Exception:
         return []
 
 
-def _size_bytes(tensor):
-    return tensor.numel() * tensor.element_size()
+def _size_bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 class TooLarge(Exception):
@@ -83,13 +84,13 @@ class TooLarge(Exception):
 class Writer:
     """Turns values into JSON, with tensors as files beside it."""
 
-    def __init__(self, folder, most_bytes):
+    def __init__(self, folder: str, most_bytes: int) -> None:
         self.folder = folder
         self.left_bytes = most_bytes
-        self.files = {}
+        self.files: dict[str, str] = {}
         os.makedirs(folder, exist_ok=True)
 
-    def encode(self, value, kind):
+    def encode(self, value: Any, kind: str) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
             name = f"{kind}-{len(self.files)}.bin"
             path = os.path.join(self.folder, name)

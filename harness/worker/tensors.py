@@ -10,6 +10,7 @@ import torch
 
 # Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
 POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
+OFFSET_ELEMENTS, GAP_ELEMENTS = {"offset": 16, "misaligned": 1}, 8  # of layouts
 PART_BYTES = 1 << 24  # of arrays that are compared
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of so many bytes an element
 # The code under test may put others in their place, on a tensor of its own too.
@@ -96,6 +97,44 @@ def flat(values: Iterable[Any]) -> Iterator[Any]:
             yield from flat(value.values())
         elif isinstance(value, (list, tuple)):
             yield from flat(value)
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same lists and dicts with `change` made to everything in them."""
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(item, change) for item in value)
+    return change(value)
+
+
+def each_tensor(value: Any, change: Callable[[Any], Any]) -> Any:
+    return mapped(value, lambda item: change(item) if isinstance(item, torch.Tensor) else item)
+
+
+def each_float(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same value with `change` made to every floating-point tensor in it; others, indices and masks, stay."""
+    return each_tensor(value, lambda tensor: change(tensor) if tensor.is_floating_point() else tensor)
+
+
+def arrange(value: Any, layout: str) -> Any:
+    """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
+    if layout == "contiguous" or not isinstance(value, torch.Tensor):
+        return value
+    if layout == "strided":
+        return strided(value) if value.dim() == 4 else value
+    start = OFFSET_ELEMENTS[layout]
+    longer = torch.empty(value.numel() + start, dtype=value.dtype, device=value.device)
+    return longer[start:].view(value.shape).copy_(value)
+
+
+def strided(value: Any) -> Any:
+    """[batch, row, head, column] in memory; of one head or one row, which that leaves as it is, rows with a gap."""
+    moved = value.transpose(1, 2).contiguous().transpose(1, 2)
+    if not moved.is_contiguous():
+        return moved
+    longer = torch.empty(*value.shape[:-1], value.shape[-1] + GAP_ELEMENTS, dtype=value.dtype, device=value.device)
+    return longer[..., : value.shape[-1]].copy_(value)
 
 
 def synchronise(device: str) -> None:

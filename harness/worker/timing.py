@@ -5,19 +5,21 @@ its row `wrong`, and nothing is measured here after it. Of a problem file both s
 anything: there `Model` is measured before `ModelNew` is loaded, and an `audit` goes with the kernel's samples.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import contextlib
 import functools
 import gc
 import random
-import statistics
 import sys
+from typing import Any, Callable
 
 import torch
 
-from . import audit, events, graphs, integrity, kept, kernels, protocol, sampling, tensors
+from . import audit, events, graphs, inputs, integrity, kernels, protocol, sampling, tensors, wire
 from . import workload as workloads
-from .load import LoadMeter
+from .audit import Outputs
 from .references import Unsupported
 
 RECIPE = "independent"
@@ -25,12 +27,12 @@ BEFORE, AFTER, EXCHANGED, REPLAYED = "before", "after", "exchanged", "replayed" 
 _get_num_threads = torch.get_num_threads
 
 
-def timing(request):
-    meter = LoadMeter()
+def timing(request: wire.TimeRequest) -> wire.TimeResult:
+    meter = sampling.LoadMeter()
     torch.set_num_threads(request.threads)
     # A kernel that crashed on a workload in validation is not called there again: it would end the whole launch.
     calls_kernel = request.kernel_workloads if request.kernel else ()
-    inputs = {value.id: Inputs(request, value) for value in request.workloads}
+    prepared = {value.id: Inputs(request, value) for value in request.workloads}
     pairs = [
         (value.id, target)
         for value in request.workloads
@@ -42,54 +44,47 @@ def timing(request):
     if of_problem:
         pairs.sort(key=lambda pair: pair[1] == protocol.KERNEL)
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
-        for value in inputs.values():
+        for value in prepared.values():
             value.make(pool.map)
     if request.held_back:
         sys.stdin.buffer.read()  # ends when it may begin
-    rows, left = [], kept.Kept(request)
-    replaced = integrity.Snapshot().replaced
+    kept, replaced = audit.Kept(request), integrity.Snapshot().replaced
+    result = wire.TimeResult(protocol.OK, threads=request.threads, kept=kept.rows)
     touched = False
     gc.collect()
     gc.freeze()  # PyTorch's own objects are for good; to walk them before every target costs a second in all
     lost = ""
     for order, (workload_id, target) in enumerate(pairs):
-        row = {"workload": workload_id, "target": target, "order": order}
-        row.update(status=protocol.OK, message="", log_excerpt="", correct=None)
-        row.update(clock="", calls_per_sample=1, warmup_calls=0, samples_us=[])
-        rows.append(row)
+        row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
+        result.timings.append(row)
         if lost:
-            row.update(status=protocol.NOT_RUN, message=lost)
+            row.status, row.message = protocol.NOT_RUN, lost
             continue
         touched = touched or target == protocol.KERNEL
+        sampled = Sampled(request, row)
         try:
             measure = _measure_kernel if target == protocol.KERNEL else _measure_reference
-            measure(request, inputs[workload_id], kept.Outputs(left, workload_id, target), row)
+            measure(request, prepared[workload_id], Outputs(kept, workload_id, target), sampled)
         except kernels.KernelFailure as error:
-            row.update(status=error.status, message=error.message, log_excerpt=error.excerpt)
+            row.status, row.message, row.log_excerpt = error.outcome
         except Unsupported as error:
-            row.update(status=protocol.UNSUPPORTED, message=str(error))
-        fault = tensors.lost(request.device) if row["status"] != protocol.OK else ""
+            row.status, row.message = protocol.UNSUPPORTED, str(error)
+        result.sampling_s += sampled.spent_s
+        fault = tensors.lost(request.device) if row.status != protocol.OK else ""
         if fault:
             lost = f"{target} on {workload_id} before it left the device unusable: {fault}"
         tampering = replaced() if touched else ""
         if touched and of_problem:
             tampering = tampering or _other_threads(request)
         if tampering:
-            row.update(status=protocol.WRONG, message="; ".join(filter(None, (tampering, row["message"]))))
+            row.status, row.message = protocol.WRONG, "; ".join(filter(None, (tampering, row.message)))
             lost = f"{target} on {workload_id} before it was found to have {tampering}: no time here could be trusted"
-    return {
-        "status": protocol.OK,
-        "message": "",
-        "threads": torch.get_num_threads(),
-        "load": meter.read(),
-        "idle_processors": sampling.idle_processors() if request.device == "cpu" else None,
-        "sampling_s": sum(row.pop("sampling_s", 0.0) for row in rows),
-        "timings": rows,
-        "kept": left.rows,
-    }
+    result.threads, result.load = torch.get_num_threads(), meter.read()
+    result.idle_processors = sampling.idle_processors() if request.device == "cpu" else None
+    return result
 
 
-def _other_threads(request):
+def _other_threads(request: wire.TimeRequest) -> str:
     """Native kernels may bring threads of their own; a solution in Python takes PyTorch's."""
     now = _get_num_threads()
     return "" if now == request.threads else f"set {now} threads, not {request.threads}"
@@ -99,21 +94,20 @@ class Inputs:
     """A workload with tensors of its first trial. `make` makes their elements, and those of a second: an attention's
     stay; a problem's, which may be large, are made again whenever they are needed, and dropped."""
 
-    def __init__(self, request, value):
+    def __init__(self, request: wire.TimeRequest, value: wire.WorkloadRequest) -> None:
         self.workload = workloads.parse_workload(value)
         self.device = request.device
         self.seed, self.threads = request.seed, request.threads
         self.two = len(request.expected_sha256.get(value.id, ())) > 1
-        self.arrays = {}
-        self.arguments = None
+        self.arrays: dict[int, list[Any]] = {}
+        self.arguments: list[Any] | None = None
         self.drawn = False  # whether the reference draws random numbers at each call
 
-    def make(self, each):
-        """`each` as for `inputs.deviates`."""
+    def make(self, each: inputs.Each) -> None:
         for trial in range(1 if self.workload.problem is not None else 1 + self.two):
             self.arrays[trial] = self.workload.arrays(RECIPE, trial, self.seed, each)
 
-    def elements(self, trial):
+    def elements(self, trial: int) -> list[Any]:
         """That trial's arguments, new. Several threads make them on a GPU's host, whose processors nobody measures."""
         arrays = self.arrays.get(trial)
         if self.workload.problem is not None:
@@ -124,55 +118,56 @@ class Inputs:
                 arrays = self.workload.arrays(RECIPE, trial, self.seed, each)
         return self.workload.arguments(arrays, self.device)
 
-    def get(self):
+    def get(self) -> list[Any]:
         if self.arguments is None:
             self.arguments = self.elements(0)
         return self.arguments
 
-    def discard(self):
+    def discard(self) -> None:
         """A kernel had them: who comes next gets tensors that no kernel has seen."""
         self.arguments = None
 
-    def audit(self, answers):
+    def audit(self, answers: audit.Answers) -> audit.Audit | None:
         """None where there is nothing to look at: attention kernels are no Python, a drawn output has no digest."""
         if self.workload.problem is None or self.drawn:
             return None
-        return audit.Audit(self.workload, self.device, self.arguments, self.elements, answers)
+        return audit.Audit(self.workload, self.device, self.get(), self.elements, answers)
 
-    def exchange(self):
+    def exchange(self) -> None:
         """Write the second trial's elements into the very same memory."""
-        for tensor, new in zip(tensors.flat(self.arguments), tensors.flat(self.elements(1))):
+        for tensor, new in zip(tensors.flat(self.get()), tensors.flat(self.elements(1))):
             tensor.data.copy_(new)
 
 
-def _measure_reference(request, inputs, outputs, row):
-    arguments, target = inputs.get(), outputs.target
+def _measure_reference(request: wire.TimeRequest, prepared: Inputs, outputs: Outputs, sampled: Sampled) -> None:
+    arguments, target = prepared.get(), outputs.target
     with torch.no_grad(), contextlib.ExitStack() as stack:
         try:
-            reference = inputs.workload.references([target], inputs.device)[0]
+            reference = prepared.workload.references([target], prepared.device)[0]
             reference.attempt(arguments)
             stack.enter_context(reference.active())
             call = reference.bind(arguments)
-            inputs.drawn = inputs.workload.draws(call)
-            _sample(call, request, row)
-            if inputs.device == "cuda":
-                _replay(call, call(), request, row, outputs)
+            prepared.drawn = prepared.workload.draws(call)
+            sampled.sample(call)
+            if prepared.device == "cuda":
+                sampled.replay(call, call(), outputs)
         except Unsupported:
             raise
         except Exception as error:
             raise kernels.failure(error, target) from None
 
 
-def _measure_kernel(request, inputs, outputs, row):
-    workload, device, target = inputs.workload, inputs.device, outputs.target
-    arguments = inputs.get()
+def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, outputs: Outputs, sampled: Sampled) -> None:
+    workload, device, target = prepared.workload, prepared.device, outputs.target
+    arguments = prepared.get()
     expected = request.expected_sha256.get(workload.id)
     try:
         with torch.no_grad():
+            assert request.kernel is not None
             kernel = kernels.load(request.kernel, workload)
             call = kernel.bind(arguments)
 
-            def judged(trial, where):
+            def judged(trial: int, where: str) -> bool:
                 """Whether an output is the validated one of that trial, whose elements the inputs hold, or may be."""
                 workload.reseed()
                 with kernels.blamed(target):
@@ -183,28 +178,29 @@ def _measure_kernel(request, inputs, outputs, row):
 
             answers = audit.Answers(expected, device, outputs.keep) if expected else None
             first = judged(0, BEFORE)
-            watching = inputs.audit(answers) if first else None
+            watching = prepared.audit(answers) if answers and first else None
             with kernels.blamed(target):
-                _sample(call, request, row, watching)
+                sampled.sample(call, watching)
                 if device == "cuda":
                     anew = kernel.bind(arguments, anew=True)
                     expected_output = kernels.checked(call(), workload, device).clone()
                     fresh = functools.partial(_checked, anew, workload, device)
-                    _replay(fresh, expected_output, request, row, outputs)
-            if expected and row["status"] == protocol.OK:
+                    sampled.replay(fresh, expected_output, outputs)
+            if expected and sampled.row.status == protocol.OK:
                 fault = watching.verdict() if watching else ""
-                follows = inputs.two and watching is None
-                fault = fault or _fault(first, judged, inputs, lambda: follows or outputs.other_bits)
-                row.update(correct=not fault, message=fault, other_bits=outputs.other_bits)
+                follows = prepared.two and watching is None
+                fault = fault or _fault(first, judged, prepared, lambda: follows or outputs.other_bits)
+                row = sampled.row
+                row.correct, row.message, row.other_bits = not fault, fault, outputs.other_bits
     finally:
-        inputs.discard()
+        prepared.discard()
 
 
-def _checked(call, workload, device):
+def _checked(call: kernels.Call, workload: workloads.Workload, device: str) -> Any:
     return kernels.checked(call(), workload, device)
 
 
-def _fault(first, judged, inputs, follows):
+def _fault(first: bool, judged: Callable[[int, str], bool], prepared: Inputs, follows: Callable[[], object]) -> str:
     """'' where the outputs are the validated ones, or may be; else why they are not.
 
     Before the timed calls, and after them: a kernel that is right once and wrong in a loop is wrong. Where the request
@@ -219,31 +215,33 @@ def _fault(first, judged, inputs, follows):
     if not follows():
         return ""
     with kernels.blamed("exchanging its inputs"):
-        inputs.exchange()
+        prepared.exchange()
     if not judged(1, EXCHANGED):
         return "its output does not follow its inputs: it is not computed from them at each call"
     return ""
 
 
-def _sample(call, request, row, watching=None):
-    sample = events.sample if request.device == "cuda" else sampling.sample
-    _undisturbed(row, lambda: sample(call, request.timing, watching))
+class Sampled:
+    """One row, and the seconds that its samples took. The garbage collector does not run meanwhile."""
 
+    def __init__(self, request: wire.TimeRequest, row: wire.Timing) -> None:
+        self.timing, self.row, self.on_gpu = request.timing, row, request.device == "cuda"
+        self.spent_s = 0.0
 
-def _replay(call, expected, request, row, outputs):
-    """On a GPU the same, hot. `call` gives a new tensor each time, with the bits of `expected`, or right ones."""
-    if row["status"] == protocol.OK:
-        call_us = statistics.median(row["samples_us"])
-        keep = functools.partial(outputs.keep, trial=0, where=REPLAYED)
-        _undisturbed(row, lambda: graphs.sample(call, expected, call_us, request.timing, keep))
+    def sample(self, call: kernels.Call, watching: audit.Audit | None = None) -> None:
+        sample = events.sample if self.on_gpu else sampling.sample
+        self._undisturbed(lambda: sample(call, self.timing, self.row, watching))
 
+    def replay(self, call: kernels.Call, expected: Any, outputs: Outputs) -> None:
+        """The same, hot. `call` gives a new tensor each time, with the bits of `expected`, or right ones."""
+        if self.row.status == protocol.OK:
+            keep = functools.partial(outputs.keep, trial=0, where=REPLAYED)
+            self._undisturbed(lambda: graphs.sample(call, expected, self.timing, self.row, keep))
 
-def _undisturbed(row, sample):
-    """What `sample` gives goes into the row. The garbage collector does not run meanwhile."""
-    gc.collect()
-    gc.disable()
-    try:
-        fields = sample()
-    finally:
-        gc.enable()
-    row.update({**fields, "sampling_s": row.get("sampling_s", 0.0) + fields.get("sampling_s", 0.0)})
+    def _undisturbed(self, sample: Callable[[], float]) -> None:
+        gc.collect()
+        gc.disable()
+        try:
+            self.spent_s += sample()
+        finally:
+            gc.enable()

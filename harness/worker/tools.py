@@ -1,9 +1,10 @@
-"""Compilers, checkers and what they check, as child processes whose output is kept."""
+"""Compilers, checkers and what they check, as child processes whose output is kept; and where CUDA's libraries lie."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import resource
 import shlex
@@ -16,6 +17,7 @@ from . import machine_code
 
 KEPT_BYTES = 256 << 10  # of what a child prints, from its start: a report's first lines say most
 WRITTEN_BYTES = 1 << 30  # what a child may write to one file
+HEADERS = {"cublas": "cublas_v2.h"}  # of the CUDA libraries that a kernel may call
 ADDR_NO_RANDOMIZE, ASK = 0x0040000, 0xFFFFFFFF  # personality(2)
 
 
@@ -92,3 +94,31 @@ def parse_undefined(listed: str) -> list[str]:
     """Names from ``nm -u -C``."""
     lines = [line.split(None, 1) for line in listed.splitlines() if line.startswith(" ")]
     return list(dict.fromkeys(words[1].strip() for words in lines if len(words) == 2 and words[0] in "Uwv"))
+
+
+def find_cuda_libraries(names: Sequence[str], packages: str, home: str) -> tuple[list[str], list[str]]:
+    """(include folders, linker flags) for libraries by name; LookupError with the one that is nowhere.
+
+    PyTorch's own copies come first, since those are loaded with it: a version that is loaded twice helps nobody.
+    `packages` is the folder of PyTorch's wheel and of NVIDIA's, `home` the CUDA toolkit's. Headers
+    are preferably those of the toolkit that compiles.
+    """
+    includes: list[str] = []
+    flags: list[str] = []
+    for name in names:
+        header = _first(os.path.join(home, "include", HEADERS[name])) or _first(
+            os.path.join(packages, "nvidia", "*", "include", HEADERS[name])
+        )
+        library = _first(os.path.join(packages, "nvidia", "*", "lib", f"lib{name}.so.[0-9]*")) or _first(
+            os.path.join(home, "lib64", f"lib{name}.so")
+        )
+        if header is None or library is None:
+            missing = HEADERS[name] if header is None else f"lib{name}.so"
+            raise LookupError(f"{missing} is neither in {home} nor among the wheels of {packages}")
+        includes.append(os.path.dirname(header))
+        flags += [f"-L{os.path.dirname(library)}", f"-l:{os.path.basename(library)}"]
+    return list(dict.fromkeys(includes)), list(dict.fromkeys(flags))
+
+
+def _first(pattern: str) -> str | None:
+    return min(glob.glob(pattern), default=None)

@@ -1,35 +1,59 @@
-"""The truth: attention in float64, written out, never through SDPA; and the yardstick beside it.
+"""The truth: attention in float64, written out, never through SDPA; and the error scale beside it.
 
 A head at a time and in blocks of rows, so memory stays bounded at any sequence length. Files in a folder,
 keyed by the digest of the input bytes and of the problem, make it a one-time cost: all environments share
 them, so all are judged by the very same numbers.
 """
 
+from __future__ import annotations
+
 import base64
-import collections
+import functools
 import hashlib
 import json
 import os
 import tempfile
 import zlib
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from . import dtypes, inputs, protocol, rounding
+from .inputs import Each, Shape
+from .rounding import Norms
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+
+    Compute = Callable[[Array | None], Tuple[Array, Iterable[Array]]]
+    WrongAnswer = Tuple[str, str, float | None, Array]  # kind, name, size, float64 values
 
 BLOCK_ELEMENTS = 1 << 19  # logits held at a time: 4 MiB of float64
-VERSION = 2  # of what the files hold and how the yardstick is defined; part of their key
+VERSION = 2  # of what the files hold and how the error scale is defined; part of their key
 DRAWN = 20240518  # the generator's key for the errors of declared accumulators
 
-# `values` is float64 of the output's shape, `yardstick` a `rounding.Yardstick`.
-Exact = collections.namedtuple("Exact", ["values", "sha256", "yardstick"])
+
+class Exact(NamedTuple):
+    values: Array  # float64, of the output's shape
+    sha256: str
+    error_scale: rounding.ErrorScale
 
 
-def attention(q, k, v, causal, scale, dtype, each=map, precision=(), realisation=0):
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    causal: bool,
+    scale: float,
+    dtype: str,
+    each: Each = map,
+    precision: Sequence[str] = (),
+    realisation: int = 0,
+) -> tuple[Array, Array]:
     """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its emulation in the dtype.
 
-    `causal` masks the keys after the row. `each` runs a function on every head: as `map` does, or a pool's. Operands
-    of declared TF32 are rounded in one `realisation` and cut off in the next.
+    `causal` masks the keys after the row. `each` runs a function on every head. Operands of declared TF32 are rounded
+    in one `realisation` and cut off in the next.
     """
     batch, heads, rows, _ = q.shape
     truth = np.empty((batch, heads, rows, v.shape[3]))
@@ -37,7 +61,7 @@ def attention(q, k, v, causal, scale, dtype, each=map, precision=(), realisation
     # Each block of the float32 emulation walks over all keys one by one: few large blocks.
     step = max(1, (4 * BLOCK_ELEMENTS if dtype == "float32" else BLOCK_ELEMENTS) // k.shape[2])
 
-    def one(head):
+    def one(head: tuple[int, int]) -> None:
         queries, keys, values = (dtypes.decode(tensor[head], dtype) for tensor in (q, k, v))
         arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1])
         for start in range(0, rows, step):
@@ -49,23 +73,25 @@ def attention(q, k, v, causal, scale, dtype, each=map, precision=(), realisation
     return truth, emulated
 
 
-def _arithmetic(dtype, precision, realisation, head):
+def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: int) -> Callable[..., Array]:
     """The emulation of some rows of one head."""
     if dtype == "float32":
         operand = None
         if rounding.TF32_MATMUL in precision:
             operand = lambda array: rounding.tf32(array, truncate=realisation % 2 == 1)  # noqa: E731
-        return lambda *part: rounding.emulate_single(*part, operand)
+        return functools.partial(rounding.emulate_single, operand=operand)
     drawn = [0]
 
-    def sums(shape):
+    def sums(shape: Shape) -> Array:
         drawn[0] += 1
         return inputs.deviates(DRAWN, head, drawn[0], int(np.prod(shape))).reshape(shape)
 
-    return lambda *part: rounding.emulate(*part, dtype, sums if rounding.FLOAT16_SUMS in precision else None)
+    return functools.partial(rounding.emulate, dtype=dtype, sums=sums if rounding.FLOAT16_SUMS in precision else None)
 
 
-def _rows(queries, keys, values, causal, first, scale, arithmetic):
+def _rows(
+    queries: Array, keys: Array, values: Array, causal: bool, first: int, scale: float, arithmetic: Callable[..., Array]
+) -> tuple[Array, Array]:
     """Truth and emulation of some rows of a head, the first of which has the number `first`."""
     hidden = None
     if causal:
@@ -81,8 +107,10 @@ def _rows(queries, keys, values, causal, first, scale, arithmetic):
     return truth, arithmetic(queries, keys, values, scale, hidden)
 
 
-def wrong(q, k, v, causal, scale, dtype, each=map):
-    """What faulty attentions give, in float64: (kind, name, size, values), see `power.specific`.
+def wrong(
+    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map
+) -> Iterator[WrongAnswer]:
+    """What faulty attentions give, see `power.specific`.
 
     All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
     """
@@ -93,7 +121,7 @@ def wrong(q, k, v, causal, scale, dtype, each=map):
     tail = slice(middle, middle + max(1, count // 8))
     step = max(1, BLOCK_ELEMENTS // count)
 
-    def head(at):
+    def head(at: tuple[int, int]) -> None:
         queries, keys, values = (dtypes.decode(tensor[at], dtype).astype(np.float64) for tensor in (q, k, v))
         for start in range(0, len(queries), step):
             block = slice(start, start + step)
@@ -123,27 +151,30 @@ def wrong(q, k, v, causal, scale, dtype, each=map):
 
 
 class Cache:
-    """Truths on disk with their digests, and yardsticks beside them; damaged files are computed again.
+    """Truths on disk with their digests, and error scales beside them; damaged files are computed again.
 
     `each`: how to compute them, see `attention`.
     """
 
-    def __init__(self, folder, each=map):
+    def __init__(self, folder: str, each: Each = map) -> None:
         self.folder = folder
         self.each = each
 
-    def path(self, inputs_sha256, problem):
+    def path(self, inputs_sha256: str, problem: object) -> str:
         key = protocol.digest([VERSION, inputs_sha256, problem])
         return os.path.join(self.folder, key[:2], key + ".truth")
 
-    def get(self, inputs_sha256, problem, shape, dtype, precision, compute):
+    def get(
+        self, inputs_sha256: str, problem: object, shape: Shape, dtype: str, precision: Sequence[str], compute: Compute
+    ) -> Exact:
         """The `Exact` of an output of that shape and dtype, from the folder as far as it is there.
 
         compute(the truth where it is known, else None) gives the truth and an iterable of emulated outputs.
         """
         path = self.path(inputs_sha256, problem)
         unit = "{}.{}.unit".format(path[: -len(".truth")], "+".join(precision) or "plain")
-        found, emulated = self.load(path, shape), None
+        found = self.load(path, shape)
+        emulated: Iterable[Array] | None = None
         if found is None:
             truth, emulated = compute(None)
             found = truth, self.save(path, truth)
@@ -153,9 +184,9 @@ class Cache:
         if known is None:
             known = rounding.measure(compute(truth)[1] if emulated is None else emulated, ruler)
             self._write(unit, _unit_bytes(*known, sha256))
-        return Exact(truth, sha256, rounding.Yardstick(*known, ruler))
+        return Exact(truth, sha256, rounding.ErrorScale(*known, ruler))
 
-    def load(self, path, shape):
+    def load(self, path: str, shape: Shape) -> tuple[Array, str] | None:
         """(truth, its SHA-256), or None."""
         try:
             with open(path, "rb") as file:
@@ -167,13 +198,13 @@ class Cache:
             return None
         return np.frombuffer(data, np.float64).reshape(shape), sha256
 
-    def save(self, path, truth):
+    def save(self, path: str, truth: Array) -> str:
         data = np.ascontiguousarray(truth).data
         sha256 = hashlib.sha256(data).hexdigest()
         self._write(path, f"{sha256}\n".encode("ascii"), data)
         return sha256
 
-    def _write(self, path, *parts):
+    def _write(self, path: str, *parts: bytes | memoryview) -> None:
         """Atomic, but not forced to the disk: a file cut by a crash is found out by its digest. What cannot be written,
         for want of space or because the folder is another's, costs time, not the result."""
         temporary = ""
@@ -189,7 +220,7 @@ class Cache:
             if os.path.exists(temporary):
                 os.unlink(temporary)
 
-    def note(self, path, make):
+    def note(self, path: str, make: Callable[[], Any]) -> Any:
         """A JSON value from a file in the folder, else from make()."""
         path = os.path.join(self.folder, path)
         try:
@@ -200,14 +231,14 @@ class Cache:
             return value
 
 
-def _unit_bytes(costs, either, sha256):
+def _unit_bytes(costs: Norms, either: Array | None, sha256: str) -> bytes:
     places = None
     if either is not None:
         places = base64.b64encode(zlib.compress(np.packbits(either).tobytes())).decode("ascii")
     return json.dumps({"truth": sha256, "costs": {k: v.hex() for k, v in costs.items()}, "either": places}).encode()
 
 
-def _load_unit(path, sha256, truth):
+def _load_unit(path: str, sha256: str, truth: Array) -> tuple[Norms, Array | None] | None:
     """(costs, either) of that truth, or None."""
     try:
         value = protocol.read_json(path)

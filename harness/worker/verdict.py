@@ -1,49 +1,48 @@
 """Status and one sentence from what was counted; pure."""
 
+from __future__ import annotations
+
 import collections
+from typing import Collection, Iterable, Mapping, Sequence, Tuple
 
-from . import power, protocol, rounding
+from . import agreement, power, protocol, rounding, wire
+
+Judged = Tuple[wire.RecipeResult, wire.TargetResult]
 
 
-def describe_target(result, trials, decides, limits, deterministic=False):
+def describe_target(
+    result: wire.TargetResult, trials: int, decides: str, limits: Mapping[str, float], deterministic: bool = False
+) -> tuple[protocol.Status, str]:
     """(status, message) of a target on a recipe, whose agreements are complete.
 
     Other bits from run to run are a property, and no fault, where all of them pass: sums whose order is not fixed round
     otherwise each time. `deterministic`: the same bits were asked for."""
-    against = next((item for item in result["against"] if item["against"] == protocol.TRUTH), None)
+    by_name = {item.against: item for item in result.against}
+    # Without a truth a problem's own model is all there is to agree with.
+    against = by_name.get(protocol.TRUTH) or by_name.get(protocol.MODEL)
+    if against is None:
+        if result.target != protocol.KERNEL:
+            return protocol.OK, "not judged: there is no truth"
+        return protocol.NOT_RUN, "cannot be judged: there is neither a truth nor a reference"
     faults = []
-    if against is None:
-        # No truth: a problem's own model is then all there is to agree with.
-        against = next((item for item in result["against"] if item["against"] == protocol.MODEL), None)
-    if against is None:
-        return (
-            (protocol.OK, "not judged: there is no truth")
-            if result["target"] != protocol.KERNEL
-            else (protocol.NOT_RUN, "cannot be judged: there is neither a truth nor a reference")
-        )
-    rule = decides if decides in against["passed"] else "kernelbench"
-    passed = against["passed"][rule]
+    rule = decides if decides in against.passed else "kernelbench"
+    passed = against.passed[rule]
     if passed < trials:
-        faults.append(
-            "{} of {} trials pass the {} rule (limit {:g}) against {}, {}".format(
-                passed, trials, rule, limits[rule], against["against"], _largest(against)
-            )
-        )
-    unsteady = describe_repeats(result["repeats_differ"], trials, result.get("repeats_max_units"))
+        rate = f"{passed} of {trials} trials pass the {rule} rule (limit {limits[rule]:g})"
+        faults.append(f"{rate} against {against.against}, {_largest(against)}")
+    unsteady = describe_repeats(result.repeats_differ, trials, result.repeats_max_units)
     if unsteady and deterministic:
         faults.append(f"`deterministic: true` asks for the same bits: {unsteady}")
-    for key, words in (
-        ("inputs_mutated", "changed their inputs"),
-        ("unwritten_trials", "left output unwritten"),
-    ):
-        if result[key]:
-            faults.append(f"{result[key]} of {trials} trials {words}")
+    if result.inputs_mutated:
+        faults.append(f"{result.inputs_mutated} of {trials} trials changed their inputs")
+    if result.unwritten_trials:
+        faults.append(f"{result.unwritten_trials} of {trials} trials left output unwritten")
     if not faults:
         return protocol.OK, unsteady
     return protocol.WRONG, "; ".join(faults if deterministic or not unsteady else [*faults, unsteady])
 
 
-def describe_repeats(differ, trials, units):
+def describe_repeats(differ: int, trials: int, units: float | None) -> str:
     """In how many trials the second run gave other bits, and how far apart they are; empty where in none."""
     if not differ:
         return ""
@@ -51,71 +50,70 @@ def describe_repeats(differ, trials, units):
     return f"not bit-repeatable: {differ} of {trials} trials gave other bits when run again{size}"
 
 
-def _largest(against):
+def _largest(against: wire.Agreement) -> str:
     parts = []
-    if against["max_abs"] is not None:
-        parts.append("largest error {:.3g}".format(against["max_abs"]))
-    if against["max_units"] is not None:
-        parts.append("{:.3g} units".format(against["max_units"]))
-    if against["nonfinite_trials"]:
-        parts.append("NaN or infinity in {}".format(against["nonfinite_trials"]))
+    if against.max_abs is not None:
+        parts.append(f"largest error {against.max_abs:.3g}")
+    if against.max_units is not None:
+        parts.append(f"{against.max_units:.3g} units")
+    if against.nonfinite_trials:
+        parts.append(f"NaN or infinity in {against.nonfinite_trials}")
     return ", ".join(parts)
 
 
-def spelled(precision):
+def spelled(precision: Collection[str]) -> str:
     """What is declared, as in matrix.yaml."""
     parts = ["products: tf32"] if any(name.startswith("tf32") for name in precision) else []
     parts += ["sums: float16"] if rounding.FLOAT16_SUMS in precision else []
     return "`precision: {{{}}}`".format(", ".join(parts))
 
 
-def describe_validation(recipes, decides, no_truth=""):
+def describe_validation(
+    recipes: Iterable[wire.RecipeResult], decides: str, no_truth: str = ""
+) -> tuple[protocol.Status, str]:
     """(status, message) of the kernel over all recipes. What passes is undecidable where what is wrong would too."""
-    kernels = [(r, t) for r in recipes for t in r["targets"] if t["target"] == protocol.KERNEL]
+    kernels = [(r, t) for r in recipes for t in r.targets if t.target == protocol.KERNEL]
     if not kernels:
         return protocol.NOT_RUN, "no output of the kernel to judge"
-    failed = [(recipe, target) for recipe, target in kernels if target["status"] != protocol.OK]
+    failed = [(recipe, target) for recipe, target in kernels if target.status != protocol.OK]
     if not failed:
-        units = [target.get("repeats_max_units") for _, target in kernels]
-        differ = sum(target.get("repeats_differ", 0) for _, target in kernels)
+        units = [target.repeats_max_units for _, target in kernels]
+        differ = sum(target.repeats_differ for _, target in kernels)
         largest = max((value for value in units if value is not None), default=None)
-        said = describe_repeats(differ, sum(recipe["trials"] for recipe, _ in kernels), largest)
-        return _decided(kernels, decides, no_truth, said)
+        repeats = describe_repeats(differ, sum(recipe.trials for recipe, _ in kernels), largest)
+        return _decided(kernels, decides, no_truth, repeats)
 
-    def failures(pair):
+    def failures(pair: Judged) -> int:
         recipe, target = pair
-        against = target["against"][0] if target["against"] else None
-        if against is None:
-            return float(recipe["trials"])
-        return recipe["trials"] - against["passed"].get(decides, 0)
+        return recipe.trials - (target.against[0].passed.get(decides, 0) if target.against else 0)
 
     recipe, target = max(failed, key=failures)
-    return target["status"], "{}: {}".format(recipe["recipe"], target["message"])
+    return target.status, f"{recipe.recipe}: {target.message}"
 
 
-def _decided(kernels, decides, no_truth, said):
+def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) -> tuple[protocol.Status, str]:
     """Of what passes: `said` with it, unless nothing is decided by that."""
     for recipe, kernel in kernels:
-        why = power.undecidable(recipe["power"])
-        if decides == "rounding" and all(item["against"] != protocol.TRUTH for item in kernel["against"]):
-            some = bool(recipe["costs"])  # and then what was proven of the rule was proven with a truth
+        why = power.undecidable(recipe.power)
+        if decides == "rounding" and all(item.against != protocol.TRUTH for item in kernel.against):
+            some = bool(recipe.costs)  # and then what was proven of the rule was proven with a truth
             lacks = "there is no truth{} ({})".format(
                 " for every trial" if some else "", no_truth or "nobody computed it"
             )
-            if some or not recipe["power"]:
-                return protocol.UNDECIDABLE, "{}: {}".format(recipe["recipe"], lacks)
+            if some or not recipe.power:
+                return protocol.UNDECIDABLE, f"{recipe.recipe}: {lacks}"
             said = "; ".join(filter(None, [said, lacks + ": held against Model, by KernelBench's tolerance"]))
         if why:
-            return protocol.UNDECIDABLE, "{}: {}".format(recipe["recipe"], why)
+            return protocol.UNDECIDABLE, f"{recipe.recipe}: {why}"
     return protocol.OK, said
 
 
-def nearer(rows, references):
+def nearer(rows: Iterable[Mapping[tuple[str, str], agreement.Compared]], references: Sequence[str]) -> dict[str, int]:
     """Trials by the reference with the smallest mean difference; of equals the first in the request's order."""
-    counts = collections.Counter()
-    for row in rows:
-        pairs = [(row["pairs"][protocol.KERNEL, name], name) for name in references]
-        sums = [(pair["sum"], index) for index, (pair, _) in enumerate(pairs) if not pair["nonfinite"]]
-        if sums:
-            counts[references[min(sums)[1]]] += 1
+    counts: collections.Counter[str] = collections.Counter()
+    for pairs in rows:
+        found = [pairs[protocol.KERNEL, name] for name in references]
+        totals = [(pair.total, index) for index, pair in enumerate(found) if not pair.nonfinite]
+        if totals:
+            counts[references[min(totals)[1]]] += 1
     return dict(counts)

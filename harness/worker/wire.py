@@ -1,15 +1,28 @@
-"""Every request to a pinned environment, one dataclass for each verb. Both sides import it, and `codec`
-writes and reads it.
+"""Every request to a pinned environment and every result of one: a dataclass of each for every task.
 
-Standard library and Python 3.8 only.
+Both sides import it, and `codec` writes and reads it. Records (`harness.schema`) are made of results, and say what each
+field is. Standard library and Python 3.8 only.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Type
 
+from .protocol import Status
+
+UNREADABLE = "its process left a result that cannot be read"
+
 
 class Request:
-    """What a verb is asked."""
+    """What a task is given."""
+
+
+@dataclass
+class Result:
+    """What a task gives: how it ended, one sentence, and the end of what was printed."""
+
+    status: Status
+    message: str = ""
+    log_excerpt: str = ""
 
 
 # -- what requests are made of ----------------------------------------------------------------------------
@@ -101,33 +114,272 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class WeighedJobRequest:
-    number: int
-    condition: ConditionRequest
-    trials: List[int]
-    repeats: int
-    done: Any  # what the job's process left: a stranger's words
-
-
-@dataclass(frozen=True)
 class ObjectRequest:
     path: str
     sha256: str  # that its build recorded
 
 
-# -- one for each verb ------------------------------------------------------------------------------------
+# -- what results are made of -----------------------------------------------------------------------------
+
+
+@dataclass
+class Wheel:
+    version: str
+    record_sha256: str
+
+
+@dataclass
+class Gpu:
+    name: str
+    uuid: str
+    compute_capability: str
+    memory_bytes: int
+    driver: str
+
+
+@dataclass
+class Confinement:
+    user_id: int
+    no_new_privileges: bool
+    seccomp: int
+    capabilities: str
+    networks: List[str]
+    root_writable: bool
+    memory_bytes: Optional[int]
+    processes: Optional[int]
+
+
+@dataclass
+class DeviceFunction:
+    name: str
+    architecture: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    disassembly_sha256: str = ""
+    atomics: int = 0
+
+
+@dataclass
+class CandidateOutput:
+    """What was seen of one trial. Its bytes are in a file, and in two where its second run had others."""
+
+    shape: List[int]
+    dtype: str
+    mutated: bool = False
+    unwritten: bool = False
+    repeats: bool = True
+
+
+@dataclass
+class Worst:
+    trial: int
+    index: List[int]
+    got: Optional[float]
+    want: Optional[float]
+
+
+@dataclass
+class Agreement:
+    against: str
+    passed: Dict[str, int]
+    max_abs: Optional[float]
+    mean_abs: Optional[float]
+    max_units: Optional[float]
+    units_per_trial: List[Optional[float]]
+    mean_abs_per_trial: List[Optional[float]]
+    norms: Dict[str, float]
+    within_strict_share: float
+    nonfinite_trials: int
+    histogram: List[int]
+    worst: Optional[Worst]
+
+
+@dataclass
+class TargetResult(Result):
+    target: str = ""
+    operators: List[str] = field(default_factory=list)
+    against: List[Agreement] = field(default_factory=list)
+    output_sha256: List[str] = field(default_factory=list)
+    repeats_differ: int = 0
+    repeats_max_abs: Optional[float] = None
+    repeats_max_units: Optional[float] = None
+    inputs_mutated: int = 0
+    unwritten_trials: int = 0
+    nearer_to: Dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class KnownWrong:
+    kind: str
+    name: str
+    size: Optional[float]
+    seen: bool
+    norm: str = ""
+    units: Optional[float] = None
+
+
+@dataclass
+class RecipeResult:
+    recipe: str
+    trials: int
+    input_sha256: List[str]
+    truth_sha256: List[str]
+    rounding_cost: List[float]
+    costs: List[Dict[str, float]]
+    power: List[KnownWrong]
+    targets: List[TargetResult]
+
+
+@dataclass
+class Timing(Result):
+    workload: str = ""
+    target: str = ""
+    order: int = 0
+    clock: str = ""
+    calls_per_sample: int = 1
+    warmup_calls: int = 0
+    samples_us: List[float] = field(default_factory=list)
+    sampled_s: List[float] = field(default_factory=list)
+    busy_processors: Optional[float] = None
+    switches_per_ms: Optional[float] = None
+    threads_started: Optional[float] = None
+    hot_us: List[float] = field(default_factory=list)
+    hot_sampled_s: List[float] = field(default_factory=list)
+    hot_calls_per_sample: int = 1
+    hot_message: str = ""
+    escaped: Optional[bool] = None
+    enqueue_us: List[float] = field(default_factory=list)
+    correct: Optional[bool] = None
+    other_bits: int = 0
+
+
+@dataclass
+class Load:
+    load_average: float
+    busy_share_others: Optional[float]
+    cpu_mhz: Optional[float]
+    steal_share: Optional[float]
+
+
+@dataclass(frozen=True)
+class KeptOutput:
+    """An output with other bits than were validated, which a launch left in a file."""
+
+    workload: str
+    target: str
+    trial: int
+    where: str
+    file: str
+    dtype: str
+    shape: List[int]
+
+
+@dataclass
+class Appraised:
+    """Whether such an output is right; None where that cannot be judged."""
+
+    passed: Optional[bool]
+    message: str = ""
+
+
+@dataclass
+class WeighedJob(Result):
+    """What the record of a condition says of one job."""
+
+    number: int = 0
+    runs: int = 0
+    passed: int = 0
+    nonfinite: int = 0
+    max_units: Optional[float] = None
+    output_sha256: List[List[str]] = field(default_factory=list)
+    input_sha256: List[str] = field(default_factory=list)
+    within: List[List[bool]] = field(default_factory=list)
+    apart_units: Optional[float] = None
+    scales: Optional[bool] = None
+
+
+@dataclass
+class Compiled:
+    """A compiler's command, and its errors where it failed."""
+
+    command: str
+    errors: str
+
+
+@dataclass
+class Called:
+    """One call of an executable under a tool; `returncode` is None where it did not end in time."""
+
+    build: str
+    tool: str
+    fault: str
+    command: str
+    returncode: Optional[int]
+    output: str
+    sha256: str
+
+
+@dataclass
+class OperatorTime:
+    name: str
+    kind: str
+    calls: float
+    self_us: float
+
+
+@dataclass
+class Line:
+    number: int
+    text: str
+
+
+@dataclass
+class ProvenMachine:
+    cpu_model: str
+    fma: bool
+    gpu: str
+    driver: str
+
+
+# -- one request and one result for each task -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EmptyRequest(Request):
-    """Of verbs that need nothing: `probe`, `prove`."""
+    """Of tasks that need nothing: `probe`, `prove`."""
 
 
 @dataclass(frozen=True)
 class ObserveRequest(Request):
     threads: int
     verify: bool = False  # whether every file is compared with its wheel's own list
-    variables: List[str] = field(default_factory=list)  # names, to tell their values
+    variables: List[str] = field(default_factory=list)  # whose values are wanted
+
+
+@dataclass
+class ObserveResult:
+    python: str
+    wheels: Dict[str, Wheel]
+    machine: str
+    cpu_model: str
+    cpu_flags_sha256: str
+    threads: int
+    kernel_release: str
+    libc: str
+    compiler: str = ""
+    nvcc: str = ""
+    confinement: Optional[Confinement] = None
+    torch: str = ""  # of what torch and numpy say, all is empty where they are missing
+    torch_cuda: Optional[str] = None
+    torch_git: str = ""
+    cxx11_abi: bool = False
+    numpy: str = ""
+    cudnn: Optional[str] = None
+    cpu_capability: str = ""
+    gpus: List[Gpu] = field(default_factory=list)
+    settings: Dict[str, str] = field(default_factory=dict)
+    damaged: List[str] = field(default_factory=list)  # files that are not what was installed
 
 
 @dataclass(frozen=True)
@@ -146,6 +398,19 @@ class BuildRequest(Request):
     artifact: str = ""  # the file to describe, where that is not the extension: an object that others will link
 
 
+@dataclass
+class BuildResult(Result):
+    compiler: str = ""
+    flags: List[str] = field(default_factory=list)
+    build_ninja: str = ""
+    build_s: Optional[float] = None
+    artifact: str = ""
+    artifact_sha256: str = ""
+    artifact_bytes: Optional[int] = None
+    objects: Dict[str, str] = field(default_factory=dict)
+    functions: List[DeviceFunction] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class CandidateRequest(Request):
     kernel: KernelRequest
@@ -155,6 +420,15 @@ class CandidateRequest(Request):
     out: str
 
 
+@dataclass
+class CandidateResult(Result):
+    """A stranger's words: the code under test ran in the process that wrote it."""
+
+    choice: str = ""
+    native: Dict[str, str] = field(default_factory=dict)
+    recipes: Dict[str, List[CandidateOutput]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class JudgeRequest(Request):
     workload: WorkloadRequest
@@ -162,7 +436,7 @@ class JudgeRequest(Request):
     threads: int
     device: str  # where references run
     references: List[str]
-    candidate: Any  # what its process left, a stranger's words; None: there is none
+    candidate: Optional[CandidateResult]  # None: there is none
     candidate_out: str
     truth_dir: str
     decides: str
@@ -173,6 +447,13 @@ class JudgeRequest(Request):
     arrays: str = ""  # where to keep outputs
     array_trials: int = 0
     array_bytes: Optional[int] = None
+
+
+@dataclass
+class JudgeResult(Result):
+    recipes: List[RecipeResult] = field(default_factory=list)
+    precision: List[str] = field(default_factory=list)
+    reference_precision: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -192,10 +473,20 @@ class TimeRequest(Request):
     most_bytes: int = 0
 
 
+@dataclass
+class TimeResult(Result):
+    threads: int = 0
+    load: Optional[Load] = None
+    idle_processors: Optional[float] = None
+    sampling_s: float = 0.0
+    timings: List[Timing] = field(default_factory=list)
+    kept: List[KeptOutput] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class AppraiseRequest(Request):
     workloads: List[WorkloadRequest]
-    kept: List[Any]  # what a launch says of the outputs that it left: a stranger's words
+    kept: List[KeptOutput]  # a stranger's words
     candidate_out: str
     truth_dir: Dict[str, str]  # by workload, as limits are
     limits: Dict[str, Dict[str, float]]
@@ -204,6 +495,11 @@ class AppraiseRequest(Request):
     seed: int
     threads: int
     precision: Optional[List[str]] = None
+
+
+@dataclass
+class AppraiseResult(Result):
+    rows: List[Appraised] = field(default_factory=list)  # of `kept`, in its order
 
 
 @dataclass(frozen=True)
@@ -216,9 +512,22 @@ class StoreRequest(Request):
     most_bytes: int
 
 
+@dataclass
+class StoreResult(Result):
+    files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
+
+
 @dataclass(frozen=True)
 class CeilingsRequest(Request):
     threads: int
+
+
+@dataclass
+class CeilingsResult(Result):
+    matmul_tflops: Dict[str, float] = field(default_factory=dict)
+    matmul_size: Optional[int] = None
+    copy_gbps: Optional[float] = None
+    copy_bytes: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -239,6 +548,24 @@ class ConditionsRequest(Request):
     libraries: Dict[str, str]  # site to the probe that fills it
 
 
+@dataclass
+class JobResult(Result):
+    """One job's, in a file of its own: what its outputs are, and how many runs each trial had."""
+
+    shape: List[int] = field(default_factory=list)
+    dtype: str = ""
+    ran: List[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WeighedJobRequest:
+    number: int
+    condition: ConditionRequest
+    trials: List[int]
+    repeats: int
+    done: JobResult  # a stranger's words
+
+
 @dataclass(frozen=True)
 class WeighRequest(Request):
     workload: WorkloadRequest
@@ -251,6 +578,11 @@ class WeighRequest(Request):
     device: str
     jobs: List[WeighedJobRequest]
     precision: Optional[List[str]] = None
+
+
+@dataclass
+class WeighResult(Result):
+    results: List[WeighedJob] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -280,6 +612,21 @@ class CallRequest(Request):
     run_s: float
 
 
+@dataclass
+class CheckResult(Result):
+    openmp: bool = False
+    bulk_copies: bool = False
+    builds: Dict[str, Compiled] = field(default_factory=dict)
+    runs: List[Called] = field(default_factory=list)
+
+
+@dataclass
+class CountersResult(Result):
+    tool: str = ""
+    builds: Dict[str, Compiled] = field(default_factory=dict)
+    run: Optional[Called] = None
+
+
 @dataclass(frozen=True)
 class ProfileRequest(Request):
     kernel: Optional[KernelRequest]  # for the target `kernel`
@@ -290,6 +637,29 @@ class ProfileRequest(Request):
     threads: int
     calls: int
     most_s: float
+
+
+@dataclass
+class ProfileResult(Result):
+    threads: int = 0
+    profiled_calls: int = 0
+    operators: List[OperatorTime] = field(default_factory=list)
+    lines: List[Line] = field(default_factory=list)
+    draws_as_model: Optional[bool] = None
+
+
+@dataclass
+class ProveResult:
+    """By result, such as cpu/flash/fp32. `failures` are wrong wherever they happen; `unsupported` is what PyTorch
+    refuses here."""
+
+    digests: Dict[str, str] = field(default_factory=dict)
+    errors: Dict[str, Optional[float]] = field(default_factory=dict)
+    unsupported: Dict[str, str] = field(default_factory=dict)
+    failures: Dict[str, str] = field(default_factory=dict)
+    libraries: List[str] = field(default_factory=list)
+    unloadable: Dict[str, str] = field(default_factory=dict)
+    machine: ProvenMachine = field(default_factory=lambda: ProvenMachine("", False, "", ""))
 
 
 REQUESTS: Mapping[str, Type[Request]] = {
@@ -310,4 +680,24 @@ REQUESTS: Mapping[str, Type[Request]] = {
     "check": CallRequest,
     "profile": ProfileRequest,
     "counters": CallRequest,
+}
+
+RESULTS: Mapping[str, Type[Any]] = {
+    "observe": ObserveResult,
+    "build": BuildResult,
+    "candidate": CandidateResult,
+    "judge": JudgeResult,
+    "time": TimeResult,
+    "appraise": AppraiseResult,
+    "store": StoreResult,
+    "ceilings": CeilingsResult,
+    "probe": Result,
+    "prove": ProveResult,
+    "library": Result,
+    "conditions": Result,
+    "weigh": WeighResult,
+    "link": Result,
+    "check": CheckResult,
+    "profile": ProfileResult,
+    "counters": CountersResult,
 }

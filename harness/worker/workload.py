@@ -1,13 +1,23 @@
 """What is computed: an attention of one shape, with its inputs and truth. `problem.py` has the other kind."""
 
+from __future__ import annotations
+
 import copy
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, Sequence, Union
 
 from . import dtypes, inputs, protocol, truth, wire
 
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .inputs import Each, Shape
+    from .problem import ProblemWorkload
+    from .truth import Cache, Exact, WrongAnswer
 
-def parse_workload(value: wire.WorkloadRequest) -> Any:
+    Workload = Union["AttentionWorkload", ProblemWorkload]
+
+
+def parse_workload(value: wire.WorkloadRequest) -> Workload:
     if value.problem:
         from . import problem
 
@@ -16,20 +26,21 @@ def parse_workload(value: wire.WorkloadRequest) -> Any:
 
 
 class AttentionWorkload:
-    """Self-attention over [batch, heads, seq_len, head_dim] in one dtype; the request's W, see `protocol`."""
+    """Self-attention over [batch, heads, seq_len, head_dim] in one dtype."""
 
-    problem = None
+    problem: None = None
     no_truth = ""
 
-    def __init__(self, value):
+    def __init__(self, value: wire.WorkloadRequest) -> None:
+        assert value.batch and value.heads and value.seq_len and value.head_dim and value.scale is not None
         self.id = value.id
         self.dtype = value.dtype
-        self.shape = value.batch, value.heads, value.seq_len, value.head_dim
+        self.shape: Shape = (value.batch, value.heads, value.seq_len, value.head_dim)
         self.causal = bool(value.causal)
-        self.scale = float(value.scale)
+        self.scale = value.scale
         self.recipes = dict(value.recipes)
 
-    def on(self, recipe):
+    def on(self, recipe: str) -> AttentionWorkload:
         """The workload of a recipe: where Q and K are halved the scale makes up for it, and the weights stay."""
         halvings = protocol.SCALED_RECIPES.get(recipe, 0)
         if not halvings:
@@ -38,7 +49,7 @@ class AttentionWorkload:
         found.scale = self.scale * 4.0**halvings
         return found
 
-    def of_length(self, seq_len):
+    def of_length(self, seq_len: int) -> AttentionWorkload:
         """The workload at another sequence length; 0: its own."""
         if not seq_len:
             return self
@@ -46,62 +57,66 @@ class AttentionWorkload:
         found.shape = (*self.shape[:2], seq_len, self.shape[3])
         return found
 
-    def arrays(self, recipe, trial, seed, each=map):
-        """Input arrays in `dtype`'s storage; `each` as for `inputs.deviates`."""
+    def arrays(self, recipe: str, trial: int, seed: int, each: Each = map) -> list[Array]:
+        """Input arrays in `dtype`'s storage."""
         return inputs.generate(recipe, self.dtype, self.shape, seed, trial, each)
 
-    def arguments(self, arrays, device):
+    def arguments(self, arrays: list[Array], device: str) -> list[Any]:
         from . import tensors
 
         return [tensors.to_tensor(array, self.dtype, device) for array in arrays]
 
-    def reseed(self):
+    def reseed(self) -> None:
         """Before a call that is judged: nothing is drawn in one."""
 
-    def draws(self, _call):
+    def draws(self, _call: Callable[[], Any]) -> bool:
         """Whether a call of the reference draws random numbers."""
         return False
 
-    def precision(self, _device):
+    def precision(self, _device: str) -> list[str]:
         """What the references do beyond plain arithmetic in the dtype."""
         return []
 
-    def truth(self, arrays, inputs_sha256, cache, precision=()):
+    def truth(self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()) -> Exact:
         """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
         key = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
 
-        def compute(_known):
+        def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
             exact, emulated = self.computed(arrays, cache.each, precision)
             more = (self.computed(arrays, cache.each, precision, number)[1] for number in ([1] if precision else []))
             return exact, itertools.chain([emulated], more)
 
         return cache.get(inputs_sha256, key, self.shape, self.dtype, precision, compute)
 
-    def computed(self, arrays, each=map, precision=(), realisation=0):
+    def computed(
+        self, arrays: list[Array], each: Each = map, precision: Sequence[str] = (), realisation: int = 0
+    ) -> tuple[Array, Array]:
         """(truth, emulation)."""
-        return truth.attention(*arrays, self.causal, self.scale, self.dtype, each, precision, realisation)
+        q, k, v = arrays
+        return truth.attention(q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation)
 
-    def emulated(self, arrays, precision=()):
+    def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         return self.computed(arrays, precision=precision)[1]
 
-    def alike(self, arrays):
+    def alike(self, arrays: list[Array]) -> list[tuple[str, Array]]:
         """(name, values) of the inputs that have the output's shape and dtype."""
         return [(name, dtypes.decode(array, self.dtype)) for name, array in zip("QKV", arrays)]
 
-    def wrong_answers(self, arrays, each):
+    def wrong_answers(self, arrays: list[Array], each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`."""
-        return truth.wrong(*arrays, self.causal, self.scale, self.dtype, each)
+        q, k, v = arrays
+        return truth.wrong(q, k, v, self.causal, self.scale, self.dtype, each)
 
-    def expected(self):
+    def expected(self) -> str:
         return f"{self.shape} {self.dtype}"
 
-    def expected_output(self):
+    def expected_output(self) -> tuple[Shape, str] | None:
         return self.shape, self.dtype
 
-    def fits(self, shape, dtype):
+    def fits(self, shape: Shape, dtype: str) -> bool:
         return tuple(shape) == self.shape and dtype == self.dtype
 
-    def references(self, names, device):
+    def references(self, names: Iterable[str], device: str) -> list[SdpaReference]:
         from . import references
 
         return [SdpaReference(name, self, references) for name in names]
@@ -110,28 +125,28 @@ class AttentionWorkload:
 class SdpaReference:
     """A forced SDPA backend on one workload."""
 
-    def __init__(self, name, workload, module):
-        self.name = name
-        self.workload = workload
-        self.module = module
+    def __init__(self, name: str, workload: AttentionWorkload, module: Any) -> None:
+        self.name, self.workload, self.module = name, workload, module
 
-    def attempt(self, arguments):
+    def attempt(self, arguments: list[Any]) -> None:
         """references.Unsupported where PyTorch refuses."""
         self.module.attempt(self.name, *arguments, self.workload.causal, self.workload.scale)
 
-    def prove(self, arguments):
+    def prove(self, arguments: list[Any]) -> list[str]:
         """Operators that ran; references.Unsupported."""
-        return self.module.prove(self.name, *arguments, self.workload.causal, self.workload.scale)
+        operators: list[str] = self.module.prove(self.name, *arguments, self.workload.causal, self.workload.scale)
+        return operators
 
-    def active(self):
+    def active(self) -> ContextManager[None]:
         """The context in which a bound call uses the backend."""
-        return self.module.forced(self.name)
+        backend: ContextManager[None] = self.module.forced(self.name)
+        return backend
 
-    def bind(self, arguments):
+    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
         q, k, v = arguments
         attention, causal, scale = self.module.attention, self.workload.causal, self.workload.scale
         return lambda: attention(q, k, v, causal, scale)
 
-    def judged(self, call):
+    def judged(self, call: Callable[[], Any]) -> Any:
         """A bound call whose output is looked at."""
         return call()

@@ -148,7 +148,7 @@ def make_inputs(problem: Problem, seed: int, spread: float = 1.0) -> list[np.nda
 
 
 def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) -> float:
-    """The largest error of a head in units of the yardstick, of any norm; infinite where it is not finite."""
+    """The largest error of a head in units of the error scale, of any norm; infinite where it is not finite."""
     name = DTYPES[problem.dtype]
     q, k, v = (decode(tensor, problem.dtype).reshape(-1, *problem.shape[2:]) for tensor in inputs)
     exact = truth(list(inputs), problem.dtype, problem.causal, problem.scale).reshape(q.shape)
@@ -164,6 +164,6 @@ def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) ->
         else:
             emulated = rounding.emulate(*tensors, problem.scale, hidden, name)
         ruler = rounding.Ruler(exact[head], name)
-        yardstick = rounding.Yardstick(*rounding.measure([emulated], ruler), ruler)
-        worst = max(worst, *yardstick.units(ruler.norms(got[head])).values())
+        error_scale = rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)
+        worst = max(worst, *error_scale.units(ruler.norms(got[head])).values())
     return worst

@@ -87,7 +87,9 @@ def built(environments: list[Environment]) -> list[Environment]:
 def test_observation(environments: list[Environment]) -> None:
     versions = set()
     for environment in environments:
-        record = Observation(**environment.result("observe", {"threads": 1}))
+        observed = environment.result("observe", {"threads": 1})
+        assert observed.pop("damaged") == []
+        record = Observation(**observed)
         assert record.torch and record.numpy and record.cpu_capability and record.threads == 1
         assert record.wheels["torch"].version == record.torch.split("+")[0]
         versions.add((record.torch, record.wheels["torch"].record_sha256))

@@ -1,4 +1,4 @@
-"""The worker's verbs by real interpreters, as the harness runs them."""
+"""The worker's tasks by real interpreters, as the harness runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.records import RecipeResult
-from harness.worker import codec
+from harness.worker import codec, wire
 from tests.conftest import ROOT
 
 WORKER = ROOT / "harness" / "worker"
@@ -50,7 +50,11 @@ class Environment:
             [str(self.python), "-m", "worker", verb, *map(str, paths)], cwd=scratch, capture_output=True, text=True,
             env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
         )  # fmt: skip
-        return json.loads(paths[1].read_text()) if paths[1].exists() else None, done.returncode, done.stderr
+        result = json.loads(paths[1].read_text()) if paths[1].exists() else None
+        if result is not None:
+            assert codec.read(wire.RESULTS[verb], result), "as its type says"
+            del result["version"]
+        return result, done.returncode, done.stderr
 
     def result(self, verb: str, request: dict[str, Any], **variables: str) -> dict[str, Any]:
         result, code, errors = self.run(verb, request, **variables)

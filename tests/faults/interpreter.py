@@ -1,6 +1,6 @@
-"""Stands in for a pinned environment's Python: `python -m worker VERB REQUEST RESULT`, answered at once, always alike.
+"""Stands in for a pinned environment's Python: `python -m worker TASK REQUEST RESULT`, answered at once, always alike.
 
-`harness.isolate.venv` starts it as it starts the real one. It writes what the real verbs write, where they write it
+`harness.isolate.venv` starts it as it starts the real one. It writes what the real tasks write, where they write it
 and in the same order, so that a run of it can be disturbed hundreds of times. Only the standard library, for speed.
 """
 
@@ -14,6 +14,10 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OK = {"status": "ok", "message": "", "log_excerpt": ""}
+
+
+def answered(result):
+    return json.dumps({"version": 1, **result}).encode()
 
 
 def sha(*parts):
@@ -79,7 +83,7 @@ def candidate(request, _settings):
         print("about to abort", flush=True)
         pause()
         os.abort()
-    return {**OK, "recipes": {}, "fault": fault}
+    return {**OK, "message": fault or ""}
 
 
 def against(trials, share):
@@ -88,13 +92,14 @@ def against(trials, share):
         return []
     return [
         {"against": "truth", "passed": {"rounding": round(share * trials)}, "max_abs": 0.0, "mean_abs": 0.0,
-         "within_strict_share": 1.0, "nonfinite_trials": 0, "histogram": [0] * 11, "worst": None}
+         "max_units": None, "units_per_trial": [], "mean_abs_per_trial": [], "norms": {}, "within_strict_share": 1.0,
+         "nonfinite_trials": 0, "histogram": [0] * 11, "worst": None}
     ]  # fmt: skip
 
 
 def judge(request, settings):
     recipes = []
-    wrong = (request["candidate"] or {}).get("fault") == "wrong"
+    wrong = (request["candidate"] or {}).get("message") == "wrong"
     with open(os.path.join(HERE, "arrays.npz"), "rb") as file:
         write(request["arrays"], file.read())
     pause()
@@ -107,7 +112,7 @@ def judge(request, settings):
         targets = [*request["references"], *(["kernel"] if request["candidate"] is not None else [])]
         recipes.append(
             {
-                "recipe": recipe, "trials": trials, "truth_sha256": [], "rounding_cost": [],
+                "recipe": recipe, "trials": trials, "truth_sha256": [], "rounding_cost": [], "costs": [], "power": [],
                 "input_sha256": [sha("input", recipe, trial) for trial in range(trials)],
                 "targets": [
                     {**OK, "target": target, "against": against(trials, settings.get("passes")),
@@ -127,7 +132,7 @@ def library(request, _settings):
 def conditions(request, _settings):
     fault = built_with(request["kernel"]).get("FAULT")
     for job in request["jobs"]:
-        write(os.path.join(request["out"], str(job["number"]), "done.json"), json.dumps({"fault": fault}).encode())
+        write(os.path.join(request["out"], str(job["number"]), "done.json"), answered({**OK, "message": fault or ""}))
         pause()
     return OK
 
@@ -135,7 +140,7 @@ def conditions(request, _settings):
 def weigh(request, _settings):
     results = []
     for job in request["jobs"]:
-        fault, trials, repeats = job["done"]["fault"], job["trials"], job["repeats"]
+        fault, trials, repeats = job["done"]["message"], job["trials"], job["repeats"]
         bits = [[sha(trial, fault == "repeat" and i) for i in range(repeats)] for trial in trials]
         if fault == "poison":
             bits = [[sha(trial, job["number"])] * repeats for trial in trials]
@@ -192,4 +197,4 @@ if __name__ == "__main__":
     result = VERBS[verb](request, settings)
     print(f"{verb} ends", flush=True)
     pause()
-    write(answer, json.dumps(result).encode())
+    write(answer, answered(result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +9,7 @@ from harness.isolate import Answer, Task
 from harness.isolate.process import Ended
 from harness.run.context import Context
 from harness.schema.run_records import GpuFacts
+from tests.messages import answered
 
 
 class FakeContext(SimpleNamespace):
@@ -26,17 +26,21 @@ def ended(returncode: int = 0, *, timed_out: bool = False, duration_s: float = 1
 
 
 class FakeExecutor:
-    """Gives the same result for every task, or what a function makes of it, and keeps the tasks. None: it died."""
+    """Gives the same result for every task, or what a function makes of it, and keeps the tasks. None: it died.
+
+    A result is a dataclass of `wire`, or its fields.
+    """
 
     name = "fake"
 
-    def __init__(self, result: dict[str, Any] | Callable[[Task], dict[str, Any] | None] | None) -> None:
+    def __init__(self, result: Any) -> None:
         self.result, self.tasks = result, list[Task]()
 
     def run(self, task: Task) -> Answer:
         self.tasks.append(task)
         result = self.result(task) if callable(self.result) else self.result
-        return Answer(result=result, ended=ended(1 if result is None else 0, duration_s=2.0))
+        answer = None if result is None else answered(result)
+        return Answer(result=answer, ended=ended(1 if result is None else 0, duration_s=2.0))
 
 
 def gpu_facts(uuid: str = "GPU-1", name: str = "Fake", **changes: Any) -> GpuFacts:

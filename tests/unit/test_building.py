@@ -24,6 +24,7 @@ from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.render.reproduce import COMPILED
 from tests.conftest import ROOT
+from tests.messages import answered
 from tests.unit.contexts import ended
 
 BINDING, KERNEL = "binding", "kernel"
@@ -66,7 +67,7 @@ class Builder:
             "build_ninja": f"build {source.stem}.o: compile {source}\n", "compiler": "c++ 12",
             **((self.binding_result or {}) if is_binding else {}),
         }  # fmt: skip
-        return Answer(result=result, ended=ended())
+        return Answer(result=answered(**result), ended=ended())
 
 
 def kernel(name: str = "k", **changes: Any) -> Kernel:

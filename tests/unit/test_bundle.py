@@ -20,7 +20,7 @@ from harness.isolate.process import Ended
 from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
 from harness.schema.records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
-from tests.messages import made
+from tests.messages import answered, made
 from tests.unit.test_venv import PINS, observation, planned
 from tests.unit.unpacked import ALL, DIGEST, ID, MACHINE, entry, make_bundle
 
@@ -45,7 +45,8 @@ def prepare(
     def run(task: Task) -> Answer:
         asked.append(task.name)
         ended = Ended(returncode=0 if proof else -9, timed_out=False, duration_s=1, log="out of luck")
-        return Answer(result=seen.model_dump() if task.name == "observe" else proof, ended=ended)
+        result = seen.model_dump() if task.name == "observe" else proof
+        return Answer(result=result and answered(**result), ended=ended)
 
     executor.run = run  # type: ignore[method-assign]
     return executor.prepare(planned(PYPI), pins), asked

@@ -10,7 +10,8 @@ import pytest
 
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.manifest import BundleManifest, Proof, load_bundle, parse_manifest, render_contents
-from harness.worker import protocol
+from harness.worker import codec, protocol, wire
+from tests.messages import answered
 from tests.unit.bundles import ENVIRONMENTS, PROOF, manifest
 
 FIRST = ENVIRONMENTS[0]
@@ -121,8 +122,8 @@ def test_the_contents_for_the_shell_say_what_the_manifest_says() -> None:
     ]
 
 
-def seen(**changes: Any) -> dict[str, Any]:
-    return {**PROOF, "failures": {}, **changes}
+def seen(**changes: Any) -> wire.ProveResult:
+    return codec.read(wire.ProveResult, answered(**{**PROOF, **changes}))
 
 
 def on(**changes: Any) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def on(**changes: Any) -> dict[str, Any]:
         (seen(failures={"cuda/flash/fp16": "no kernel image", "x": "y"}), "cuda/flash/fp16: no kernel image (2 such)"),
     ],
 )
-def test_when_two_proofs_agree(result: dict[str, Any], said: str) -> None:
+def test_when_two_proofs_agree(result: wire.ProveResult, said: str) -> None:
     found = Proof.model_validate(PROOF).problem_with(result)
     assert (said in found) if said else found == ""
 

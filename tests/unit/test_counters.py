@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.counters import METRIC_OF, Printed, parse, read_run
+from harness.experiments.counters import METRIC_OF, parse, read_run
 from harness.experiments.run import uncounted
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, save_record
-from harness.worker import counters, wire
+from harness.worker import wire
 from reports.compare.gpus import Counted, counted
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
@@ -79,28 +79,28 @@ def test_other_words_are_no_counters(text: str) -> None:
 
 
 def test_every_metric_that_is_read_is_asked_for() -> None:
-    asked = set(counters.METRICS)
+    asked = set(check.METRICS)
     assert set(METRIC_OF.values()) <= asked and "gpu__time_duration.sum" in asked
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("chip", ["ga100", "ad102", "gh100"])
 def test_the_metrics_exist(chip: str) -> None:
-    ncu = counters.find_ncu(os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin"))
+    ncu = check.find_ncu(os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin"))
     if ncu is None:
         pytest.skip("no ncu here")
     known = subprocess.run([ncu, "--query-metrics", "--chips", chip], capture_output=True, text=True, check=True).stdout
     names = {line.split()[0] for line in known.splitlines() if line.strip()}
-    plain = [name for name in counters.METRICS if not name.startswith(("regex:", "launch__"))]  # these are always there
+    plain = [name for name in check.METRICS if not name.startswith(("regex:", "launch__"))]  # these are always there
     assert not [name for name in plain if name.partition(".")[0] not in names]
     assert any(name.startswith("smsp__average_warps_issue_stalled_") for name in names)
 
 
-def called(output: str, returncode: int | None = 0) -> Printed:
-    built = {"command": "nvcc driver.o", "errors": ""}
-    run = {"build": "call", "tool": "ncu", "fault": "", "command": "ncu ./call", "returncode": returncode,
-           "output": output, "sha256": ""}  # fmt: skip
-    return Printed(status="ok", tool="Version 2025.3.1", builds={"call": built}, run=run)  # type: ignore[arg-type]
+def called(output: str, returncode: int | None = 0) -> wire.CountersResult:
+    run = wire.Called("call", "ncu", "", "ncu ./call", returncode, output, "")
+    return wire.CountersResult(
+        "ok", tool="Version 2025.3.1", builds={"call": wire.Compiled("nvcc driver.o", "")}, run=run
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def called(output: str, returncode: int | None = 0) -> Printed:
         (called("call: done"), "crashed", "counted no device function"),
         (called(printed_page(), 3), "crashed", "ended with 3"),
         (
-            Printed(status="ok", tool="", builds={"driver": {"command": "nvcc", "errors": "no"}}, run=None),  # type: ignore[dict-item]
+            wire.CountersResult("ok", builds={"driver": wire.Compiled("nvcc", "no")}),
             "not_run",
             "cannot be built",
         ),
     ],
 )
-def test_what_prevents_counting_is_said(printed: Printed, status: str, words: str) -> None:
+def test_what_prevents_counting_is_said(printed: wire.CountersResult, status: str, words: str) -> None:
     fields = read_run(printed)
     assert fields["status"] == status and words in fields.get("message", "")
     assert ("functions" in fields) is (status == "ok")
@@ -135,15 +135,15 @@ def test_ncu_is_found_beside_nvcc_then_on_the_path_then_in_the_newest_package(
         return str(path)
 
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(counters, "PACKAGED", str(tmp_path / "opt" / "*" / "ncu"))
+    monkeypatch.setattr(check, "PACKAGED", str(tmp_path / "opt" / "*" / "ncu"))
     beside = str(tmp_path / "bin")
-    assert counters.find_ncu(beside) is None
+    assert check.find_ncu(beside) is None
     program("opt/2024.1")
     newest = program("opt/2025.3")
-    assert counters.find_ncu(beside) == newest
+    assert check.find_ncu(beside) == newest
     on_path = program("path")
-    assert counters.find_ncu(beside) == on_path
-    assert counters.find_ncu(beside) == on_path and counters.find_ncu(str(Path(program("bin")).parent)) != on_path
+    assert check.find_ncu(beside) == on_path
+    assert check.find_ncu(beside) == on_path and check.find_ncu(str(Path(program("bin")).parent)) != on_path
     assert shutil.which("ncu") == on_path
 
 

@@ -14,6 +14,7 @@ from harness.run.device import TRIES, check_device
 from harness.schema.records import CeilingRecord
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run, load_record, save_record
+from tests.messages import answered
 from tests.unit.contexts import FakeContext, ended, gpu_facts
 
 GPU = gpu_facts()
@@ -21,7 +22,7 @@ HUNG = Answer(result=None, ended=ended(-9, timed_out=True, duration_s=120))
 
 
 def said(**result: Any) -> Answer:
-    return Answer(result=result, ended=ended())
+    return Answer(result=answered(**result), ended=ended())
 
 
 class Scripted:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
+from harness.config.matrix import Limits, Tolerances
 from harness.experiments import conditions
 from harness.experiments.condition_list import conditions_of
 from harness.experiments.conditions import Session
@@ -20,6 +21,7 @@ from harness.schema.records import Device
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run
 from harness.worker import protocol, wire
+from tests.messages import answered
 from tests.unit.contexts import FakeContext, ended
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
@@ -162,11 +164,11 @@ class Scripted:
         numbers = [job.number for job in task.request.jobs]
         if task.name == "weigh":
             rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
-            return Answer(result={"status": "ok", "results": rows}, ended=ended(0))
+            return Answer(result=answered(status="ok", results=rows), ended=ended(0))
         self.asked.append(numbers)
         self.variables.append(task.variables or {})
         if self.answer is not None:
-            return Answer(result=self.answer, ended=ended(0))
+            return Answer(result=answered(**self.answer), ended=ended(0))
         for number in numbers:
             if number in self.dies:
                 return Answer(result=None, ended=ended(-6))
@@ -177,10 +179,10 @@ class Scripted:
                 return Answer(result=None, ended=ended(-9, timed_out=True))
             folder = self.out / str(number)
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "done.json").write_text(json.dumps({"status": "ok"}))
+            (folder / "done.json").write_text(json.dumps(answered(status="ok")))
             if number in self.loses:
                 break
-        return Answer(result={"status": "ok", "message": ""}, ended=ended(0))
+        return Answer(result=answered(status="ok"), ended=ended(0))
 
 
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> tuple[Session, Scripted]:
@@ -189,8 +191,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> t
 
     plan = SimpleNamespace(
         seed=0,
-        tolerances={"decides": "rounding"},
-        limits={"validation_s": 9.0},
+        tolerances=Tolerances(),
+        limits=Limits(validation_s=9.0),
         threads_in=lambda environment: 1,
         variables={"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}},
     )

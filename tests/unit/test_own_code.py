@@ -42,21 +42,21 @@ def edited(sources: Path, name: str) -> set[str]:
 
 
 def test_an_edit_of_what_runs_inside(sources: Path) -> None:
-    """A module is an input of those records whose verbs import it, and `protocol` of all."""
+    """A module is an input of those records whose tasks import it, and `protocol` of all."""
     assert edited(sources, "worker/protocol.py") == set(keys.CODE)
     assert edited(sources, "worker/profile.py") == {"profile", "profile_of_reference"}
     assert edited(sources, "worker/agreement.py") == {"validation", "conditions", "swap", "in_block"}
     assert edited(sources, "worker/timing.py") == {"in_block"}
     assert edited(sources, "worker/store.py") == {"store"}
     assert edited(sources, "worker/observe.py") == set(), "what an environment says of itself is asked each time"
-    for verb, module in code_digests.MODULES.items():
-        kinds = {kind for kind, (verbs, _) in keys.CODE.items() if verb in verbs}
+    for task, module in code_digests.MODULES.items():
+        kinds = {kind for kind, (tasks, _) in keys.CODE.items() if task in tasks}
         assert kinds <= edited(sources, f"worker/{module}.py")
 
 
 def test_every_verb_makes_some_record_or_none_that_is_kept() -> None:
-    """A new verb belongs into `keys.CODE`, with the records that it makes."""
-    kept = {verb for verbs, _ in keys.CODE.values() for verb in verbs}
+    """A new task belongs into `keys.CODE`, with the records that it makes."""
+    kept = {task for tasks, _ in keys.CODE.values() for task in tasks}
     assert set(wire.REQUESTS) - kept == {"observe", "probe", "prove"}, "asked anew each time"
 
 
@@ -87,13 +87,13 @@ def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> 
 
 def test_modules_that_run_inside_import_each_other_by_name_alone(root: Path) -> None:
     """Else their imports could not be told from their text: `harness.config.code_digests`."""
-    inside = root / "harness" / "worker"
-    for path in inside.glob("*.py"):
+    worker = root / "harness" / "worker"
+    for path in worker.glob("*.py"):
         text = path.read_text()
         for imported in code_digests.imports_of(text):
-            assert (inside / f"{imported}.py").is_file(), f"{path.name} imports {imported}"
+            assert (worker / f"{imported}.py").is_file(), f"{path.name} imports {imported}"
         assert not re.search(r"from \.\.|from \.\w+\.|from harness|import harness|import worker|from worker", text)
         if path.name != "__main__.py":
             assert "import_module(" not in text.replace("_import_module_from_library", "") and "__import__" not in text
-    reachable = code_digests.imported(code_digests.MODULES, inside)
-    assert {path.stem for path in inside.glob("*.py")} == reachable
+    reachable = code_digests.imported(code_digests.MODULES, worker)
+    assert {path.stem for path in worker.glob("*.py")} == reachable

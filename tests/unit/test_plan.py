@@ -13,7 +13,6 @@ from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.config.plan import Facts
 from harness.config.planner import interleave, kernel_sources, plan_run
 from harness.errors import InputError
-from harness.run.requests import limits_of
 from harness.schema.run_records import Selection
 from tests.unit.test_matrix import SMALL
 
@@ -190,5 +189,5 @@ def test_a_problem_file_is_its_own_workload() -> None:
     quick = plan_run(parse_matrix(text), Selection(quick=True), FACTS)
     assert quick.workload("mine.softmax").trials == {"independent": 4}
     # KernelBench's absolute tolerance would pass a softmax of zeros: the truth's own scale decides, more loosely.
-    limits = limits_of(plan, plan.workload("mine.softmax"))
+    limits = plan.tolerances.limits(plan.workload("mine.softmax").dtype)
     assert plan.tolerances.decides == "rounding" and limits["rounding"] == 4.0

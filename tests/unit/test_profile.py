@@ -40,7 +40,7 @@ def calls(count: int, *, slow: int = -1, doubled: int = -1) -> list[Any]:
 
 
 def summed(events: list[Any]) -> list[tuple[str, str, float, float]]:
-    return [(r["name"], r["kind"], r["calls"], r["self_us"]) for r in operators.summed(events, HOST)]
+    return [(r.name, r.kind, r.calls, r.self_us) for r in operators.summed(events, HOST)]
 
 
 EXPECTED = [
@@ -64,7 +64,7 @@ def test_names_are_cut_and_printable_and_their_number_is_bounded() -> None:
     many = [event(f"f{i}\n" + "x" * 1000, 10.0, 11.0, 1.0) for i in range(operators.MOST_ROWS + 50)]
     rows = operators.summed([event(operators.CALL, 0.0, 100.0, 1.0), *many], HOST)
     assert len(rows) == operators.MOST_ROWS
-    assert all(len(row["name"]) <= operators.NAME_CHARACTERS and "\n" not in row["name"] for row in rows)
+    assert all(len(row.name) <= operators.NAME_CHARACTERS and "\n" not in row.name for row in rows)
 
 
 def workload() -> WorkloadInfo:

@@ -8,7 +8,7 @@ import pytest
 from harness.experiments.run import calls_operators, planned
 from harness.experiments.screen import MOST_PROFILES, moved, moved_targets
 from harness.schema.records import LaunchRecord, Timing
-from harness.schema.run_records import RunRecord
+from harness.schema.run_records import RunRecord, Thresholds
 from harness.schema.storage import save_record
 from harness.worker import protocol
 from tests.unit.spec import SEED_ONLY, Case, Spec
@@ -19,7 +19,7 @@ BASE, NEXT = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"
 
 def run_record() -> RunRecord:
     return RunRecord.model_construct(
-        baseline=BASE, environments=[BASE, NEXT], thresholds={"min_effect_cpu": 0.05, "min_effect_cuda": 0.01}
+        baseline=BASE, environments=[BASE, NEXT], thresholds=Thresholds()
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ from harness.experiments.swap import _link, judged, unavailable
 from harness.isolate import Answer, Task
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
 from harness.schema.storage import Run
-from harness.worker import protocol, wire
+from harness.worker import agreement, protocol, wire
+from tests.messages import answered
 from tests.unit.contexts import FakeContext, ended
 
 
@@ -62,33 +64,23 @@ def test_object_code_stays_within_a_cuda_major_version() -> None:
     assert "b: none" in reason(*pair, seen=environments(a="12.1", b=None))
 
 
-def target(passed: int, units: float, digests: list[str], **changes: Any) -> dict[str, Any]:
-    against = {
-        "against": "truth",
-        "passed": {"rounding": passed, "strict": 0, "kernelbench": 0},
-        "max_abs": 1.0,
-        "mean_abs": 0.1,
-        "max_units": units,
-        "within_strict_share": 1.0,
-        "nonfinite_trials": 0,
-        "histogram": [],
-        "worst": None,
-    }
-    return {"target": "kernel", "status": "ok", "against": [against], "output_sha256": digests, **changes}
+def target(passed: int, units: float, digests: list[str]) -> wire.TargetResult:
+    passing = {"rounding": passed, "strict": 0, "kernelbench": 0}
+    against = replace(agreement.combine("truth", []), passed=passing, max_units=units)
+    return wire.TargetResult("ok", target="kernel", against=[against], output_sha256=digests)
 
 
-def recipe(name: str, trials: int, *targets: dict[str, Any]) -> dict[str, Any]:
-    empty: dict[str, Any] = {"input_sha256": [], "truth_sha256": [], "rounding_cost": []}
-    return {"recipe": name, "trials": trials, "targets": list(targets), **empty}
+def recipe(name: str, trials: int, *targets: wire.TargetResult) -> wire.RecipeResult:
+    return wire.RecipeResult(name, trials, [], [], [], [], [], list(targets))
 
 
 def test_recipes_are_added_up_and_those_that_failed_are_no_runs() -> None:
     rows = [
         recipe("independent", 3, target(2, 9.0, ["a", "b", "c"])),
         recipe("shared_qkv", 1, target(1, 1.0, ["d"])),
-        recipe("large_logits", 1, {"target": "kernel", "status": "crashed", "message": "no", "log_excerpt": "trace"}),
+        recipe("large_logits", 1, wire.TargetResult("crashed", "no", "trace", target="kernel")),
     ]
-    found = judged({"status": "wrong", "message": "said", "recipes": rows}, "rounding")
+    found = judged(wire.JudgeResult("wrong", "said", recipes=rows), "rounding")
     assert (found["runs"], found["passed"], found["max_units"]) == (4, 3, 9.0)
     assert found["output_sha256"] == ["a", "b", "c", "d"]
     assert (found["status"], found["message"], found["log_excerpt"]) == ("wrong", "said", "trace")
@@ -105,7 +97,7 @@ class Linker:
         elif self.leaves == "link":
             library.symlink_to(self.root / "elsewhere")
             (self.root / "elsewhere").write_bytes(b"x")
-        return Answer(result=self.result, ended=ended())
+        return Answer(result=self.result and answered(**self.result), ended=ended())
 
 
 def linked(tmp_path: Path, linker: Linker) -> Path | Outcome:

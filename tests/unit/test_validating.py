@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from harness.run.validate import ARRAY_BYTES, array_trials, choice_of
+from harness.isolate import Answer
+from harness.isolate.process import Ended
+from harness.run.validate import ARRAY_BYTES, array_trials, candidate_result, native_of
 from harness.schema.run_records import WorkloadInfo
-from harness.worker import protocol
+from harness.worker import protocol, wire
+from tests.messages import answered
 
 
 def workload(elements: float | None, *, recipes: int = 1, dtype: str = "float16") -> WorkloadInfo:
@@ -31,8 +36,15 @@ def test_a_problem_whose_outputs_are_not_known() -> None:
     assert array_trials(workload(None), 2) == 2
 
 
-def test_what_a_kernel_says_of_its_choice() -> None:
-    """A stranger's process says it: other types, and more than a line, do not reach the record."""
-    assert choice_of({"choice": "mma BLOCK_M=32"}) == "mma BLOCK_M=32"
-    assert choice_of(None) == choice_of({}) == choice_of({"choice": ["mma"]}) == ""
-    assert len(choice_of({"choice": "x" * 10**6})) == 500
+@pytest.mark.parametrize("result", [{}, {"status": "fine"}, {"status": "ok", "choice": ["mma"]}])
+def test_what_a_kernel_left_that_is_no_result(result: dict[str, Any]) -> None:
+    """A stranger's process wrote it."""
+    ended = Ended(returncode=0, timed_out=False, duration_s=1.0, log="")
+    found = candidate_result(Answer(result=answered(**result), ended=ended))
+    assert (found.status, found.message) == ("crashed", "its process left a result that cannot be read")
+
+
+def test_few_words_on_machine_code_are_kept() -> None:
+    assert native_of(wire.CandidateResult("ok", native={"own.so": "a"})) == {"own.so": "a"}
+    assert native_of(wire.CandidateResult("ok", native={"own.so": "a" * 301})) == {}
+    assert native_of(wire.CandidateResult("ok", native={str(n): "a" for n in range(101)})) == {}

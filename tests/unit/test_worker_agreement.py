@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from harness.schema.records import Agreement, TargetResult
-from harness.worker import agreement, protocol, rounding, verdict
+from harness.worker import agreement, protocol, rounding, verdict, wire
 
 LIMITS = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
 WANT = np.array([[1.0, -2.0, 0.5], [0.25, 4.0, -1.0]])
 
 
-def unit(cost: float, want: np.ndarray = WANT, dtype: str = "float32", **costs: float) -> rounding.Yardstick:
-    return rounding.Yardstick({**dict.fromkeys(rounding.NORMS, cost), **costs}, None, rounding.Ruler(want, dtype))
+def unit(cost: float, want: np.ndarray = WANT, dtype: str = "float32", **costs: float) -> rounding.ErrorScale:
+    return rounding.ErrorScale({**dict.fromkeys(rounding.NORMS, cost), **costs}, None, rounding.Ruler(want, dtype))
 
 
 def test_equal_outputs_pass_everything() -> None:
     one = agreement.compare(WANT.copy(), WANT, LIMITS, unit(1e-4))
-    assert one["passed"] == {"kernelbench": True, "strict": True, "rounding": True}
-    assert (one["units"], one["max"], one["within"], one["nonfinite"]) == (0.0, 0.0, 6, False)
-    assert one["histogram"] == [6, *[0] * 10]
+    assert one.passed == {"kernelbench": True, "strict": True, "rounding": True}
+    assert (one.units, one.largest, one.within, one.nonfinite) == (0.0, 0.0, 6, False)
+    assert one.histogram == [6, *[0] * 10]
 
 
 def test_the_rules_have_their_own_limits() -> None:
     got = WANT.copy()
     got[1, 1] += 0.02  # of 4: strict allows 0.005, kernelbench 0.05; relative to the row 0.005
     one = agreement.compare(got, WANT, LIMITS, unit(0.005 / 3, bias=1.0))
-    assert one["passed"] == {"kernelbench": True, "strict": False, "rounding": True}
-    assert one["units"] == pytest.approx(3)
-    assert one["within"] == 5
-    assert not agreement.compare(got, WANT, LIMITS, unit(0.005 / 5, bias=1.0))["passed"]["rounding"]
+    assert one.passed == {"kernelbench": True, "strict": False, "rounding": True}
+    assert one.units == pytest.approx(3)
+    assert one.within == 5
+    assert not agreement.compare(got, WANT, LIMITS, unit(0.005 / 5, bias=1.0)).passed["rounding"]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -39,21 +41,21 @@ def test_not_finite_on_one_side_fails_every_rule(bad: float) -> None:
     got[0, 2] = bad
     for pair in ((got, WANT), (WANT, got)):
         one = agreement.compare(*pair, LIMITS, unit(1.0, pair[1]))
-        assert not any(one["passed"].values())
-        assert one["nonfinite"] and one["units"] is None
-        assert one["worst"][1] == [0, 2] and None in one["worst"][2]
-        assert one["max"] == 0.0 and one["finite"] == 5 and sum(one["histogram"]) == 6
+        assert not any(one.passed.values())
+        assert one.nonfinite and one.units is None
+        assert one.worst is not None and one.worst[0] == [0, 2] and None in one.worst[1]
+        assert one.largest == 0.0 and one.finite == 5 and sum(one.histogram) == 6
 
 
 def test_the_same_infinity_on_both_sides_agrees() -> None:
     got = WANT.copy()
     got[0, 0] = np.inf
     one = agreement.compare(got, got.copy(), LIMITS)
-    assert one["passed"] == {"kernelbench": True, "strict": True}
+    assert one.passed == {"kernelbench": True, "strict": True}
     got[0, 1] = -2.5
     other = got.copy()
     other[0, 0] = -np.inf
-    assert agreement.compare(got, other, LIMITS)["nonfinite"]
+    assert agreement.compare(got, other, LIMITS).nonfinite
 
 
 def test_histogram_counts_decades() -> None:
@@ -63,9 +65,9 @@ def test_histogram_counts_decades() -> None:
 
 def test_trials_fold_into_the_record() -> None:
     second = WANT + 0.002
-    yardstick = unit(1e-3, row=1.0, bias=1.0)
-    trials = [agreement.compare(got, WANT, LIMITS, yardstick) for got in (WANT, second)]
-    record = Agreement(**agreement.combine(protocol.TRUTH, trials))
+    error_scale = unit(1e-3, row=1.0, bias=1.0)
+    trials = [agreement.compare(got, WANT, LIMITS, error_scale) for got in (WANT, second)]
+    record = agreement.combine(protocol.TRUTH, trials)
     assert record.passed == {"kernelbench": 2, "rounding": 2, "strict": 1}
     assert record.max_abs == pytest.approx(0.002)
     assert record.mean_abs == pytest.approx(0.001)
@@ -78,26 +80,16 @@ def test_trials_fold_into_the_record() -> None:
 def test_a_trial_with_nan_is_the_worst() -> None:
     broken, far = WANT.copy(), WANT + 100
     broken[1, 0] = np.nan
-    folded = agreement.combine("math", [agreement.compare(far, WANT, LIMITS), agreement.compare(broken, WANT, LIMITS)])
-    record = Agreement(**folded)
+    record = agreement.combine("math", [agreement.compare(got, WANT, LIMITS) for got in (far, broken)])
     assert record.worst is not None and record.worst.trial == 1 and record.worst.got is None
     assert record.units_per_trial == [] and record.max_units is None
     assert record.nonfinite_trials == 1
 
 
-def result(**changes: object) -> dict[str, object]:
-    got = WANT + 0.01
-    trials = [agreement.compare(got, WANT, LIMITS, unit(1e-3))]
-    base: dict[str, object] = {
-        "target": "kernel",
-        "status": "ok",
-        "against": [agreement.combine(protocol.TRUTH, trials)],
-        "repeats_differ": 0,
-        "inputs_mutated": 0,
-        "unwritten_trials": 0,
-    }
-    TargetResult(**base)  # type: ignore[arg-type]
-    return {**base, **changes}
+def result(**changes: Any) -> wire.TargetResult:
+    trials = [agreement.compare(WANT + 0.01, WANT, LIMITS, unit(1e-3))]
+    against = [agreement.combine(protocol.TRUTH, trials)]
+    return wire.TargetResult("ok", target="kernel", against=against, **changes)
 
 
 def test_status_follows_the_deciding_rule() -> None:
@@ -120,12 +112,12 @@ def test_both_runs_of_a_trial_are_judged() -> None:
     near, far = WANT + 1e-4, WANT + 0.02
     for pair in ((near, far), (far, near)):
         both = agreement.compare_both(*pair, WANT, LIMITS, unit(1e-3))
-        assert both["passed"] == agreement.compare(far, WANT, LIMITS, unit(1e-3))["passed"]
-        assert both["units"] == agreement.compare(far, WANT, LIMITS, unit(1e-3))["units"]
+        assert both.passed == agreement.compare(far, WANT, LIMITS, unit(1e-3)).passed
+        assert both.units == agreement.compare(far, WANT, LIMITS, unit(1e-3)).units
     broken = WANT.copy()
     broken[0, 0] = np.nan
     for pair in ((near, broken), (broken, near)):
-        assert not any(agreement.compare_both(*pair, WANT, LIMITS, unit(1e-3))["passed"].values())
+        assert not any(agreement.compare_both(*pair, WANT, LIMITS, unit(1e-3)).passed.values())
     assert agreement.compare_both(near, None, WANT, LIMITS, unit(1e-3)) == agreement.compare(
         near, WANT, LIMITS, unit(1e-3)
     )
@@ -147,20 +139,16 @@ def test_faults_that_no_tolerance_shows_are_wrong(key: str) -> None:
 
 
 def test_the_validation_names_the_worst_recipe() -> None:
-    def recipe(name: str, passed: int) -> dict[str, object]:
-        target = {"target": "kernel", "status": "ok" if passed == 3 else "wrong", "message": f"{passed} of 3"}
-        return {
-            "recipe": name,
-            "trials": 3,
-            "costs": [{}],
-            "power": [],
-            "targets": [{**target, "against": [{"against": "truth", "passed": {"rounding": passed}}]}],
-        }
+    def recipe(name: str, passed: int) -> wire.RecipeResult:
+        against = replace(agreement.combine("truth", []), passed={"rounding": passed})
+        status: protocol.Status = "ok" if passed == 3 else "wrong"
+        target = wire.TargetResult(status, f"{passed} of 3", target="kernel", against=[against])
+        return wire.RecipeResult(name, 3, [], [], [], [{}], [], [target])
 
     recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]
-    assert verdict.describe_validation(recipes, "rounding", LIMITS) == ("wrong", "large_logits: 0 of 3")
-    assert verdict.describe_validation(recipes[:1], "rounding", LIMITS) == ("ok", "")
-    recipes[0]["targets"][0].update(repeats_differ=2, repeats_max_units=0.5)  # type: ignore[index]
+    assert verdict.describe_validation(recipes, "rounding") == ("wrong", "large_logits: 0 of 3")
+    assert verdict.describe_validation(recipes[:1], "rounding") == ("ok", "")
+    recipes[0].targets[0].repeats_differ, recipes[0].targets[0].repeats_max_units = 2, 0.5
     said = "not bit-repeatable: 2 of 3 trials gave other bits when run again, at most 0.5 units apart"
-    assert verdict.describe_validation(recipes[:1], "rounding", LIMITS) == ("ok", said)
-    assert verdict.describe_validation([{"targets": []}], "rounding", LIMITS)[0] == "not_run"
+    assert verdict.describe_validation(recipes[:1], "rounding") == ("ok", said)
+    assert verdict.describe_validation([replace(recipes[0], targets=[])], "rounding")[0] == "not_run"

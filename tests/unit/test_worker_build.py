@@ -112,7 +112,7 @@ arch = sm_80
 
 def test_device_functions_are_parsed() -> None:
     assert machine_code.parse_usage(USAGE) == [
-        {"name": "_Z6kernelPf", "architecture": "sm_80", "registers": 40, "spill_bytes": 24, "shared_bytes": 1024}
+        wire.DeviceFunction("_Z6kernelPf", "sm_80", registers=40, spill_bytes=24, shared_bytes=1024)
     ]
     first, second = (machine_code.parse_sass(SASS.format(address=address)) for address in ("0010", "0020"))
     assert list(first) == [("sm_80", "_Z6kernelPf")]
@@ -145,12 +145,12 @@ def test_sampling_stops_at_its_limits() -> None:
         warmup_s=0.0, warmup_calls=3, target_s=0.0, min_samples=4, max_samples=100, relative_error=0.0
     )
     calls: list[int] = []
-    got = sampling.sample(lambda: calls.append(1), timing)
-    assert len(got["samples_us"]) == 4
-    assert got["clock"] == "perf_counter_ns" and got["warmup_calls"] == 3
-    assert len(calls) == 3 + 4 * got["calls_per_sample"]
-    timing = replace(timing, target_s=60.0, max_samples=7)
-    assert len(sampling.sample(lambda: None, timing)["samples_us"]) == 7
+    row, more = wire.Timing("ok"), wire.Timing("ok")
+    sampling.sample(lambda: calls.append(1), timing, row)
+    assert len(row.samples_us) == 4 and row.clock == "perf_counter_ns" and row.warmup_calls == 3
+    assert len(calls) == 3 + 4 * row.calls_per_sample
+    sampling.sample(lambda: None, replace(timing, target_s=60.0, max_samples=7), more)
+    assert len(more.samples_us) == 7
 
 
 @pytest.mark.parametrize(

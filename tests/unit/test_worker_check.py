@@ -1,4 +1,4 @@
-"""The verbs `link` and `check` on a small real kernel, healthy and with each fault, and what `checkers` makes of it."""
+"""The tasks `link` and `check` on a small real kernel, healthy and with each fault, and what `checkers` makes of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.checkers import Printed, cpu_results
+from harness.experiments.checkers import cpu_results
 from harness.schema.experiment_records import CheckerResult
-from harness.worker import check, link, machine_code, protocol, tools, wire
+from harness.worker import check, library, machine_code, protocol, tools, wire
 from tests.conftest import ROOT
 from tests.messages import asked
 
@@ -36,7 +36,7 @@ def compiled(folder: Path, *flags: str, source: Path = SOURCE) -> Path:
     return target
 
 
-def checked(folder: Path, *flags: str, **changes: Any) -> Printed:
+def checked(folder: Path, *flags: str, **changes: Any) -> wire.CheckResult:
     workload = {"id": "w", "dtype": "float32", "batch": 2, "heads": 3, "seq_len": 37, "head_dim": 16, "causal": True}
     request = {
         "device": "cpu",
@@ -55,7 +55,7 @@ def checked(folder: Path, *flags: str, **changes: Any) -> Printed:
         "run_s": 20,
         **changes,
     }
-    return Printed(**check.check(asked("check", request)))
+    return check.check(asked("check", request))
 
 
 @functools.cache
@@ -157,26 +157,26 @@ def test_what_a_child_prints_is_kept_up_to_a_limit() -> None:
 # -- link -----------------------------------------------------------------------------------------------------------
 
 
-def linked(folder: Path, *paths: Path, objects: list[wire.ObjectRequest] | None = None) -> dict[str, str]:
+def linked(folder: Path, *paths: Path, objects: list[wire.ObjectRequest] | None = None) -> wire.Result:
     hashed = [wire.ObjectRequest(str(path), machine_code.hash_object(str(path))) for path in paths]
-    return link.link(wire.LinkRequest(objects=objects or hashed, library=str(folder / "kernel.so"), cuda=False))
+    return library.link(wire.LinkRequest(objects=objects or hashed, library=str(folder / "kernel.so"), cuda=False))
 
 
 def test_objects_become_a_library_that_can_be_called_without_torch(tmp_path: Path) -> None:
-    assert linked(tmp_path, compiled(tmp_path)) == {"status": "ok", "message": "", "log_excerpt": ""}
-    library = ctypes.CDLL(str(tmp_path / "kernel.so"))
-    library.attention_error_string.restype = ctypes.c_char_p
-    assert library.attention_error_string(-3) == b"no such head_dim"
+    assert linked(tmp_path, compiled(tmp_path)) == wire.Result("ok")
+    shared = ctypes.CDLL(str(tmp_path / "kernel.so"))
+    shared.attention_error_string.restype = ctypes.c_char_p
+    assert shared.attention_error_string(-3) == b"no such head_dim"
 
 
 def test_an_object_that_was_changed_is_not_linked(tmp_path: Path) -> None:
     path = compiled(tmp_path)
     objects = [wire.ObjectRequest(str(path), "0" * 64)]
     said = linked(tmp_path, objects=objects)
-    assert said["status"] == "not_run" and "kernel.o is not there, or is not what" in said["message"]
+    assert said.status == "not_run" and "kernel.o is not there, or is not what" in said.message
     assert not (tmp_path / "kernel.so").exists()
     path.unlink()
-    assert linked(tmp_path, objects=objects)["status"] == "not_run"
+    assert linked(tmp_path, objects=objects).status == "not_run"
 
 
 TORCH = """
@@ -191,23 +191,23 @@ def test_an_object_that_needs_pytorch_is_not_linked(tmp_path: Path) -> None:
     source = tmp_path / "torchy.cpp"
     source.write_text(TORCH)
     said = linked(tmp_path, compiled(tmp_path, source=source))
-    assert said["status"] == "not_run" and "its objects need PyTorch: " in said["message"]
-    assert "at::add_" in said["message"] and "Py_IncRef" in said["message"]
+    assert said.status == "not_run" and "its objects need PyTorch: " in said.message
+    assert "at::add_" in said.message and "Py_IncRef" in said.message
 
 
 def test_objects_that_cannot_be_linked_say_why(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     again = shutil.copy(compiled(tmp_path), tmp_path / "other" / "kernel.o")
     said = linked(tmp_path, tmp_path / "kernel.o", Path(again))
-    assert said["status"] == "build_failed" and "multiple definition" in said["log_excerpt"]
+    assert said.status == "build_failed" and "multiple definition" in said.log_excerpt
 
 
 def test_without_nm_nothing_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = compiled(tmp_path)
     monkeypatch.setattr(tools, "undefined", lambda paths: None)
-    assert linked(tmp_path, path)["status"] == protocol.NOT_RUN
+    assert linked(tmp_path, path).status == protocol.NOT_RUN
 
 
 def test_names_of_torch_among_undefined_ones() -> None:
     names = ["cudaLaunchKernel", "GOMP_parallel", "std::thread::join()", "format::at(int)", "PyList_New", "c10::Error"]
-    assert [name for name in names if link.NEEDS_TORCH.search(name)] == ["PyList_New", "c10::Error"]
+    assert [name for name in names if library.NEEDS_TORCH.search(name)] == ["PyList_New", "c10::Error"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.worker.cuda_libraries import find
+from harness.worker.tools import find_cuda_libraries as find
 
 
 def touch(path: Path) -> Path:

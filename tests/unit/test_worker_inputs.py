@@ -35,13 +35,13 @@ def test_smaller_inputs_are_halved_and_ask_the_same(dtype: str) -> None:
         assert np.array_equal(dtypes.decode(one, dtype) / 16, dtypes.decode(other, dtype))
     answers = [truth.attention(*arrays, False, w.scale, dtype) for w, arrays in ((plain, full), (small, halved))]
     ruler = rounding.Ruler(answers[1][0], dtype)
-    yardstick = rounding.Yardstick(*rounding.measure([answers[1][1]], ruler), ruler)
+    error_scale = rounding.ErrorScale(*rounding.measure([answers[1][1]], ruler), ruler)
     assert np.allclose(answers[0][0] / 16, answers[1][0], rtol=1e-12, atol=0)
     limits = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
-    assert agreement.is_scaled(answers[0][0], answers[1][0], limits, yardstick)
+    assert agreement.is_scaled(answers[0][0], answers[1][0], limits, error_scale)
     flat = truth.attention(*halved, False, plain.scale, dtype)[0]
-    assert not agreement.is_scaled(answers[0][0], flat, limits, yardstick), "its weights are other ones"
-    assert not agreement.is_scaled(np.zeros(3), np.zeros(3), limits, yardstick)
+    assert not agreement.is_scaled(answers[0][0], flat, limits, error_scale), "its weights are other ones"
+    assert not agreement.is_scaled(np.zeros(3), np.zeros(3), limits, error_scale)
 
 
 def test_first_deviates_from_their_definition() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +20,9 @@ def attention(dtype: str, seq_len: int = 256, causal: bool = False) -> workload.
     return workload.AttentionWorkload(request)
 
 
-def proven(work: workload.AttentionWorkload, folder: Path, recipe: str = "independent") -> dict[str, dict[str, Any]]:
+def proven(work: workload.AttentionWorkload, folder: Path, recipe: str = "independent") -> dict[str, wire.KnownWrong]:
     found = power.prove(work, recipe, 2, 0, truth.Cache(str(folder)), RULE)
-    return {wrong["name"]: wrong for wrong in found}
+    return {wrong.name: wrong for wrong in found}
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -30,10 +30,10 @@ def proven(work: workload.AttentionWorkload, folder: Path, recipe: str = "indepe
 def test_faults_of_an_attention_are_seen(dtype: str, causal: bool, tmp_path: Path) -> None:
     found = proven(attention(dtype, 512, causal), tmp_path)
     assert len(found) >= 20
-    assert all(wrong["seen"] for wrong in found.values()), [n for n, wrong in found.items() if not wrong["seen"]]
+    assert all(wrong.seen for wrong in found.values()), [n for n, wrong in found.items() if not wrong.seen]
     for name in ("zeros", "its input V", "uniform weights", "one key of one row dropped", "one row 1% too large"):
-        assert found[name]["seen"] and found[name]["units"] > 4
-    assert found["a softmax scale 0.3% too large"]["seen"] and found["outputs 0.1% too large"]["norm"] == "bias"
+        assert found[name].seen and found[name].units > 4
+    assert found["a softmax scale 0.3% too large"].seen and found["outputs 0.1% too large"].norm == "bias"
 
 
 def test_bfloat16_attention_of_4096_keys_is_no_blind_spot(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_bfloat16_attention_of_4096_keys_is_no_blind_spot(tmp_path: Path) -> Non
     work.shape = (1, 1, 4096, 64)
     found = proven(work, tmp_path)
     for name in ("zeros", "a softmax scale 0.3% too large", "one row 1% too large", "one key dropped"):
-        assert found[name]["seen"], name
+        assert found[name].seen, name
     # In one row alone a key's part is twice what rounding does to that row: told, not hidden.
-    assert found["one key of one row dropped"]["units"] > 1.5
+    assert found["one key of one row dropped"].units > 1.5
 
 
 def test_the_record_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,74 +73,75 @@ def test_healthy_attentions_pass_with_room(dtype: str, recipe: str, tmp_path: Pa
         split, total = split * factor + rounded @ v[:, :, keys], total * factor + weights.sum(3, keepdims=True)
         largest = now
     got = dtypes.decode(dtypes.encode(split / total, dtype), dtype)
-    compared = agreement.compare(got, exact.values, LIMITS, exact.yardstick)
-    assert compared["passed"]["rounding"] and compared["units"] < 2.5, compared["norms"]
+    compared = agreement.compare(got, exact.values, LIMITS, exact.error_scale)
+    assert compared.passed["rounding"] and compared.units < 2.5, compared.norms
 
 
-def yardstick(want: np.ndarray, dtype: str, *emulated: np.ndarray) -> rounding.Yardstick:
+def error_scale(want: np.ndarray, dtype: str, *emulated: np.ndarray) -> rounding.ErrorScale:
     ruler = rounding.Ruler(want, dtype)
-    return rounding.Yardstick(*rounding.measure(emulated or [dtypes.quantise(want, dtype)], ruler), ruler)
+    return rounding.ErrorScale(*rounding.measure(emulated or [dtypes.quantise(want, dtype)], ruler), ruler)
 
 
 def test_infinities_and_nan_of_the_truth_are_compared_place_by_place() -> None:
     generator = np.random.default_rng(0)
     want = generator.standard_normal((8, 64))
     want[0, :4] = [np.inf, -np.inf, np.nan, 1e6]  # the last is beyond float16
-    unit = yardstick(want, "float16")
+    unit = error_scale(want, "float16")
     assert all(np.isfinite(cost) for cost in unit.costs.values())
     got = dtypes.quantise(want, "float16")
     right = agreement.compare(got, want, LIMITS, unit)
-    assert right["passed"]["rounding"] and not right["nonfinite"] and right["units"] <= 1.001
+    assert right.passed["rounding"] and not right.nonfinite and right.units <= 1.001
     for place, value in ((0, -np.inf), (1, 0.0), (2, np.inf), (3, 65504.0), (9, np.inf), (9, np.nan)):
         wrong = got.copy()
         wrong[0, place] = value
         found = agreement.compare(wrong, want, LIMITS, unit)
-        assert found["nonfinite"] and not any(found["passed"].values()), (place, value)
+        assert found.nonfinite and not any(found.passed.values()), (place, value)
 
 
 def test_near_the_border_of_a_dtype_an_element_may_be_infinite_or_not() -> None:
     want = np.full((1, 64), 60000.0)
     want[0, 0], want[0, 1] = 65519.0, 65530.0
-    unit = yardstick(want, "float16")
+    unit = error_scale(want, "float16")
     for first, second in ((65504.0, np.inf), (np.inf, 65504.0)):
         got = np.where(np.arange(64) == 0, first, np.where(np.arange(64) == 1, second, 60000.0))[None]
-        assert agreement.compare(got, want, LIMITS, unit)["passed"]["rounding"]
-    assert not agreement.compare(np.full((1, 64), np.inf), want, LIMITS, unit)["passed"]["rounding"]
+        assert agreement.compare(got, want, LIMITS, unit).passed["rounding"]
+    assert not agreement.compare(np.full((1, 64), np.inf), want, LIMITS, unit).passed["rounding"]
 
 
 def test_where_straightforward_arithmetic_overflows_on_its_way_both_are_right() -> None:
     want = np.random.default_rng(0).standard_normal((4, 64))
     emulated = dtypes.quantise(want, "float16")
     emulated[1, 3] = np.inf
-    unit = yardstick(want, "float16", emulated)
+    unit = error_scale(want, "float16", emulated)
     for value, passes in ((np.inf, True), (np.nan, True), (emulated[0, 0] * 0 + want[1, 3], True), (9.0, False)):
         got = dtypes.quantise(want, "float16")
         got[1, 3] = value
-        assert agreement.compare(got, want, LIMITS, unit)["passed"]["rounding"] is passes
+        assert agreement.compare(got, want, LIMITS, unit).passed["rounding"] is passes
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (), (3,), (2, 0, 5)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "float64"])
 def test_outputs_of_any_kind_can_be_judged(shape: tuple[int, ...], dtype: str) -> None:
     for want in (np.zeros(shape), np.ones(shape)):
-        unit = yardstick(want, dtype, want.copy())
+        unit = error_scale(want, dtype, want.copy())
         found = agreement.compare(want.copy(), want, LIMITS, unit)
-        assert found["passed"] == {"kernelbench": True, "strict": True, "rounding": True}
+        assert found.passed == {"kernelbench": True, "strict": True, "rounding": True}
         if want.size:
-            assert not agreement.compare(want + 1, want, LIMITS, unit)["passed"]["rounding"]
+            assert not agreement.compare(want + 1, want, LIMITS, unit).passed["rounding"]
 
 
 def test_what_passes_where_zeros_would_is_undecidable() -> None:
-    target = {"target": "kernel", "status": "ok", "message": "", "against": [{"against": "truth", "passed": {}}]}
-    unseen = [{"kind": "zeros", "name": "zeros", "seen": False}, {"kind": "row", "name": "a row", "seen": False}]
-    recipe = {"recipe": "independent", "trials": 3, "targets": [target], "costs": [{}], "power": unseen}
+    against = agreement.combine("truth", [])
+    target = wire.TargetResult("ok", target="kernel", against=[against])
+    unseen = [wire.KnownWrong("zeros", "zeros", None, False), wire.KnownWrong("row", "a row", None, False)]
+    recipe = wire.RecipeResult("independent", 3, [], [], [], [{}], unseen, [target])
     status, message = verdict.describe_validation([recipe], "rounding")
     assert (status, message) == ("undecidable", "independent: zeros would pass here: it decides nothing")
-    seen = [{**wrong, "seen": wrong["kind"] == "zeros"} for wrong in unseen]
-    assert verdict.describe_validation([{**recipe, "power": seen}], "rounding")[0] == "ok"
-    unjudged = {**recipe, "targets": [{**target, "against": []}]}
-    assert verdict.describe_validation([{**unjudged, "costs": []}], "rounding", "no")[0] == "undecidable"
-    status, message = verdict.describe_validation([{**unjudged, "power": seen}], "rounding", "too large")
+    seen = [replace(wrong, seen=wrong.kind == "zeros") for wrong in unseen]
+    assert verdict.describe_validation([replace(recipe, power=seen)], "rounding")[0] == "ok"
+    unjudged = replace(recipe, targets=[replace(target, against=[])])
+    assert verdict.describe_validation([replace(unjudged, costs=[])], "rounding", "no")[0] == "undecidable"
+    status, message = verdict.describe_validation([replace(unjudged, power=seen)], "rounding", "too large")
     assert (status, message) == ("undecidable", "independent: there is no truth for every trial (too large)")
-    wrong = {**recipe, "targets": [{**target, "status": "wrong"}]}
+    wrong = replace(recipe, targets=[replace(target, status="wrong")])
     assert verdict.describe_validation([wrong], "rounding")[0] == "wrong"

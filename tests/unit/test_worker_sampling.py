@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -18,13 +19,19 @@ TIMING = wire.SamplingRequest(
 )
 
 
+def sampled(call: Callable[[], object]) -> wire.Timing:
+    row = wire.Timing("ok")
+    assert sampling.sample(call, TIMING, row) > 0
+    return row
+
+
 def test_a_clock_that_runs_slow_or_fast_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     real = time.perf_counter_ns
-    assert "status" not in sampling.sample(lambda: None, TIMING)
+    assert sampled(lambda: None).status == "ok"
     for factor in (0.1, 10):
         monkeypatch.setattr(sampling, "_clock", lambda factor=factor: int(real() * factor))
-        got = sampling.sample(lambda: None, TIMING)
-        assert got["status"] == "wrong" and "by another clock" in got["message"] and got["samples_us"]
+        got = sampled(lambda: None)
+        assert got.status == "wrong" and "by another clock" in got.message and got.samples_us
 
 
 def test_processors_that_are_busy_are_counted_with_all_threads() -> None:
@@ -42,8 +49,8 @@ def test_processors_that_are_busy_are_counted_with_all_threads() -> None:
     finally:
         stop.set()
         thread.join()
-    fields = sampling.sample(lambda: None, TIMING)
-    assert fields["busy_processors"] > 0 and fields["switches_per_ms"] >= 0
+    fields = sampled(lambda: None)
+    assert fields.busy_processors > 0 and fields.switches_per_ms >= 0
 
 
 def test_threads_that_leave_their_processor_are_counted() -> None:
@@ -61,7 +68,7 @@ def test_threads_that_calls_start_are_counted(monkeypatch: pytest.MonkeyPatch) -
         for thread in threads:
             thread.join()
 
-    assert sampling.sample(call, TIMING)["threads_started"] >= 7  # others of this machine are counted too
+    assert sampled(call).threads_started >= 7  # others of this machine are counted too
     told = iter([32_760, 310, 32_768])  # at first, at last, the highest number that there is
     monkeypatch.setattr(sampling, "_last_word", lambda path: next(told))
     assert sampling.Processors().threads_started(2) == (32_768 - 32_760 + 310 - 300) / 2

@@ -1,4 +1,4 @@
-"""Truth, its cache, and the yardstick made from it."""
+"""Truth, its cache, and the error scale made from it."""
 
 from __future__ import annotations
 
@@ -51,34 +51,34 @@ def test_emulation_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyP
 
 def unit(
     arrays: tuple[np.ndarray, ...], dtype: str, causal: bool = False, precision: tuple[str, ...] = ()
-) -> tuple[np.ndarray, rounding.Yardstick]:
+) -> tuple[np.ndarray, rounding.ErrorScale]:
     exact, emulated = truth.attention(*arrays, causal, SCALE, dtype, precision=precision)
     ruler = rounding.Ruler(exact, dtype)
-    return exact, rounding.Yardstick(*rounding.measure([emulated], ruler), ruler)
+    return exact, rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)
 
 
-def units(got: np.ndarray, yardstick: rounding.Yardstick) -> dict[str, float]:
-    found: dict[str, float] = yardstick.units(yardstick.ruler.norms(got))
+def units(got: np.ndarray, error_scale: rounding.ErrorScale) -> dict[str, float]:
+    found: dict[str, float] = error_scale.units(error_scale.ruler.norms(got))
     return found
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("recipe", ["independent", "shared_qkv", "large_logits"])
 def test_the_rounded_truth_is_at_most_a_unit_in_every_norm(dtype: str, recipe: str) -> None:
-    exact, yardstick = unit(inputs.generate(recipe, dtype, SHAPE, 0, 0), dtype)
-    found = units(dtypes.quantise(exact, dtype), yardstick)
+    exact, error_scale = unit(inputs.generate(recipe, dtype, SHAPE, 0, 0), dtype)
+    found = units(dtypes.quantise(exact, dtype), error_scale)
     assert all(0 < found[name] <= 1.001 for name in rounding.NORMS), found
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wrong_scale_and_a_dropped_key_stand_far_above_the_limit(dtype: str) -> None:
     q, k, v = inputs.generate("independent", dtype, SHAPE, 0, 0)
-    _, yardstick = unit((q, k, v), dtype)
+    _, error_scale = unit((q, k, v), dtype)
     for wrong in (
         truth.attention(q, k, v, False, SCALE * 1.05, dtype)[0],
         truth.attention(q, k[:, :, :-1], v[:, :, :-1], False, SCALE, dtype)[0],
     ):
-        assert units(wrong, yardstick)["largest"] > 8
+        assert units(wrong, error_scale)["largest"] > 8
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -101,13 +101,13 @@ def test_the_faults_that_a_validation_makes_are_those_that_kernels_make(dtype: s
 
 def test_a_float32_accumulator_is_part_of_the_float32_unit() -> None:
     arrays = inputs.generate("independent", "float32", (1, 1, 256, 64), 0, 0)
-    _, yardstick = unit(arrays, "float32")
-    assert 4 * 2.0**-24 < yardstick.costs["largest"] < 1e-4
+    _, error_scale = unit(arrays, "float32")
+    assert 4 * 2.0**-24 < error_scale.costs["largest"] < 1e-4
     q, k, v = (array[0, 0] for array in arrays)
     logits = (q @ k.T) * np.float32(SCALE)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     plain = (weights @ v) / weights.sum(axis=1, keepdims=True)
-    assert max(units(plain[None, None], yardstick).values()) < 4
+    assert max(units(plain[None, None], error_scale).values()) < 4
 
 
 def test_declared_arithmetic_is_judged_as_such() -> None:
@@ -191,8 +191,8 @@ def test_cache_computes_once_per_input_problem_and_precision(tmp_path: Path) -> 
     again = get(truth.Cache(str(tmp_path)), "aa", compute)
     assert (compute.truths, compute.emulations) == (1, 1)
     assert (first.values == again.values).all() and first.sha256 == again.sha256
-    assert again.yardstick.costs == first.yardstick.costs
-    assert again.yardstick.costs["largest"] == pytest.approx(2.0**-8)
+    assert again.error_scale.costs == first.error_scale.costs
+    assert again.error_scale.costs["largest"] == pytest.approx(2.0**-8)
     get(cache, "ab", compute)
     assert (compute.truths, compute.emulations) == (2, 2)
     get(cache, "aa", compute, ("float16_sums",))

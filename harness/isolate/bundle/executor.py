@@ -19,7 +19,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, refuse_changed, wheel_digests
+from harness.isolate.base import BaseExecutor, refuse_changed, result_of, wheel_digests
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
 from harness.isolate.process import run_child
@@ -212,9 +212,8 @@ class BundleExecutor(BaseExecutor):
             answer = self.run(task)
         finally:
             log.unlink(missing_ok=True)
-        if answer.result is None:
-            raise InfrastructureError(f"proving it {answer.ended.how}: {answer.ended.log[-600:]}", UNPACK_AGAIN)
-        return self.bundle.entry(plain_id(id)).proof.problem_with(answer.result)
+        seen = result_of(wire.ProveResult, answer, "proving it", UNPACK_AGAIN)
+        return self.bundle.entry(plain_id(id)).proof.problem_with(seen)
 
     def _log(self, name: str, id: str) -> Path:
         return self.cache / "bundles" / f"{name}-{id}-{os.getpid()}.log"

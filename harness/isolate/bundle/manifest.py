@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
 from harness.errors import InfrastructureError, InputError
 from harness.schema.records import Record
-from harness.worker import protocol
+from harness.worker import protocol, wire
 
 BUNDLE_SCHEMA_VERSION: Final = 1
 SHARED = "shared"  # the archive of all that the environments have in common
@@ -69,29 +69,25 @@ class Proof(Record):
     libraries: list[str] = Field(description="shared libraries and extension modules that loaded, in wheels' names")
     machine: Machine
 
-    def problem_with(self, seen: dict[str, Any]) -> str:
+    def problem_with(self, seen: wire.ProveResult) -> str:
         """'' where what `prove` gave in the unpacked bundle agrees with this, else the first thing that does not."""
-        failed = seen.get("failures", {})
-        if failed:
-            name, why = next(iter(failed.items()))
-            return f"{name}: {why}" + (f" ({len(failed)} such)" if len(failed) > 1 else "")
-        here = Machine.model_validate(seen["machine"])
+        if seen.failures:
+            name, why = next(iter(seen.failures.items()))
+            return f"{name}: {why}" + (f" ({len(seen.failures)} such)" if len(seen.failures) > 1 else "")
         for name, digest in self.digests.items():
-            if not self.comparable(name, here):
+            if not self.comparable(name, seen.machine):
                 continue
-            if name not in seen["digests"]:
-                return (
-                    f"{name}: computed before packing, and not here: {seen['unsupported'].get(name, 'no reason given')}"
-                )
-            if seen["digests"][name] != digest:
+            if name not in seen.digests:
+                return f"{name}: computed before packing, and not here: {seen.unsupported.get(name, 'no reason given')}"
+            if seen.digests[name] != digest:
                 return f"{name}: not the bits of before packing"
         for name in self.libraries:
-            if name not in seen["libraries"]:
-                why = seen.get("unloadable", {}).get(name, "it is not there")
+            if name not in seen.libraries:
+                why = seen.unloadable.get(name, "it is not there")
                 return f"{name}: loaded before packing, and not here: {why}"
         return ""
 
-    def comparable(self, name: str, here: Machine) -> bool:
+    def comparable(self, name: str, here: wire.ProvenMachine) -> bool:
         """Whether a result must have the same bits on the machine `here`."""
         if name.startswith("cpu/"):
             return here.fma == self.machine.fma

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.config.matrix import load_matrix
@@ -27,6 +27,7 @@ from harness.isolate.bundle.manifest import (
     Archive,
     BundledEnvironment,
     BundleManifest,
+    Machine,
     Part,
     Proof,
     load_bundle,
@@ -42,7 +43,7 @@ from harness.isolate.docker.executor import DockerExecutor, owner
 from harness.isolate.docker.wanted import wanted_images
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
 LEVEL = 12
 PROVE_TIMEOUT_S = 900
@@ -171,15 +172,15 @@ class Packer:
                 log=self.work / "prove.log", timeout_s=PROVE_TIMEOUT_S,
             )
         )  # fmt: skip
-        seen = answer.result
-        if seen is None or seen["failures"]:
-            why = answer.ended.how if seen is None else "; ".join(f"{n}: {w}" for n, w in seen["failures"].items())
+        seen = None if answer.result is None else codec.read(wire.ProveResult, answer.result)
+        if seen is None or seen.failures:
+            why = answer.ended.how if seen is None else "; ".join(f"{n}: {w}" for n, w in seen.failures.items())
             raise InfrastructureError(
                 f"{environment.id}: its image does not prove itself: {why} {answer.ended.log[-400:]}",
                 "nox -s images -- check",
             )
-        kept = {name: seen[name] for name in ("digests", "unsupported", "libraries", "machine")}
-        return Proof.model_validate(kept)
+        machine = Machine(**asdict(seen.machine))
+        return Proof(digests=seen.digests, unsupported=seen.unsupported, libraries=seen.libraries, machine=machine)
 
     @contextlib.contextmanager
     def _exported(self, image: str) -> Iterator[Path]:
