@@ -20,6 +20,7 @@ from harness.schema.experiment_records import Condition, ConditionResult
 from tests.conftest import ROOT
 from tests.environments.verbs import LIMITS, Environment, stage, workload
 from tests.faulty import SOURCE, STRIDES
+from tests.messages import left
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -97,7 +98,7 @@ class Bench:
             del os.environ["FAULTY_KERNEL"]
         ended = [
             {**{k: job[k] for k in ("number", "condition", "trials", "repeats")},
-             "done": json.loads((self.out / str(job["number"]) / "done.json").read_text())}
+             "done": left(self.out / str(job["number"]) / "done.json")}
             for job in jobs if (self.out / str(job["number"]) / "done.json").exists()
         ]  # fmt: skip
         assert ended or code < 0, errors
@@ -269,14 +270,14 @@ def test_a_crash_leaves_what_was_done_before(bench: Bench) -> None:
 
 def test_what_a_process_says_of_itself_is_not_believed(bench: Bench) -> None:
     bench.run([Condition(label="a")], "none")
-    said = json.loads((bench.out / "0" / "done.json").read_text())
+    said = left(bench.out / "0" / "done.json")
     cases: list[tuple[Any, str, str]] = [
         (said, "ok", ""),
         ({**said, "shape": [1, 2, 3]}, "wrong", "expected (1, 2, 37, 64) float32"),
-        ({**said, "status": "fine"}, "crashed", "cannot be read"),
+        ({**said, "status": "timed_out"}, "crashed", "cannot be read"),
         ({**said, "ran": [2, 3]}, "crashed", "cannot be read"),
         ({**said, "ran": []}, "crashed", "cannot be read"),
-        (None, "crashed", "cannot be read"),
+        ({**said, "ran": [0, 2]}, "crashed", "cannot be read"),
         (said, "wrong", "5 bytes; expected"),
         (said, "wrong", "links are not followed"),
     ]

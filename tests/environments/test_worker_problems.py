@@ -12,6 +12,7 @@ import pytest
 from harness.experiments.condition_list import conditions_of
 from harness.worker import protocol
 from tests.environments.verbs import LIMITS, Environment
+from tests.messages import left
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -211,7 +212,7 @@ def test_a_problems_kernel_is_asked_in_wider_types(
         environment.result("conditions", {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {}})
         ended = [
             {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
-             "done": protocol.read_json(str(out / str(job["number"]) / "done.json"))}
+             "done": left(out / str(job["number"]) / "done.json")}
             for job in jobs
         ]  # fmt: skip
         weighed = environment.result(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from typing import Any
@@ -16,6 +15,7 @@ from harness.gpu import use
 from harness.schema.experiment_records import Condition, ConditionResult
 from harness.worker import machine_code
 from tests.gpu.conftest import REFERENCES, Here, architecture, workload
+from tests.messages import left
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -54,7 +54,7 @@ def run(
     assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
     ended = [
         {**{key: job[key] for key in ("number", "condition", "trials", "repeats")},
-         "done": json.loads((out / str(job["number"]) / "done.json").read_text())}
+         "done": left(out / str(job["number"]) / "done.json")}
         for job in jobs
     ]  # fmt: skip
     judging = {"candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding"}
