@@ -56,12 +56,12 @@ trips(torch.cuda.Event, "elapsed_time", fake, "torch.cuda.streams.Event.elapsed_
 trips(torch.nn.functional, "softmax", fake, "torch.nn.functional.softmax")
 trips(torch.nn.Linear, "forward", fake, "torch.nn.modules.linear.Linear.forward")
 trips(torch.Tensor, "copy_", fake, "torch.Tensor.copy_")  # hides what the class inherits
-trips(sampling, "sample", fake, "inside.sampling.sample")
-trips(sampling, "len", fake, "inside.sampling.len")  # hides a builtin
-trips(integrity.Snapshot, "replaced", fake, "inside.integrity.Snapshot.replaced")
-trips(sampling, "time", os, "inside.sampling.time")
+trips(sampling, "sample", fake, "worker.sampling.sample")
+trips(sampling, "len", fake, "worker.sampling.len")  # hides a builtin
+trips(integrity.Snapshot, "replaced", fake, "worker.integrity.Snapshot.replaced")
+trips(sampling, "time", os, "worker.sampling.time")
 code, sampling.median_error.__code__ = sampling.median_error.__code__, fake.__code__
-assert look() == "replaced inside.sampling.median_error"
+assert look() == "replaced worker.sampling.median_error"
 sampling.median_error.__code__ = code
 real, sys.modules["time"] = time, os
 assert look() == "replaced sys.modules['time']"
