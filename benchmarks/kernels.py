@@ -44,7 +44,7 @@ from benchmarks.attention_calls import (  # noqa: E402
     measure,
     reference,
 )
-from harness.worker import cuda_libraries  # noqa: E402
+from harness.worker import tools  # noqa: E402
 
 FAMILIES = {
     "scalar": ["csrc/attention_scalar.cu"],
@@ -110,7 +110,7 @@ def cublas_flags() -> list[str]:
     packages = str(Path(found.origin).parent.parent) if found and found.origin else ""
     home = os.environ.get("CUDA_HOME") or (str(Path(nvcc).resolve().parent.parent) if nvcc else "")
     try:
-        includes, links = cuda_libraries.find(["cublas"], packages, home)
+        includes, links = tools.find_cuda_libraries(["cublas"], packages, home)
     except LookupError:
         return ["-lcublas"]
     return [*(f"-I{folder}" for folder in includes), *links]

@@ -96,7 +96,7 @@ class Case:
     def verb(self, name: str, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:
         """(its process's seconds, its result)."""
         paths = [self.folder / f"{name}.{what}.json" for what in ("request", "result")]
-        paths[0].write_text(json.dumps({"seed": 0, "threads": self.threads, **request}))
+        paths[0].write_text(json.dumps({"version": 1, "seed": 0, "threads": self.threads, **request}))
         elapsed_s = self._process("-m", "worker", name, *map(str, paths))
         result: dict[str, Any] = json.loads(paths[1].read_text())
         if result["status"] != "ok":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 from harness.worker import codec, wire
@@ -19,6 +21,11 @@ def answered(result: Any = None, **fields: Any) -> dict[str, Any]:
         "version": codec.VERSION,
         **(dataclasses.asdict(result) if dataclasses.is_dataclass(result) else result or fields),
     }
+
+
+def left(path: Path) -> dict[str, Any]:
+    """What a worker wrote, without its version: as a part of a request."""
+    return {name: value for name, value in json.loads(path.read_text()).items() if name != "version"}
 
 
 def made(**fields: Any) -> Any:

@@ -8,7 +8,7 @@ itself pass, the workload decides nothing.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -74,10 +74,7 @@ def prove(
         return [dataclasses.asdict(proof.about(wrong)) for wrong in (*wrongs, *more)]
 
     key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
-    known: list[wire.KnownWrong] = codec.checked(
-        List[wire.KnownWrong], cache.note(f"{key[:2]}/{key}.power", prove_all), ""
-    )
-    return known
+    return [codec.checked(wire.KnownWrong, known, "known") for known in cache.note(f"{key[:2]}/{key}.power", prove_all)]
 
 
 def _without_truth(instead: Instead, alike: Alike, rule: Rule) -> list[wire.KnownWrong]:
@@ -85,7 +82,8 @@ def _without_truth(instead: Instead, alike: Alike, rule: Rule) -> list[wire.Know
     values = values.astype(np.float64)
     ruler = rounding.Ruler(values, dtype)
     exact = truth.Exact(values, "", rounding.ErrorScale(*rounding.measure([values], ruler), ruler))
-    proof = Prover(exact, values, rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides))
+    decides = "kernelbench" if rule.decides == "rounding" else rule.decides
+    proof = Prover(exact, values, rule._replace(decides=decides))
     return [proof.about(wrong) for wrong in general(proof, alike, None)]
 
 

@@ -5,7 +5,7 @@ field is. Standard library and Python 3.8 only.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Type
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
 from .protocol import Status
 
@@ -662,42 +662,24 @@ class ProveResult:
     machine: ProvenMachine = field(default_factory=lambda: ProvenMachine("", False, "", ""))
 
 
-REQUESTS: Mapping[str, Type[Request]] = {
-    "observe": ObserveRequest,
-    "build": BuildRequest,
-    "candidate": CandidateRequest,
-    "judge": JudgeRequest,
-    "time": TimeRequest,
-    "appraise": AppraiseRequest,
-    "store": StoreRequest,
-    "ceilings": CeilingsRequest,
-    "probe": EmptyRequest,
-    "prove": EmptyRequest,
-    "library": LibraryRequest,
-    "conditions": ConditionsRequest,
-    "weigh": WeighRequest,
-    "link": LinkRequest,
-    "check": CallRequest,
-    "profile": ProfileRequest,
-    "counters": CallRequest,
+TASKS: Mapping[str, Tuple[Type[Request], Type[Any]]] = {
+    "observe": (ObserveRequest, ObserveResult),
+    "build": (BuildRequest, BuildResult),
+    "candidate": (CandidateRequest, CandidateResult),
+    "judge": (JudgeRequest, JudgeResult),
+    "time": (TimeRequest, TimeResult),
+    "appraise": (AppraiseRequest, AppraiseResult),
+    "store": (StoreRequest, StoreResult),
+    "ceilings": (CeilingsRequest, CeilingsResult),
+    "probe": (EmptyRequest, Result),
+    "prove": (EmptyRequest, ProveResult),
+    "library": (LibraryRequest, Result),
+    "conditions": (ConditionsRequest, Result),
+    "weigh": (WeighRequest, WeighResult),
+    "link": (LinkRequest, Result),
+    "check": (CallRequest, CheckResult),
+    "profile": (ProfileRequest, ProfileResult),
+    "counters": (CallRequest, CountersResult),
 }
-
-RESULTS: Mapping[str, Type[Any]] = {
-    "observe": ObserveResult,
-    "build": BuildResult,
-    "candidate": CandidateResult,
-    "judge": JudgeResult,
-    "time": TimeResult,
-    "appraise": AppraiseResult,
-    "store": StoreResult,
-    "ceilings": CeilingsResult,
-    "probe": Result,
-    "prove": ProveResult,
-    "library": Result,
-    "conditions": Result,
-    "weigh": WeighResult,
-    "link": Result,
-    "check": CheckResult,
-    "profile": ProfileResult,
-    "counters": CountersResult,
-}
+REQUESTS = {task: request for task, (request, _) in TASKS.items()}
+RESULTS = {task: result for task, (_, result) in TASKS.items()}

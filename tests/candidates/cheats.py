@@ -15,9 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.isolate import Answer
+from harness.isolate.process import Ended
 from harness.run.appraise import appraised
 from harness.schema.records import Timing
+from harness.worker import wire
 from tests.conftest import ROOT
+from tests.messages import answered
 
 SIZE = 192
 
@@ -281,8 +285,8 @@ GPU_CHEATS: dict[str, Cheat] = {
     ),
 }  # fmt: skip
 
-# Every cheat in one process, which validates and then times it as a run does, one verb after the other. What they see
-# of the verb is `sys.argv`.
+# Every cheat in one process, which validates and then times it as a run does, one task after the other. What they see
+# of the task is `sys.argv`.
 WAYS = """
 import json, os, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
@@ -295,10 +299,14 @@ def asked(verb, **request):
     return codec.read(wire.REQUESTS[verb], {"version": codec.VERSION, **request})
 
 
+def done(result):
+    return {name: value for name, value in codec.dump(result).items() if name != "version"}
+
+
 stored = os.path.join(folder, "store")
 problem = {"file": os.path.join(folder, "problem.py"), "store": stored}
-made = store.store(asked("store", problem=problem["file"], out=stored, seed=0, trials=5, dtype="float32",
-                         most_bytes=1 << 30))
+made = done(store.store(asked("store", problem=problem["file"], out=stored, seed=0, trials=5, dtype="float32",
+                              most_bytes=1 << 30)))
 assert made["status"] == "ok", made
 empty = dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale"))
 workload = {**empty, "id": "w", "dtype": "float32", "recipes": {"independent": 5}, "problem": problem}
@@ -308,28 +316,28 @@ for number, name in enumerate(names):
     kernel = {"name": name, "device": device, "artifact": None, "model_new": os.path.join(folder, name + ".py")}
     out = os.path.join(folder, "out-" + name)
     sys.argv = ["inside", "candidate", os.devnull]
-    ran = candidate.candidate(asked("candidate", **common, kernel=kernel, out=out))
-    judged = judge.judge(asked("judge", **{**common, "device": device, "references": ["model"],
+    ran = done(candidate.candidate(asked("candidate", **common, kernel=kernel, out=out)))
+    judged = done(judge.judge(asked("judge", **{**common, "device": device, "references": ["model"],
                           "candidate": ran, "candidate_out": out,
                           "truth_dir": os.path.join(folder, "truth"),
-                          "decides": "rounding", "limits": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}))
+                          "decides": "rounding", "limits": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}})))
     found[name] = {"status": judged["status"], "message": judged["message"]}
     digests = judged["recipes"][0]["targets"][-1]["output_sha256"]
     if judged["status"] == "ok":
         sys.argv = ["inside", "time", os.devnull]
         left = os.path.join(folder, "left-" + name)
         os.makedirs(left)
-        launch = timing.timing(asked("time", **{
+        launch = done(timing.timing(asked("time", **{
             "kernel": kernel, "kernel_workloads": ["w"], "workloads": [workload], "targets": ["kernel", "model"],
             "seed": 0, "device": device, "threads": 1, "order_seed": number, "expected_sha256": {"w": digests},
             "held_back": False, "out": left, "most_bytes": 1 << 30,
             "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5, "max_samples": 50,
-                       "relative_error": 0.005}}))
+                       "relative_error": 0.005}})))
         found[name]["timings"], found[name]["kept"] = launch["timings"], launch["kept"]
-        found[name]["rows"] = appraise.appraise(asked("appraise", **{
+        found[name]["rows"] = done(appraise.appraise(asked("appraise", **{
             "workloads": [workload], "kept": launch["kept"], "candidate_out": left, "decides": "rounding", "seed": 0,
             "truth_dir": {"w": os.path.join(folder, "truth")}, "device": device, "threads": 1,
-            "limits": {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}}))["rows"]
+            "limits": {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}})))["rows"]
         torch.set_num_threads(1)
         if device == "cuda":
             torch.cuda.set_stream(torch.cuda.default_stream())
@@ -359,7 +367,10 @@ def check_cheat(case: Cheat, seen: dict[str, Any]) -> None:
     assert case.said in seen["message"]
     if case.said:
         return
-    timings = appraised([Timing(**row) for row in seen["timings"]], seen["kept"], seen["rows"])
+    ended = Ended(returncode=0, timed_out=False, duration_s=1, log="")
+    judged = Answer(result=answered(status="ok", rows=seen["rows"]), ended=ended)
+    kept = [wire.KeptOutput(**output) for output in seen["kept"]]
+    timings = appraised([Timing(**row) for row in seen["timings"]], kept, judged)
     rows = {row.target: row for row in timings}
     kernel, model = rows["kernel"], rows["model"]
     assert model.status == "ok" and model.order < kernel.order, "nobody was there to slow it down"

@@ -205,14 +205,14 @@ def test_a_crash_leaves_what_was_done_before(bench: Bench) -> None:
 
 def test_what_a_process_says_of_itself_is_not_believed(bench: Bench) -> None:
     bench.run([Condition(label="a")], "none")
-    said = json.loads((bench.out / "0" / "done.json").read_text())
+    said = left(bench.out / "0" / "done.json")
     cases: list[tuple[Any, str, str]] = [
         (said, "ok", ""),
         ({**said, "shape": [1, 2, 3]}, "wrong", "expected (1, 2, 37, 64) float32"),
-        ({**said, "status": "fine"}, "crashed", "cannot be read"),
+        ({**said, "status": "timed_out"}, "crashed", "cannot be read"),
         ({**said, "ran": [2, 3]}, "crashed", "cannot be read"),
         ({**said, "ran": []}, "crashed", "cannot be read"),
-        (None, "crashed", "cannot be read"),
+        ({**said, "ran": [0, 2]}, "crashed", "cannot be read"),
         (said, "wrong", "5 bytes; expected"),
         (said, "wrong", "links are not followed"),
     ]

@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.isolate import Answer
+from harness.isolate.process import Ended
 from harness.run.appraise import appraised
 from harness.schema.records import BuildRecord, Load, Observation, Timing
+from harness.worker import wire
 from tests.environments.verbs import LIMITS, REFERENCES, Environment, workload
+from tests.messages import answered
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -173,15 +177,17 @@ def test_other_bits_in_a_launch_are_judged_where_the_kernel_is_not(
         "truth_dir": {case["id"]: str(environment.folder / "truth")}, "limits": {case["id"]: LIMITS}, "seed": 0,
         "threads": 2,
     }  # fmt: skip
-    first = (timed["kept"] or [{}])[0]
-    wrong_words = {"file": "../0.bin"}, {"trial": -1}, {"trial": 1 << 70}, {"workload": []}
-    lies = [*({**first, **words} for words in wrong_words), 7]
+    first = {"workload": case["id"], "target": "kernel", "trial": 0, "where": "after", "file": "0.bin"}
+    wrong_words = {"file": "../0.bin"}, {"trial": -1}, {"trial": 1 << 70}, {"workload": "another"}
+    lies = [{**first, "dtype": "float32", "shape": [1], **words} for words in wrong_words]
     answers = environment.result("appraise", told | {"kept": [*timed["kept"], *lies]})["rows"]
     rows, refused = answers[: len(timed["kept"])], answers[len(timed["kept"]) :]
     assert [row["message"] for row in refused] == ["it is described in no way that can be read"] * len(lies)
     assert {kept["where"] for kept, row in zip(timed["kept"], rows, strict=True) if not row["passed"]} == wrong
     assert asked or {kept["where"] for kept in timed["kept"]} >= {"exchanged"}
-    (judged,) = appraised([row], timed["kept"], rows)
+    ended = Ended(returncode=0, timed_out=False, duration_s=1, log="")
+    said = Answer(result=answered(status="ok", rows=rows), ended=ended)
+    (judged,) = appraised([row], [wire.KeptOutput(**kept) for kept in timed["kept"]], said)
     assert judged.correct is (correct and not wrong)
     assert not wrong or "right" in judged.message or "follow its inputs" in judged.message
 

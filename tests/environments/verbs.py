@@ -15,6 +15,7 @@ from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.records import RecipeResult
 from harness.worker import codec, wire
 from tests.conftest import ROOT
+from tests.messages import left
 
 WORKER = ROOT / "harness" / "worker"
 LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
@@ -165,7 +166,7 @@ def jobs_of(
 def ended_of(jobs: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:
     """Of the jobs those that ended, each with what its process left."""
     paths = [(job, out / str(job["number"]) / "done.json") for job in jobs]
-    return [weighed(job, json.loads(path.read_text())) for job, path in paths if path.exists()]
+    return [weighed(job, left(path)) for job, path in paths if path.exists()]
 
 
 def weighed(job: dict[str, Any], done: object) -> dict[str, Any]:

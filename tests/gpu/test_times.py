@@ -12,6 +12,7 @@ from harness.run.appraise import implausible
 from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
+from harness.worker import wire
 from tests.gpu.conftest import REFERENCES, TIMING, Here, kernel_of, row, workload
 
 torch = pytest.importorskip("torch")
@@ -98,10 +99,23 @@ def inside():
     return events, graphs
 
 
+def cold(call) -> wire.Timing:
+    events, _ = inside()
+    row = wire.Timing("ok")
+    assert events.sample(call, wire.SamplingRequest(**TIMING), row) > 0
+    return row
+
+
+def hot(call, expected, call_us: float = 10.0) -> wire.Timing:
+    _, graphs = inside()
+    row = wire.Timing("ok", samples_us=[call_us])
+    graphs.sample(call, expected, wire.SamplingRequest(**TIMING), row)
+    return row
+
+
 def test_a_slow_host_is_not_measured() -> None:
     import time
 
-    events, _ = inside()
     values = torch.ones(1 << 20, device="cuda")
 
     def slow() -> None:
@@ -110,49 +124,43 @@ def test_a_slow_host_is_not_measured() -> None:
             pass
         values.add_(1)
 
-    quick, late = (
-        statistics.median(events.sample(call, TIMING)["samples_us"]) for call in (lambda: values.add_(1), slow)
-    )
+    quick, late = (statistics.median(cold(call).samples_us) for call in (lambda: values.add_(1), slow))
     assert late == pytest.approx(quick, rel=0.2) and late < 200
-    enqueue_us = statistics.median(events.sample(slow, TIMING)["enqueue_us"])
+    enqueue_us = statistics.median(cold(slow).enqueue_us)
     assert 400 < enqueue_us < 600
 
 
 def test_a_call_that_waits_for_the_device_is_timed_all_the_same() -> None:
-    events, _ = inside()
     values = torch.ones(1 << 20, device="cuda")
-    found = events.sample(lambda: (values.add_(1), torch.cuda.synchronize()), TIMING)
-    assert len(found["samples_us"]) >= 10
-    assert statistics.median(found["enqueue_us"]) > statistics.median(found["samples_us"])
+    found = cold(lambda: (values.add_(1), torch.cuda.synchronize()))
+    assert len(found.samples_us) >= 10
+    assert statistics.median(found.enqueue_us) > statistics.median(found.samples_us)
 
 
 def test_cold_is_cold_and_hot_is_hot() -> None:
-    events, graphs = inside()
     values = torch.ones(4 << 20, dtype=torch.float16, device="cuda")  # 8 MiB: in any large cache, unless it was flushed
 
     def call() -> torch.Tensor:
         return values.sum(dtype=torch.float32).reshape(1)
 
-    cold = statistics.median(events.sample(call, TIMING)["samples_us"])
-    hot = graphs.sample(call, call(), cold, TIMING)
-    assert hot.get("hot_message", "") == "" and hot["hot_calls_per_sample"] > 10
-    assert statistics.median(hot["hot_us"]) < 0.9 * cold
+    cold_us = statistics.median(cold(call).samples_us)
+    row = hot(call, call(), cold_us)
+    assert row.hot_message == "" and row.hot_calls_per_sample > 10
+    assert statistics.median(row.hot_us) < 0.9 * cold_us
 
 
 def test_a_replay_that_computes_something_else_is_no_time() -> None:
-    _, graphs = inside()
     counter = torch.zeros(1, device="cuda")
 
     def call() -> torch.Tensor:
         counter.add_(1)
         return counter + 0
 
-    found = graphs.sample(call, call(), 10.0, TIMING)
-    assert "hot_us" not in found and "other bits than the first call" in found["hot_message"]
+    found = hot(call, call())
+    assert not found.hot_us and "other bits than the first call" in found.hot_message
 
 
 def test_after_captures_that_failed_memory_can_be_had_and_freed_and_the_stream_is_the_old_one() -> None:
-    _, graphs = inside()
     here = torch.cuda.current_stream()
     values = torch.ones(1 << 20, device="cuda")
 
@@ -162,19 +170,18 @@ def test_after_captures_that_failed_memory_can_be_had_and_freed_and_the_stream_i
         return result
 
     for _ in range(3):
-        found = graphs.sample(call, call(), 10.0, TIMING)
-        assert "capturing its calls raised" in found["hot_message"]
+        found = hot(call, call())
+        assert "capturing its calls raised" in found.hot_message
         assert torch.cuda.current_stream() == here
         torch.cuda.empty_cache()  # an allocator that still captures asserts here
         torch.rand(1, device="cuda")  # and a generator here
-    right = graphs.sample(lambda: values + 1, values + 1, 10.0, TIMING)
-    assert right["hot_us"]
+    right = hot(lambda: values + 1, values + 1)
+    assert right.hot_us
 
 
 def test_an_output_that_cannot_be_poisoned_has_no_hot_time() -> None:
-    _, graphs = inside()
     values = torch.ones(16, dtype=torch.int64, device="cuda")
-    assert "cannot be poisoned" in graphs.sample(lambda: values + 1, values + 1, 10.0, TIMING)["hot_message"]
+    assert "cannot be poisoned" in hot(lambda: values + 1, values + 1).hot_message
 
 
 def test_ceilings_are_plausible(here: Here) -> None:

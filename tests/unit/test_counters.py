@@ -16,7 +16,7 @@ from harness.experiments.run import uncounted
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, save_record
-from harness.worker import wire
+from harness.worker import check, wire
 from reports.compare.gpus import Counted, counted
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
