@@ -19,6 +19,7 @@ from harness.schema.experiment_records import Condition, ConditionResult
 from tests.candidates.faulty import SOURCE, STRIDES
 from tests.conftest import ROOT
 from tests.environments.verbs import REFERENCES, Environment, jobs_of, kernel_of, stage, weighed, workload
+from tests.messages import left
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
