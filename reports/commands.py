@@ -25,7 +25,8 @@ from harness.schema.sweep_records import SweepRecord
 from harness.worker import protocol
 from reports import model
 from reports.compare import gate
-from reports.compare.control import LAUNCHES, Calibration, calibrate, calibration_lines
+from reports.compare.calibration import Calibration, calibration_lines
+from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.load.evidence import load_evidence

@@ -104,7 +104,7 @@ def native_code(evidence: Evidence, kernel: str, device: str, environment: str) 
 def _brought(base: dict[str, Seen], this: dict[str, Seen]) -> Factor:
     names = ", ".join(sorted({seen.text for seen in (*base.values(), *this.values())}))
     pointer = next(iter((this or base).values())).record
-    code = "the code that its Python file compiles or loads itself"
+    code = "the code that its Python file compiles or loads by itself"
     if base.keys() == this.keys():
         return Factor(state=SAME, seen=Seen(text=f"{code} is identical ({names})", record=pointer))
     return Factor(state=DIFFERS, seen=Seen(text=f"{code} differs ({names})", record=pointer))

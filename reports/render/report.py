@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from reports import model
 from reports.attribute import attribute
 from reports.attribute.causes import Cause
-from reports.compare.control import Calibration, Controls, controls
+from reports.compare.calibration import Calibration, Controls
+from reports.compare.control import controls
 from reports.compare.differences import (
     BuildDifference,
     Confounder,

@@ -21,7 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from reports import text
-from reports.compare.control import share_text
+from reports.compare.calibration import share_text
 from reports.compare.rows import leading_time
 from reports.render import pictures
 

@@ -10,6 +10,7 @@ from harness.cli.main import main
 from harness.errors import BAD_INPUT, InputError
 from reports.commands import load_calibration
 from reports.compare import control
+from reports.compare.calibration import Controls, count_share
 from reports.compare.control import calibrate
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
@@ -35,22 +36,22 @@ def spec(**changes: object) -> Spec:
     return Spec(**values)  # type: ignore[arg-type]
 
 
-def controls_of(folder: Path, given: Spec, launches: int = 10) -> control.Controls:
+def controls_of(folder: Path, given: Spec, launches: int = 10) -> Controls:
     found = control.controls(load_evidence(write_run(folder, given).folder), launches)
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def alike(tmp_path_factory: pytest.TempPathFactory) -> control.Controls:
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Controls:
     return controls_of(tmp_path_factory.mktemp("alike"), spec())
 
 
-def test_replicas_that_are_alike_raise_no_alarm_and_every_row_is_counted(alike: control.Controls) -> None:
+def test_replicas_that_are_alike_raise_no_alarm_and_every_row_is_counted(alike: Controls) -> None:
     (aa,) = alike.aa
     # Two kernels and one reference, cold and hot, in each of two trials of 10 of the 20 blocks.
     assert (aa.environments, aa.blocks, aa.trials, aa.rows.of) == ([BASE, REPLICA], 20, 2, 12)
-    assert aa.rows.count == 0 and aa.alarmed == control.count_share(0, 2)
+    assert aa.rows.count == 0 and aa.alarmed == count_share(0, 2)
     assert aa.rows.low == 0.0 and aa.rows.high == pytest.approx(1 - 0.025 ** (1 / 12))
 
 
@@ -60,11 +61,11 @@ def test_a_replica_that_is_slower_is_an_alarm_in_every_trial(tmp_path: Path) -> 
     assert (aa.rows.count, aa.alarmed.count, len(aa.alarms)) == (4, 2, 4)
     assert "flash (reference) on seed-fp16, cold" in aa.alarms[0]
     # Beside the slowed kernel its reference did not change: cold and hot, in two trials of each environment.
-    assert found.unchanged == control.count_share(0, 8)
-    assert found.false_alarms == control.count_share(4, aa.rows.of + 8)
+    assert found.unchanged == count_share(0, 8)
+    assert found.false_alarms == count_share(4, aa.rows.of + 8)
 
 
-def test_a_slowed_kernel_is_found_with_its_true_slow_down(alike: control.Controls) -> None:
+def test_a_slowed_kernel_is_found_with_its_true_slow_down(alike: Controls) -> None:
     assert {(each.environment, each.mode) for each in alike.detections} == {
         (name, mode) for name in (BASE, REPLICA) for mode in ("cold", "hot")
     }
@@ -72,7 +73,7 @@ def test_a_slowed_kernel_is_found_with_its_true_slow_down(alike: control.Control
         assert each.low is not None and each.high is not None and each.low <= 1.05 <= each.high
         assert (each.found.count, each.found.of, each.launches) == (2, 2, 20)
         assert each.resampled is not None and each.resampled.of == control.RESAMPLES
-    assert alike.found("cold") == control.count_share(4, 4)
+    assert alike.found("cold") == count_share(4, 4)
 
 
 def test_a_kernel_slowed_by_less_than_the_minimum_effect_is_not_found(tmp_path: Path) -> None:
