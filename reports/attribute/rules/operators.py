@@ -206,8 +206,8 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
 
 
 NOT_RECORDED = Seen(
-    text="not excluded: a choice that the file makes by itself, or random numbers that it draws; the lines that ran were "
-    "not recorded"
+    text="not excluded: a choice that the file makes by itself, or random numbers that it draws; the lines that ran "
+    "were not recorded"
 )
 
 
