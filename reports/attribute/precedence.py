@@ -196,7 +196,8 @@ def correctness_causes(case: CaseFacts) -> list[Cause]:
     found = [cause for cause in found if not any(excluded_by(cause, other) for other in found)]
     explained = {row for cause in found for row in cause.rows}
     if (undecided := verdicts.undecided(case)) is not None:
-        left = tuple(cell.row for cell in case.cells if cell.row.id in set(undecided.rows) - explained)
+        open_rows = set(undecided.rows) - explained
+        left = tuple(cell.row for cell in case.cells if cell.row.id in open_rows)
         found += [verdicts.undecided(CaseFacts(case.evidence, left)) or undecided] if left else []
     healthy = None
     if all(cause.cause in (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED) for cause in found):

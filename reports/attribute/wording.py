@@ -160,9 +160,8 @@ def make(
     **names: Any,
 ) -> Cause:
     """`sentence`: of `SENTENCES`, which `names` complete. `group`: what else must be alike for two causes to share a
-    card, where that is not the whole statement."""
-    statement = SENTENCES[sentence].format(kernel=case.kernel, subject=case.subject, **names)
-    anonymous = statement.replace(case.kernel, "\0") if case.kernel else statement
+    card, where that is not the sentence with all that completes it."""
+    facts = (str(fact).replace(case.kernel or "\0", "") for fact in names.values())
     return Cause(
         cause=cause,
         grade=grade,
@@ -173,7 +172,7 @@ def make(
         device=case.device,
         environment=case.environment,
         baseline=case.baseline,
-        statement=statement,
+        statement=SENTENCES[sentence].format(kernel=case.kernel, subject=case.subject, **names),
         evidence=tuple(dict.fromkeys(evidence)),
         ruled_out=tuple(dict.fromkeys(each for each in ruled_out if each is not None)),
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),
@@ -184,7 +183,7 @@ def make(
         improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
         ratio=ratio,
         under=under,
-        group_key=(cause, about, case.device, *(group or (grade, anonymous))),
+        group_key=(cause, about, case.device, *(group or (grade, sentence, case.reference, *facts))),
     )
 
 

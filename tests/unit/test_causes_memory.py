@@ -147,14 +147,6 @@ MEMORY: dict[str, tuple[Spec, tuple[Make, ...], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MEMORY)
-def test_faults_in_memory(name: str, tmp_path: Path) -> None:
-    made, experiments, cause, grade = MEMORY[name]
-    found = first(tmp_path, made, *experiments)
-    assert (found.cause, found.grade) == (cause, grade), found.statement
-    assert WRONG_EVERYWHERE not in found.causes
-
-
 def kept_from_an_earlier_call(run: Run) -> None:
     """As a kernel shows it that keeps something by its address: a trial here and there, whatever the pattern."""
     right, stale = result("AA"), result("AA", 0.5)

@@ -273,13 +273,6 @@ def test_another_default_that_stays_right_is_told_and_blames_no_kernel(tmp_path:
     assert "efficient_attention in the baseline, cudnn_attention here" in found[0].evidence[0].text
 
 
-@pytest.mark.parametrize("name", MOVERS)
-def test_what_moved(name: str, tmp_path: Path) -> None:
-    made, experiments, cause, grade = MOVERS[name]
-    found = first(tmp_path, made, *experiments)
-    assert (found.cause, found.grade) == (cause, grade), found.statement
-
-
 def test_a_kernel_wrong_all_along_is_the_other_part_of_a_reference_that_moved(tmp_path: Path) -> None:
     made = spec(
         (BASE, "kernel", Case(passed=2, units=400.0, agrees=10)),

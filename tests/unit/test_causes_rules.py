@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-import reports.attribute
+import reports.attribute.grading
 from harness.schema.records import EnvironmentRecord
 from reports.attribute.precedence import NEARER, OF_TIME, RULES
+from reports.attribute.wording import EXPLAINED, SENTENCES
 from reports.compare.differences import EXECUTOR, VARIABLE, differing
 
 MODULES = {inspect.getmodule(rule) for rule in (*RULES, *OF_TIME)}
@@ -45,6 +46,18 @@ def test_every_rule_is_listed_once_and_what_is_nearer_is_a_rule() -> None:
     }
     apart = {"undecided", "nothing_moved", "leaning"}  # what is asked where no rule says anything
     assert {function for function in returns if function.__name__ not in apart} == set(RULES)
+
+
+def test_every_sentence_is_a_rules_and_every_rules_sentence_is_known() -> None:
+    makers = [*filter(None, MODULES), reports.attribute.grading]
+    texts = {
+        node.value
+        for module in makers
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    apart = {"undecided", "nothing_moved", "unexplained", "leaning"}
+    assert set(SENTENCES) <= texts | apart and set(SENTENCES) >= EXPLAINED
 
 
 RULE_FILES = sorted(Path(reports.attribute.__file__).parent.rglob("*.py"))

@@ -19,38 +19,58 @@ from reports.attribute.causes import (
     STRONG,
     SUGGESTIVE,
 )
-from tests.unit.spec import BASE, NEXT
+from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec
-
-
-def test_fewer_threads(tmp_path: Path) -> None:
-    cause = only(tmp_path, spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, DECISIVE)
-    assert "1 thread computes here, and 2" in cause.statement
 
 
 def test_more_threads_do_not_make_it_slower_while_there_are_processors(tmp_path: Path) -> None:
     assert only(tmp_path, spec(*slower("kernel"), threads={BASE: 1, NEXT: 2})).cause != LATENCY_THREAD_COUNT
 
 
-def test_more_threads_than_processors(tmp_path: Path) -> None:
-    made = spec(*slower(*TARGETS, by=9.0), threads={NEXT: 64}, variables={NEXT: {"OMP_NUM_THREADS": "64"}})
-    cause = only(tmp_path, made)
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
-    assert "64 threads here share 2 processors" in cause.statement
-    assert any("the variable OMP_NUM_THREADS is not set" in seen.text for seen in cause.evidence)
-
-
 LOST = {BASE: 1.9, NEXT: 1.0}
+SCRUBS: dict[str, Any] = {"idle_processors": {BASE: 0.01, NEXT: 1.8}, "variables": {NEXT: {"SCRUB": "1"}}}
+NEW: dict[str, Any] = {"machine_code": {NEXT: "new"}}
+IN_64: dict[str, Any] = {"threads": {NEXT: 64}, "variables": {NEXT: {"OMP_NUM_THREADS": "64"}}}
+STARTED: dict[str, Any] = {"threads_started": {BASE: 16.0, NEXT: 1520.0}, "flags": {NEXT: ("cxx: -DTHREADS=96",)}}
 
 
-def test_the_same_work_on_fewer_processors(tmp_path: Path) -> None:
-    made = spec(*slower("kernel", by=1.9), busy_processors=LOST, machine_code={NEXT: "new"})
-    cause = only(tmp_path, made)
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
-    assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
-    assert any("1.90 processors busy in the baseline, 1.00 here" in seen.text for seen in cause.evidence)
+@pytest.mark.parametrize(
+    ("made", "cause", "grade", "parts", "text"),
+    [
+        (
+            spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}),
+            LATENCY_THREAD_COUNT, DECISIVE, [], "1 thread computes here, and 2",
+        ),
+        (
+            spec(*slower(*TARGETS, by=9.0), **IN_64),
+            LATENCY_THREAD_COUNT, STRONG, [], "64 threads here share 2 processors",
+        ),
+        (
+            spec(*slower("kernel", by=1.9), busy_processors=LOST, **NEW),
+            LATENCY_THREAD_COUNT, STRONG, [KERNEL_CODE_MOVED], "1.90 processors busy in the baseline, 1.00 here",
+        ),
+        (
+            spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}),
+            LATENCY_THREAD_COUNT, SUGGESTIVE, [], "0.2 times in the baseline, 900 here",
+        ),
+        (
+            spec(*slower("kernel", by=9.0), **STARTED, **NEW),
+            LATENCY_THREAD_COUNT, SUGGESTIVE, [BUILD_MOVED], "started 16 threads in the baseline, 1,520 here",
+        ),
+        (  # references that were measured before the threads began stand still, in the same launches
+            spec(*slower("kernel", by=1.9), busy_processors=LOST, **SCRUBS),
+            LATENCY_CLOCK_OR_LOAD, STRONG, [ENVIRONMENT_CONFOUNDER], "own process used 0% to 0% of the machine",
+        ),
+    ],
+    ids=["fewer", "more than processors", "fewer at work", "restless", "started in each call", "busy beside it"],
+)  # fmt: skip
+def test_time_that_moved_with_threads(
+    made: Spec, cause: str, grade: str, parts: list[str], text: str, tmp_path: Path
+) -> None:
+    found = only(tmp_path, made)
+    assert (found.cause, found.grade, [part.cause for part in found.parts]) == (cause, grade, parts)
+    assert any(text in each for each in (found.statement, *(seen.text for seen in found.evidence)))
 
 
 @pytest.mark.parametrize(
@@ -74,23 +94,6 @@ def test_more_processors_at_work_than_pytorch_has_threads(tmp_path: Path) -> Non
     assert any("more work to do" in seen.text for seen in cause.evidence)
     cause = only(tmp_path / "other", replace(made, machine_code={NEXT: "new"}))
     assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
-
-
-def test_threads_that_come_and_go_all_the_time(tmp_path: Path) -> None:
-    cause = only(tmp_path, spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert any("0.2 times in the baseline, 900 here" in seen.text for seen in cause.evidence)
-
-
-def test_threads_that_each_call_starts(tmp_path: Path) -> None:
-    flags = {NEXT: ("cxx: -DTHREADS=96",)}
-    started = {BASE: 16.0, NEXT: 1520.0}
-    cause = only(
-        tmp_path, spec(*slower("kernel", by=9.0), threads_started=started, machine_code={NEXT: "x"}, flags=flags)
-    )
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert any("started 16 threads in the baseline, 1,520 here" in seen.text for seen in cause.evidence)
-    assert [part.cause for part in cause.parts] == [BUILD_MOVED]
 
 
 def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp_path: Path) -> None:
@@ -140,18 +143,6 @@ def test_threads_that_wait_and_blame_nobody(changes: dict[str, Any], tmp_path: P
 def test_processors_at_work_that_blame_no_threads(changes: dict[str, Any], tmp_path: Path) -> None:
     told = {"busy_processors": {BASE: 1.0, NEXT: 1.9}, "threads": {BASE: 1, NEXT: 1}} | changes
     assert only(tmp_path, spec(*slower("kernel", by=3.0), **told)).cause != LATENCY_THREAD_COUNT
-
-
-def test_threads_of_its_own_that_are_busy_beside_it(tmp_path: Path) -> None:
-    """References that were measured before they began stand still: they were in the same launches all the same."""
-    made = spec(
-        *slower("kernel", by=1.9), idle_processors={BASE: 0.01, NEXT: 1.8}, variables={NEXT: {"SCRUB": "1"}},
-        busy_processors=LOST,
-    )  # fmt: skip
-    cause = only(tmp_path, made)
-    assert (cause.cause, cause.grade) == (LATENCY_CLOCK_OR_LOAD, STRONG)
-    assert [part.cause for part in cause.parts] == [ENVIRONMENT_CONFOUNDER]
-    assert any("own process used 0% to 0% of the machine" in seen.text for seen in cause.evidence)
 
 
 def test_threads_that_are_as_busy_on_both_sides_say_nothing(tmp_path: Path) -> None:
