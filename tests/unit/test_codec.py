@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
+from harness.schema import experiment_records, records
 from harness.worker import codec, wire
 
 WORKLOAD = {"id": "seed-fp16", "dtype": "float16", "recipes": {"large": 2, "independent": 1}, "scale": 1}
@@ -63,3 +65,32 @@ def test_items_of_lists_are_named_by_their_index() -> None:
         codec.read(wire.LinkRequest, message)
     with pytest.raises(codec.WireError, match="LinkRequest: expected an object, got list"):
         codec.read(wire.LinkRequest, [])
+
+
+def test_a_result_is_read_as_it_was_written_and_its_status_is_a_known_one() -> None:
+    kept = wire.KeptOutput("w", "kernel", 0, "after", "0.bin", "float32", [1, 2])
+    result = wire.TimeResult("ok", load=wire.Load(1.0, None, None, None), kept=[kept])
+    assert codec.read(wire.TimeResult, json.loads(json.dumps(codec.dump(result)))) == result
+    with pytest.raises(codec.WireError, match=r"Result.status: expected one of ok, wrong, .*, got 'fine'"):
+        codec.read(wire.Result, {"version": codec.VERSION, "status": "fine"})
+
+
+RECORDS = [
+    (wire.ObserveResult, records.Observation, {"damaged"}),
+    (wire.BuildResult, records.BuildRecord, set()),
+    (wire.JudgeResult, records.ValidationRecord, set()),
+    (wire.RecipeResult, records.RecipeResult, set()),
+    (wire.TargetResult, records.TargetResult, set()),
+    (wire.Agreement, records.Agreement, set()),
+    (wire.KnownWrong, records.KnownWrong, set()),
+    (wire.TimeResult, records.LaunchRecord, {"kept"}),
+    (wire.Timing, records.Timing, set()),
+    (wire.CeilingsResult, records.CeilingRecord, set()),
+    (wire.WeighedJob, experiment_records.ConditionResult, {"number"}),
+    (wire.ProfileResult, experiment_records.ProfileRecord, set()),
+]
+
+
+@pytest.mark.parametrize(("result", "record", "others"), RECORDS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_record_has_every_field_of_the_result_that_it_is_made_of(result: Any, record: Any, others: set[str]) -> None:
+    assert {field.name for field in dataclasses.fields(result)} - set(record.model_fields) == others
