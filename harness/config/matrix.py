@@ -17,7 +17,7 @@ from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
 from harness.errors import InputError
-from harness.schema.records import Device
+from harness.schema.run_records import Thresholds
 
 Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
 
@@ -43,22 +43,6 @@ class Tolerances(Model):
         """Each rule's limit for a workload of that dtype."""
         kernelbench = self.kernelbench_float32 if dtype == "float32" else self.kernelbench_half
         return {"rounding": self.rounding_units, "strict": self.strict, "kernelbench": kernelbench}
-
-
-class Thresholds(Model):
-    """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""
-
-    min_effect_cpu: float = Field(
-        default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
-    )
-    min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
-    false_discovery_rate: float = Field(
-        default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
-    )
-    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="of intervals")
-
-    def min_effect(self, device: Device) -> float:
-        return self.min_effect_cpu if device == "cpu" else self.min_effect_cuda
 
 
 class Timing(Model):

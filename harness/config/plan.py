@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.config.environments import Environment, threads_in
-from harness.config.matrix import Limits, Thresholds, Timing, Tolerances
+from harness.config.matrix import Limits, Timing, Tolerances
 from harness.schema.records import Device
-from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, WorkloadInfo
+from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Thresholds, WorkloadInfo
 
 
 @dataclass(frozen=True, kw_only=True)

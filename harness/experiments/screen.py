@@ -62,7 +62,7 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
             continue
         for place, this in times[environment].items():
             kernel, target, workload, device = place
-            ratio = moved(times[run.baseline][place], this, run.thresholds[f"min_effect_{device}"])
+            ratio = moved(times[run.baseline][place], this, run.thresholds.min_effect(device))
             key = (environment, kernel if target == protocol.KERNEL else "", target, device)
             if ratio is not None and (key not in largest or size(ratio) > size(largest[key].ratio)):
                 largest[key] = Profiled(

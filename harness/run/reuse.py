@@ -66,7 +66,7 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
     here.
     """
     known = run.load()
-    asked = {"thresholds": plan.thresholds.model_dump(), "matrix_text": text}
+    asked = {"thresholds": plan.thresholds, "matrix_text": text}
     if any(getattr(known, name) != value for name, value in asked.items()):
         save_record(run.run_path(), known.model_copy(update=asked))
     raised = {name for name, most in plan.limits.model_dump().items() if is_raised(known.limits.get(name), most)}

@@ -69,7 +69,7 @@ def run_record(
         cells=list(plan.cells),
         gpus=[gpu] if gpu else [],
         fallbacks=list(plan.fallbacks),
-        thresholds=plan.thresholds.model_dump(),
+        thresholds=plan.thresholds,
         limits=plan.limits.model_dump(),
         tolerances=plan.tolerances.model_dump(exclude={"decides"}),
         launches=plan.launches_each,

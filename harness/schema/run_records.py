@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from harness.schema.records import Device, Record
 
@@ -104,6 +104,25 @@ class Selection(Record):
     quick: bool = False
 
 
+class Thresholds(Record):
+    """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""
+
+    model_config = ConfigDict(strict=True)
+
+    min_effect_cpu: float = Field(
+        default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
+    )
+    min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
+    false_discovery_rate: float = Field(
+        default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
+    )
+    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="of intervals")
+
+    def min_effect(self, device: str) -> float:
+        """The smallest change that counts of a time on this device, as a share."""
+        return self.min_effect_cuda if device == "cuda" else self.min_effect_cpu
+
+
 class RunRecord(Record):
     run_id: str
     created_utc: str
@@ -127,9 +146,7 @@ class RunRecord(Record):
     workloads: list[WorkloadInfo]
     cells: list[Cell]
     fallbacks: list[Fallback]
-    thresholds: dict[str, float] = Field(
-        description="min_effect_cpu, min_effect_cuda (shares), false_discovery_rate, confidence"
-    )
+    thresholds: Thresholds
     limits: dict[str, float | None] = Field(default={}, description="under which it was last finished, or begun")
     finished_utc: str = Field(
         default="", description="when it was finished first; empty: it was not, or that was not recorded"

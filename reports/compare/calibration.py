@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.schema.run_records import Thresholds
 from reports.compare.correctness import pass_interval
 
 
@@ -89,7 +90,7 @@ class Calibration(Stored):
     gpus: list[str]
     drivers: list[str]
     environments: list[str]
-    thresholds: dict[str, float]
+    thresholds: Thresholds
     controls: Controls
 
 

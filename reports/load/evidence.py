@@ -109,15 +109,15 @@ class Evidence:
         return self._pointer(key, lambda: self.paths.crossing_path(kernel, device, workload))
 
     def min_effect(self, device: str) -> float:
-        return self.run.thresholds.get(f"min_effect_{device}", 0.01 if device == "cuda" else 0.05)
+        return self.run.thresholds.min_effect(device)
 
     @property
     def confidence(self) -> float:
-        return self.run.thresholds.get("confidence", 0.95)
+        return self.run.thresholds.confidence
 
     @property
     def false_discovery_rate(self) -> float:
-        return self.run.thresholds.get("false_discovery_rate", 0.05)
+        return self.run.thresholds.false_discovery_rate
 
     @property
     def looks(self) -> int:

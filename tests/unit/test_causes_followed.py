@@ -12,7 +12,7 @@ import pytest
 
 from harness.schema.records import EnvironmentRecord
 from harness.schema.storage import load_record, save_record
-from harness.worker import lines
+from harness.worker import operators, wire
 from reports.attribute.causes import (
     DECISIVE,
     INPUTS_MOVED,
@@ -147,24 +147,25 @@ def test_lines_are_those_of_the_file_and_of_no_other(tmp_path: Path) -> None:
     spaces: list[dict[str, Any]] = [{}, {}]
     for space, name in zip(spaces, ("one.py", "other.py"), strict=True):
         exec(compile(text, str(tmp_path / name), "exec"), space)
-    with lines.running(str(tmp_path / "one.py")) as numbers:
+    with operators.running(str(tmp_path / "one.py")) as numbers:
         spaces[0]["call"](True)
         spaces[1]["call"](False)
     spaces[0]["call"](False)
-    assert lines.told(str(tmp_path / "one.py"), numbers) == [
-        {"number": 2, "text": "if flag:"},
-        {"number": 3, "text": "return 1"},
+    assert operators.lines_of(str(tmp_path / "one.py"), numbers) == [
+        wire.Line(2, "if flag:"),
+        wire.Line(3, "return 1"),
     ]
 
 
 def test_too_many_lines_and_what_dynamo_compiled_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "none.py")
-    assert lines.told(path, set(range(lines.MOST_LINES))) and not lines.told(path, set(range(lines.MOST_LINES + 1)))
+    assert operators.lines_of(path, set(range(operators.MOST_LINES)))
+    assert not operators.lines_of(path, set(range(operators.MOST_LINES + 1)))
     utils = SimpleNamespace(counters={"frames": {}})
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)  # type: ignore[arg-type]
-    assert lines.told(path, {1})
+    assert operators.lines_of(path, {1})
     utils.counters["frames"]["total"] = 1
-    assert not lines.told(path, {1})
+    assert not operators.lines_of(path, {1})
 
 
 def test_a_thread_that_goes_on_is_left_alone(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a_thread_that_goes_on_is_left_alone(tmp_path: Path) -> None:
     exec(compile(text, str(tmp_path / "one.py"), "exec"), space)
     begun, on = threading.Event(), threading.Event()
     thread = threading.Thread(target=space["call"], args=(begun, on))
-    with lines.running(str(tmp_path / "one.py")) as numbers:
+    with operators.running(str(tmp_path / "one.py")) as numbers:
         thread.start()
         begun.wait(10)
     seen = set(numbers)

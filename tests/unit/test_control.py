@@ -133,7 +133,7 @@ def test_the_command_prints_and_stores_and_another_page_cites(
     said = capsys.readouterr().out
     assert "2 disjoint trials of 10 launches each; rows called a change: 0 of 12 (0.00%, 95% interval 0.00% to" in said
     assert "found in 2 of 2 trials; 200 of 200 resampled groups" in said
-    assert main([str(tmp_path / "control")]) == 0
+    assert main(["report", str(tmp_path / "control")]) == 0
     page = (tmp_path / "control" / "index.html").read_text()
     assert "how far to trust this" in page and "Trials share no launch" in page and "Resampling estimate" in page
     cited = load_calibration(stored)

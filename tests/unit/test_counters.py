@@ -223,7 +223,7 @@ def test_a_cell_is_counted_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     context: Any = FakeContext(
         run=Run(tmp_path),
         plan=SimpleNamespace(workload=lambda id: SimpleNamespace(batch=4, heads=16, flops=1e12)),
-        executor=FakeExecutor(called(printed_page()).model_dump()),
+        executor=FakeExecutor(called(printed_page())),
     )
     got = module.run_counters(context, Cell(environment="e", kernel="k", workload="w", device="cuda"))
     assert asked == [(4, 16)] and got.status == "ok" and got.functions[0].registers == 96
