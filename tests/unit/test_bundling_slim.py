@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from harness.errors import InfrastructureError
 from harness.isolate.bundle import archive as archiving
 from harness.isolate.bundle.archive import entries, find_program, measure, pack_archive, resolve
-from harness.isolate.bundle.launchers import RUN, libraries, pack_tools, render_python
+from harness.isolate.bundle.launchers import RUN, copy_tool, libraries, pack_tools, render_python
 from harness.isolate.bundle.slim import ENVIRONMENT, SHARED, leave_out
 from tests.unit.bundles import tree
 
@@ -148,14 +149,30 @@ def test_python_is_started_by_the_root_s_own_loader(tmp_path: Path) -> None:
 def test_run_names_the_bundle(tmp_path: Path, given: list[str], started: list[str]) -> None:
     folder, checkout = tmp_path / "a bundle", tmp_path / "checkout"
     folder.mkdir()
-    fill(checkout, "harness/cli/main.py")
+    fill(checkout, "harness/isolate/bundle/launchers.py")
     (folder / "run").write_text(RUN)
     (folder / "python").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
     (folder / "python").chmod(0o755)
     done = subprocess.run(["sh", folder / "run", *given], cwd=checkout, capture_output=True, text=True)
     assert done.stdout.splitlines() == [str(folder) if word == "HERE" else word for word in started]
     outside = subprocess.run(["sh", folder / "run", *given], cwd=tmp_path, capture_output=True, text=True)
-    assert outside.returncode == 64 and "no checkout of the project" in outside.stderr
+    flag, code, verb, *options = outside.stdout.splitlines()
+    assert flag == "-c" and "from kernel_matrix import main" in code, "any other project runs the bundle's copy"
+    if started[1] == "harness":
+        assert [verb, *options] == [str(folder) if word == "HERE" else word for word in started[2:]]
+
+
+@pytest.mark.process
+def test_the_tool_is_copied_as_the_wheel_installs_it(tmp_path: Path) -> None:
+    copy_tool(tmp_path)
+    package = tmp_path / "kernel_matrix"
+    there = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
+    assert there >= {"__init__.py", "harness/cli/main.py", "reports/commands.py", "reports/render/templates/page.js"}
+    assert there >= {"csrc/attention.h", "docker/Dockerfile"}
+    assert not any(name.startswith(("reports/records", "reports/examples")) or "__pycache__" in name for name in there)
+    code = "import sys; from kernel_matrix import main; sys.argv = ['kernel-matrix', '--help']; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "run every environment of matrix.yaml" in done.stdout, done.stderr
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""What a bundle brings to run with: `run` and `python`, the harness's own packages, and the tools that unpack it."""
+"""What a bundle brings to run with: `run` and `python`, this tool and its packages, and the tools that unpack it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from harness.config import shipped
 from harness.errors import InfrastructureError
 from harness.isolate.bundle.archive import find_program, resolve
 from harness.isolate.transfer import pack
@@ -45,6 +46,8 @@ def pack_tools(target: Path) -> None:
 LIBRARY_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64")
 NOT_THERE = ("uv",)  # it makes environments; a bundle brings them
 LEFT_OUT = ("*/tests/*", "*.pyi", "bin/*")
+DISTRIBUTION = "torch-kernel-matrix"
+TOOL = ("harness", "csrc", "docker", *(f"reports/{name}" for name in ("load", "compare", "attribute", "render")))
 PYTHON = """\
 #!/bin/sh
 # The bundle's Python, with the packages that the harness needs, started through the bundle's own loader: neither this
@@ -55,16 +58,13 @@ exec "$here/root{loader}" --library-path "{libraries}" --argv0 "$here/python" "$
 """
 RUN = """\
 #!/bin/sh
-# Runs the harness of the checkout in the current folder with this bundle:
+# Runs kernel-matrix with this bundle on the project in the current folder:
 #
 #   DIR/run VERB [OPTION]...         as `kernel-matrix VERB [OPTION]...`; matrix, eval and sweep by this bundle
-#   DIR/run fault_cases [OPTION]...  as `nox -s fault_cases -- [OPTION]...`, by this bundle
+#   DIR/run fault_cases [OPTION]...  in a checkout of kernel-matrix: its fault cases, by this bundle
+#
+# A checkout of kernel-matrix runs its own code, any other project the copy in this bundle.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
-if [ ! -f harness/cli/main.py ]; then
-    echo "run: no checkout of the project in $(pwd)" >&2
-    echo "  remedy: cd to one, and start $0 there" >&2
-    exit 64
-fi
 case ${1-} in
 reports) shift && set -- report "$@" ;;
 matrix | eval | sweep | fault_cases)
@@ -74,6 +74,9 @@ matrix | eval | sweep | fault_cases)
     esac
     ;;
 esac
+if [ ! -f harness/isolate/bundle/launchers.py ]; then
+    exec "$here/python" -c "import sys; from kernel_matrix import main; sys.exit(main())" "$@"
+fi
 case ${1-} in
 fault_cases) shift && exec "$here/python" -m tests.fault_cases "$@" ;;
 esac
@@ -100,8 +103,21 @@ def render_python(root: Path, program: str) -> str:
     return PYTHON.format(home=home, loader=loader, libraries=libraries, program=real)
 
 
-def install_packages(project: Path, python: str, target: Path) -> dict[str, str]:
-    """The project's own dependencies for Python `python`, but for `NOT_THERE`; package to version."""
+def copy_tool(target: Path) -> None:
+    """This tool as the wheel installs it, `kernel_matrix`, into a folder of packages."""
+    package = target / "kernel_matrix"
+    for name in TOOL:
+        shutil.copytree(shipped.ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (shipped.ROOT / "reports").glob("*.py"):
+        shutil.copy(path, package / "reports")
+    checkout, installed = shipped.ROOT / "harness" / "installed.py", shipped.ROOT / "__init__.py"
+    shutil.copy(checkout if checkout.is_file() else installed, package / "__init__.py")
+
+
+def install_packages(python: str, target: Path) -> dict[str, str]:
+    """This tool's dependencies for Python `python`, but for `NOT_THERE`; package to version."""
+    checkout = shipped.ROOT / "pyproject.toml"
+    named = ["--requirements", str(checkout)] if checkout.is_file() else importlib.metadata.requires(DISTRIBUTION) or []
     names = [
         "--no-config",
         "--quiet",
@@ -111,8 +127,7 @@ def install_packages(project: Path, python: str, target: Path) -> dict[str, str]
         "--python-platform=x86_64-manylinux_2_28",
         "--only-binary=:all:",
         "--link-mode=copy",
-        "--requirements",
-        str(project / "pyproject.toml"),
+        *named,
     ]
     done = subprocess.run([*uv_command(), "pip", "install", *names], capture_output=True, text=True)
     if done.returncode:

@@ -19,7 +19,7 @@ from harness.gpu import gpus
 from harness.isolate import Task
 from harness.isolate.bundle.archive import measure, pack_archive
 from harness.isolate.bundle.executor import BundleExecutor
-from harness.isolate.bundle.launchers import LEFT_OUT, RUN, install_packages, pack_tools, render_python
+from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, install_packages, pack_tools, render_python
 from harness.isolate.bundle.manifest import (
     CONTENTS,
     MANIFEST,
@@ -207,8 +207,9 @@ class Packer:
         removed = leave_out(root, SHARED_PATTERNS)
         blank_libraries(root, int(self.options.architecture))
         packages = self.work / "packages"
-        versions = install_packages(self.root, environment.spec.python, packages)
+        versions = install_packages(environment.spec.python, packages)
         leave_out(packages, dict.fromkeys(LEFT_OUT, ""))
+        copy_tool(packages)
         scripts = {"python": render_python(root, os.readlink(self.work / "environment" / "bin" / "python")), "run": RUN}
         for name, text in scripts.items():
             (self.work / name).write_text(text)
