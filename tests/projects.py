@@ -95,6 +95,7 @@ def command(project: Path, verb: str, *arguments: str) -> list[str]:
     """Without experiments, which cost minutes of a project of faulty kernels, unless they are asked for."""
     silent = verb in ("matrix", "eval") and not any(word.startswith("--explain") for word in arguments)
     explain = ["--explain=never"] if silent else []
+    explain += ["--no-report"] if verb in ("matrix", "eval") else []
     return [sys.executable, "-m", "harness", verb, f"--matrix={project / 'matrix.yaml'}", *explain, *arguments]
 
 
@@ -129,7 +130,7 @@ def command_lines() -> dict[int, list[str]]:
 
 
 def report(run: Run, *arguments: str) -> tuple[int, str]:
-    return attempt([sys.executable, "-m", "reports", str(run.folder), *arguments])
+    return attempt([sys.executable, "-m", "harness", "report", str(run.folder), *arguments])
 
 
 def files(run: Run) -> dict[str, float]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.checkers import COMPUTE, Printed, cuda_results
-from harness.experiments.counters import Printed as Counted
+from harness.experiments.checkers import COMPUTE, cuda_results
 from harness.experiments.counters import read_run
 from harness.experiments.executable import DRIVER
 from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
+from harness.worker import codec, wire
 from tests.conftest import ROOT
 from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, kernel_of, workload
 
@@ -69,7 +69,7 @@ def call_request(here: Here, name: str) -> dict[str, Any]:
 def checked(here: Here, name: str) -> dict[str, CheckerResult]:
     answer = here.ask("check", call_request(here, name), timeout_s=400)
     assert answer.result is not None, answer.ended.log
-    printed = Printed(**answer.result)
+    printed = codec.read(wire.CheckResult, answer.result)
     if printed.status == "not_run" and "compute-sanitizer" in printed.message:
         pytest.skip(printed.message)
     assert printed.status == "ok", printed.message
@@ -108,7 +108,7 @@ def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[s
     assert answer.result is not None, answer.ended.log
     if answer.result["status"] == "not_run" and "ncu" in answer.result["message"]:
         pytest.skip(answer.result["message"])
-    found = read_run(Counted(**answer.result))
+    found = read_run(codec.read(wire.CountersResult, answer.result))
     assert found["status"] == "ok", (found["message"], found["log_excerpt"])
     (function,) = found["functions"]
     print(function)
