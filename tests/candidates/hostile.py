@@ -225,7 +225,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "forges": hostile(
         "crashed", "no output of trial 0",
-        "open(sys.argv[3], 'w').write('{\"status\": \"ok\", \"message\": \"\", \"recipes\": 7}')\nos._exit(0)",
+        "open(sys.argv[3], 'w').write('{\"version\": 1, \"status\": \"ok\", \"message\": \"\"}')\nos._exit(0)",
     ),
     "forges_status": hostile(
         "crashed", "a result that cannot be read",

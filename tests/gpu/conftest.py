@@ -20,7 +20,7 @@ from harness.gpu import models, use
 from harness.isolate import Answer, Task
 from harness.isolate.venv import VenvExecutor
 from harness.schema.run_records import GpuFacts
-from harness.worker import protocol
+from harness.worker import codec, protocol, wire
 from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
 from tests.messages import asked
@@ -58,7 +58,7 @@ def kernel_of(artifact: str | None, **fields: Any) -> dict[str, Any]:
 
 
 class Here(VenvExecutor):
-    """The verbs of `inside` as a run starts them, in an interpreter that is there already."""
+    """The worker's tasks as a run starts them, in an interpreter that is there already."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, threads=4)
@@ -72,13 +72,18 @@ class Here(VenvExecutor):
         self, verb: str, request: dict[str, Any], *, timeout_s: float = 300, name: str = "",
         variables: dict[str, str] | None = None,
     ) -> Answer:  # fmt: skip
+        """Run a task. Its result, checked, is there as its fields."""
         place = self.work / (name or verb)
-        return self.run(
+        answer = self.run(
             Task(
                 environment=HERE, name=verb, request=asked(verb, request), scratch=place / "scratch",
                 log=place / "log", timeout_s=timeout_s, variables=variables,
             )
         )  # fmt: skip
+        if answer.result is not None:
+            assert codec.read(wire.RESULTS[verb], answer.result), "as its type says"
+            del answer.result["version"]
+        return answer
 
     def candidate(self, kernel: dict[str, Any], shape: dict[str, Any], out: Path) -> Answer:
         request = {"kernel": kernel, "workload": shape, "seed": 0, "threads": 4, "out": str(out)}

@@ -16,6 +16,7 @@ from harness.tools import cuda_compiler
 from harness.worker import codec, wire
 from tests.conftest import ROOT
 from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, kernel_of, workload
+from tests.messages import answered
 
 pytestmark = [
     pytest.mark.gpu,
@@ -69,7 +70,7 @@ def call_request(here: Here, name: str) -> dict[str, Any]:
 def checked(here: Here, name: str) -> dict[str, CheckerResult]:
     answer = here.ask("check", call_request(here, name), timeout_s=400)
     assert answer.result is not None, answer.ended.log
-    printed = codec.read(wire.CheckResult, answer.result)
+    printed = codec.read(wire.CheckResult, answered(answer.result))
     if printed.status == "not_run" and "compute-sanitizer" in printed.message:
         pytest.skip(printed.message)
     assert printed.status == "ok", printed.message
@@ -108,7 +109,7 @@ def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[s
     assert answer.result is not None, answer.ended.log
     if answer.result["status"] == "not_run" and "ncu" in answer.result["message"]:
         pytest.skip(answer.result["message"])
-    found = read_run(codec.read(wire.CountersResult, answer.result))
+    found = read_run(codec.read(wire.CountersResult, answered(answer.result)))
     assert found["status"] == "ok", (found["message"], found["log_excerpt"])
     (function,) = found["functions"]
     print(function)

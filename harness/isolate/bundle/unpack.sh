@@ -7,7 +7,7 @@
 #
 # It lies beside the parts, and checks all of them, and this machine, before it unpacks anything. It needs a POSIX
 # shell, tar, and the usual small programs; zstd and sha256sum come in tools.tar. Called again, it goes on with what is
-# missing in DIR. Then: DIR/run matrix, in a checkout of the project.
+# missing in DIR. Then: DIR/run matrix, in the folder of a project.
 set -eu
 umask 022
 LC_ALL=C
@@ -240,7 +240,7 @@ main() {
     remaining=$todo
     for name in $remaining; do unpack_one "$name"; done
     finish
-    say "done: $dir/run matrix, in a checkout of the project"
+    say "done: $dir/run matrix, in the folder of a project"
 }
 
 main "$@"
