@@ -45,7 +45,9 @@ def run(
     answer = here.ask("conditions", request, variables=variables)
     assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
     ended = ended_of(jobs, out)
-    judging = {"candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding", "device": "cuda"}
+    judging = {
+        "candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding", "device": "cuda",
+    }  # fmt: skip
     weighed = here.ask("weigh", {**common, **judging, "limits": LIMITS, "jobs": ended})
     assert weighed.result is not None, weighed.ended.log
     return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in weighed.result["results"]]

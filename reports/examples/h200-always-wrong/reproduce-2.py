@@ -1,7 +1,7 @@
 """PyTorch's default backend moved: default
 
-PyTorch's own choice for attention changed: it runs another operator here, and stays right. What agreed with
-  the old one bit for bit, or ran after it, meets another.
+PyTorch's own choice for attention changed: it runs another operator here, and stays right. A kernel that
+  agreed with the old one bit for bit, or ran after it, now meets another.
 
 What was recorded:
 - efficient_attention in the baseline, cudnn_attention here: seed-fp16
