@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from reports.attribute import attribute
-from reports.commands import write_report
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
+from reports.render.commands import write_report
 from reports.render.page import render_page
 from reports.render.report import build_report
 from tests.unit.spec import NEXT, Case, Spec

@@ -15,7 +15,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.commands import judge_controls
     from reports.compare.control import LAUNCHES
+    from reports.render.commands import judge_controls
 
     return judge_controls(options.run_folder, launches=options.launches or LAUNCHES, write=options.write)

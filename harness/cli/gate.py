@@ -39,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
 
 def judge(folder: Path, options: argparse.Namespace) -> int:
     """Print the judgement of a run. Its exit code."""
-    from reports.commands import judge_gate
     from reports.compare.gate import AT_MOST
+    from reports.render.commands import judge_gate
 
     return judge_gate(
         folder,

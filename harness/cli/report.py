@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
 
 def report_run(folder: Path, options: argparse.Namespace, calibration: Path | None = None) -> int:
     """Write the report of a run. Its exit code."""
-    from reports.commands import render_run
     from reports.compare.exit_codes import DETECT
+    from reports.render.commands import render_run
 
     return render_run(
         folder,
@@ -52,12 +52,12 @@ def report_run(folder: Path, options: argparse.Namespace, calibration: Path | No
 
 
 def report_bisection(folder: Path) -> int:
-    from reports.commands import render_bisection
+    from reports.render.commands import render_bisection
 
     return render_bisection(folder)
 
 
 def report_sweep(folder: Path) -> int:
-    from reports.commands import render_sweep
+    from reports.render.commands import render_sweep
 
     return render_sweep(folder)

@@ -167,7 +167,7 @@ def test_the_tool_is_copied_as_the_wheel_installs_it(tmp_path: Path) -> None:
     copy_tool(tmp_path)
     package = tmp_path / "kernel_matrix"
     there = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
-    assert there >= {"__init__.py", "harness/cli/main.py", "reports/commands.py", "reports/render/templates/page.js"}
+    assert there >= {"__init__.py", "harness/cli/main.py", "reports/model.py", "reports/render/templates/page.js"}
     assert there >= {"csrc/attention.h", "docker/Dockerfile"}
     assert not any(name.startswith(("reports/records", "reports/examples")) or "__pycache__" in name for name in there)
     code = "import sys; from kernel_matrix import main; sys.argv = ['kernel-matrix', '--help']; sys.exit(main())"

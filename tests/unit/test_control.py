@@ -8,11 +8,11 @@ import pytest
 
 from harness.cli.main import main
 from harness.errors import BAD_INPUT, InputError
-from reports.commands import load_calibration
 from reports.compare import control
 from reports.compare.calibration import Controls, count_share
 from reports.compare.control import calibrate
 from reports.load.evidence import load_evidence
+from reports.render.commands import load_calibration
 from reports.render.page import render_page
 from reports.render.report import build_report
 from tests.unit.spec import BASE, NEXT, Case, Spec

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.schema.records import BuildRecord
-from reports.commands import write_report
 from reports.load.evidence import load_evidence
 from reports.model import Seen
+from reports.render.commands import write_report
 from reports.render.report import Report, build_report
 from reports.render.reproduce import render_script
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
