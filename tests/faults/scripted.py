@@ -78,7 +78,8 @@ most_launches: 3
 """
 # What a disturbed run may have otherwise than an undisturbed one.
 OWN = frozenset({
-    "run_id", "created_utc", "finished_utc", "started_utc", "duration_s", "prepared_s", "reused", "command", "selection",
+    "run_id", "created_utc", "finished_utc", "started_utc", "duration_s", "prepared_s", "reused", "command",
+    "selection",
 })  # fmt: skip
 
 
