@@ -39,16 +39,6 @@ def counts(batch: int, heads: int, head_dim: int) -> list[Count]:
     return list({(count.each, count.pairs): count for count in reversed(every)}.values())[::-1]
 
 
-def crossings(batch: int, heads: int, head_dim: int, last: int) -> list[tuple[Count, int]]:
-    """The counts that leave a type, and which limit they pass, from `last` rows to one more."""
-    return [
-        (count, limit)
-        for count in counts(batch, heads, head_dim)
-        for limit in LIMITS
-        if count.at(last) <= limit < count.at(last + 1)
-    ]
-
-
 def lengths(batch: int, heads: int, seq_len: int, head_dim: int) -> list[int]:
     """Its own first."""
     candidates = [seq_len, seq_len - 1, seq_len + 1, 1, *TILES]

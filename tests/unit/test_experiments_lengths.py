@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.experiments.condition_list import conditions_of
 from harness.experiments.jobs import plan_jobs
-from harness.experiments.lengths import LIMITS, MOST_SCORES, counts, crossings, lengths
+from harness.experiments.lengths import LIMITS, MOST_SCORES, counts, lengths
 
 
 def test_its_own_comes_first_and_each_tile_has_whole_ones_and_others() -> None:
@@ -21,12 +21,6 @@ def test_both_sides_of_each_count_that_leaves_a_type_below_its_own() -> None:
     found = lengths(1, 1, 560, 128)
     assert {256, 257, 512, 513} <= set(found), "elements of K, in 15 and 16 bits"
     assert {181, 182} <= set(found), "scores, in 15 bits"
-    assert [(count.what, limit) for count, limit in crossings(1, 1, 128, 512)] == [
-        ("elements of one head's K", 1 << 16)
-    ]
-    assert not crossings(1, 1, 128, 511)
-    heads = [(count.what, limit) for count, limit in crossings(1, 3, 64, 170)]
-    assert heads == [("elements of all heads' K", 1 << 15)]
 
 
 def test_equal_counts_are_named_once_and_by_the_smaller_thing() -> None:
