@@ -73,8 +73,8 @@ def _others(engine: Engine, wanted: list[Wanted]) -> list[Image]:
 
 
 def _is_stale(image: Image, wanted: list[Wanted]) -> bool:
-    """Whether an unwanted image is outdated: of an environment that matrix.yaml lacks, or of an older recipe on the same
-    base. False where an environment's image is not known."""
+    """Whether an unwanted image is outdated: of an environment that matrix.yaml lacks, or of an older recipe on the
+    same base. False where the image that an environment wants is not known."""
     if image.labels.get(LABEL) == "base":
         return False
     named = [item for item in wanted if item.environment.id == image.labels.get(ENVIRONMENT)]
