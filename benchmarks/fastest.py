@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from harness.errors import BAD_INPUT, InputError
+from harness.schema.run_records import Cell
 from harness.stats.effects import Estimate, compare_launches
 from harness.worker import protocol
 from reports import model
@@ -51,8 +52,9 @@ def _timed(
 ) -> list[tuple[str, LatencySide]]:
     """Each target with its times in each environment that has any, in the run's order of environments."""
     found = [
-        (target, side(evidence, environment, kernel, workload, DEVICE, target, False, mode))
+        (target, side(evidence, cell, target, mode))
         for environment in evidence.run.environments
+        for cell in [Cell(environment=environment, kernel=kernel, workload=workload, device=DEVICE)]
         for target in targets
     ]
     return [(target, each) for target, each in found if each.medians_us]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.schema.records import Device
 from harness.stats.effects import Estimate
 
 PASS = "pass"
@@ -232,7 +233,7 @@ class Comparison:
     kind: str
     target: str
     workload: str
-    device: str
+    device: Device
     environment: str
     baseline: str
     control: bool

@@ -62,25 +62,23 @@ def _within(side: LatencySide, blocks: set[int]) -> LatencySide:
     return replace(side, blocks=[block for block, _ in kept], medians_us=[us for _, us in kept])
 
 
-Place = tuple[str, str]  # environment, kernel
-
-
 def _rows(
-    evidence: Evidence, sides: tuple[Place, Place], cell: Cell, target: str, name: str, slowed: bool = False
+    evidence: Evidence, cells: tuple[Cell, Cell], target: str, name: str, slowed: bool = False
 ) -> Iterator[ControlRow]:
     """Cold and hot, where both sides have times."""
-    for mode in latency.modes(cell.device):
-        base, this = (latency.side(evidence, *place, cell.workload, cell.device, target, mode=mode) for place in sides)
+    workload, device = cells[0].workload, cells[0].device
+    for mode in latency.modes(device):
+        base, this = (latency.side(evidence, cell, target, mode) for cell in cells)
         if base.status == this.status == "ok":
             yield ControlRow(
                 name=name,
-                workload=cell.workload,
-                device=cell.device,
+                workload=workload,
+                device=device,
                 mode=mode,
                 slowed=slowed,
                 base=base,
                 this=this,
-                min_effect=evidence.min_effect(cell.device),
+                min_effect=evidence.min_effect(device),
             )
 
 
@@ -89,14 +87,16 @@ def replica_rows(evidence: Evidence, one: str, two: str) -> list[ControlRow]:
     found: dict[tuple[str, str, str], list[ControlRow]] = {}
     for cell in evidence.run.cells:
         if cell.environment == one:
-            sides = (one, cell.kernel), (two, cell.kernel)
-            key = (cell.kernel, cell.workload, cell.device)
-            found[key] = list(_rows(evidence, sides, cell, protocol.KERNEL, cell.kernel))
-            for reference in evidence.references(cell.kernel, cell.device):
-                key = (f"{reference} (reference)", cell.workload, cell.device)
+            cells = cell, cell.model_copy(update={"environment": two})
+            for name, target in {cell.kernel: protocol.KERNEL, **_references(evidence, cell)}.items():
+                key = (name, cell.workload, cell.device)
                 if not found.get(key):
-                    found[key] = list(_rows(evidence, sides, cell, reference, key[0]))
+                    found[key] = list(_rows(evidence, cells, target, name))
     return [row for group in found.values() for row in group]
+
+
+def _references(evidence: Evidence, cell: Cell) -> dict[str, str]:
+    return {f"{name} (reference)": name for name in evidence.references(cell.kernel, cell.device)}
 
 
 def slowed_rows(evidence: Evidence, environment: str, kernel: str, slowed: str) -> list[ControlRow]:
@@ -104,10 +104,10 @@ def slowed_rows(evidence: Evidence, environment: str, kernel: str, slowed: str) 
     found: list[ControlRow] = []
     for cell in evidence.run.cells:
         if (cell.environment, cell.kernel) == (environment, slowed):
-            sides = (environment, kernel), (environment, slowed)
-            found += _rows(evidence, sides, cell, protocol.KERNEL, slowed, slowed=True)
-            for reference in evidence.references(slowed, cell.device):
-                found += _rows(evidence, sides, cell, reference, f"{reference} (reference)")
+            cells = cell.model_copy(update={"kernel": kernel}), cell
+            found += _rows(evidence, cells, protocol.KERNEL, slowed, slowed=True)
+            for name, target in _references(evidence, cell).items():
+                found += _rows(evidence, cells, target, name)
     return found
 
 
@@ -117,17 +117,20 @@ def judge(evidence: Evidence, rows: Sequence[ControlRow], blocks: set[int]) -> l
     return latency.decide_all(pairs, evidence.confidence, evidence.false_discovery_rate)
 
 
+def _blocks(rows: Sequence[ControlRow]) -> list[int]:
+    return sorted(set().union(*(row.blocks for row in rows)))
+
+
 def trials(rows: Sequence[ControlRow], launches: int) -> list[set[int]]:
     """Disjoint groups of `launches` blocks, in measured order; blocks left over make none."""
-    blocks = sorted(set().union(*(row.blocks for row in rows)))
+    blocks = _blocks(rows)
     return [set(blocks[start : start + launches]) for start in range(0, len(blocks) - launches + 1, launches)]
 
 
 def _too_few(what: str, rows: Sequence[ControlRow], launches: int) -> str:
     if not rows:
         return f"{what}: no row has times on both sides"
-    blocks = len(set().union(*(row.blocks for row in rows)))
-    return f"{what}: {blocks} blocks are too few for a trial of {launches}"
+    return f"{what}: {len(_blocks(rows))} blocks are too few for a trial of {launches}"
 
 
 def aa(evidence: Evidence, rows: list[ControlRow], environments: list[str], launches: int) -> AA:
@@ -141,7 +144,7 @@ def aa(evidence: Evidence, rows: list[ControlRow], environments: list[str], laun
         alarms += [f"trial {number}: {row.name} on {row.workload}, {row.mode}: {result.why}" for row, result in called]
     return AA(
         environments=environments,
-        blocks=len(set().union(*(row.blocks for row in rows))),
+        blocks=len(_blocks(rows)),
         trials=len(groups),
         rows=count_share(len(alarms), judged),
         alarmed=count_share(alarmed, len(groups)),
@@ -216,11 +219,7 @@ def controls(evidence: Evidence, launches: int = LAUNCHES) -> Controls | None:
     if not replicas and not pairs:
         return None
     return Controls(
-        launches=launches,
-        aa=found_aa,
-        detections=found_slow,
-        missing=missing,
-        unchanged=total(unchanged),
+        launches=launches, aa=found_aa, detections=found_slow, missing=missing, unchanged=total(unchanged)
     )
 
 

@@ -9,12 +9,14 @@ both is a rate, and compared as one (Fisher's exact test). Where both sides pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from scipy import stats
 
-from harness.schema.records import Agreement, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.records import Agreement, Outcome, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.run_records import Cell
 from harness.stats.outputs import Errors, errors_moved, rates_differ
 from harness.worker import protocol
 from reports import model
@@ -51,64 +53,55 @@ def rule_of(record: ValidationRecord, agreement: Agreement) -> str:
     return next((rule for rule in ("kernelbench", "strict") if rule in agreement.passed), record.decides)
 
 
-def _rate(counts: list[tuple[int, int]], rule: str, against: str, confidence: float) -> Rate | None:
-    passed, trials = sum(count[0] for count in counts), sum(count[1] for count in counts)
-    if not trials > 0 or not 0 <= passed <= trials:
-        return None
-    low, high = pass_interval(passed, trials, confidence)
-    return Rate(passed=passed, trials=trials, low=low, high=high, rule=rule, against=against)
+def _rates(results: Iterable[tuple[RecipeResult, TargetResult]], confidence: float) -> dict[tuple[str, str], Rate]:
+    """By what outputs were held against and by the rule, over all of these recipes."""
+    passed: Counter[tuple[str, str]] = Counter()
+    trials: Counter[tuple[str, str]] = Counter()
+    for recipe, result in results:
+        for agreement in result.against:
+            for rule, count in agreement.passed.items():
+                passed[agreement.against, rule] += count
+                trials[agreement.against, rule] += recipe.trials
+    rates = {}
+    for (against, rule), of in trials.items():
+        count = passed[against, rule]
+        if of > 0 and 0 <= count <= of:
+            low, high = pass_interval(count, of, confidence)
+            rates[against, rule] = Rate(passed=count, trials=of, low=low, high=high, rule=rule, against=against)
+    return rates
 
 
 def _largest(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def side(evidence: Evidence, environment: str, kernel: str, workload: str, device: str, target: str) -> CorrectnessSide:
-    """`target` is `kernel` or a reference's name; `kernel` is the one whose record has it."""
+def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
+    """`target` is `kernel` or a reference's name; the cell's kernel is the one whose record has it."""
     is_kernel = target == protocol.KERNEL
-    blocked = evidence.blocked(environment, kernel if is_kernel else None, device)
-    record = evidence.validation(environment, kernel, workload, device)
-    if blocked is not None and (record is None or record.status not in protocol.RAN):
-        return CorrectnessSide(
-            environment=environment, status=blocked.status, message=blocked.message, log_excerpt=blocked.log_excerpt
-        )
-    if record is None:
-        return CorrectnessSide(
-            environment=environment, status="not_run", message="the run has no validation record of it"
-        )
-    found = [(recipe, target_of(recipe, target)) for recipe in record.recipes]
-    results = [(recipe, result) for recipe, result in found if result is not None]
-    worst = next((result for _, result in results if result.status not in ("ok", "wrong")), None)
-    confidence = evidence.confidence
-    totals: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    recipes, judged = [], []
-    for recipe, result in results:
-        rates = []
-        for agreement in result.against:
-            for rule, passed in agreement.passed.items():
-                totals.setdefault((agreement.against, rule), []).append((passed, recipe.trials))
-                rate = _rate([(passed, recipe.trials)], rule, agreement.against, confidence)
-                rates += [rate] if rate else []
-        main = deciding(result)
-        judged += [main] if main else []
-        recipes.append(_recipe_side(recipe, result, main, rates))
-    rates_by = {key: _rate(counts, key[1], key[0], confidence) for key, counts in totals.items()}
+    record = evidence.outcome(cell, built=is_kernel)
+    if not isinstance(record, ValidationRecord):
+        return CorrectnessSide(environment=cell.environment, **record.model_dump())
+    results = list(_results(record, target))
+    rates = _rates(results, evidence.confidence)
+    judged = [main for _, result in results if (main := deciding(result))]
     rule = rule_of(record, judged[0]) if judged else record.decides
-    rate = rates_by.get((judged[0].against, rule)) if judged else None
-    status, message, log = _status(record, is_kernel, rate, worst, bool(results))
+    rate = rates.get((judged[0].against, rule)) if judged else None
+    outcome = record if is_kernel else _of_reference(record, rate, [result for _, result in results])
+    # Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two.
+    milder = "strict" if record.decides == "strict" else "kernelbench"
     return CorrectnessSide(
-        environment=environment,
-        status=status,
-        message=message,
-        log_excerpt=log,
+        environment=cell.environment,
+        status=outcome.status,
+        message=outcome.message,
+        log_excerpt=outcome.log_excerpt,
         record=evidence.validation_pointer(record),
-        measured_with=None if is_kernel else kernel,
+        measured_with=None if is_kernel else cell.kernel,
         decides=rule,
         rate=rate,
         agreement={
             against: value
-            for (against, by), value in rates_by.items()
-            if value is not None and judged and against != judged[0].against and by == _reference_rule(record)
+            for (against, by), value in rates.items()
+            if judged and against != judged[0].against and by == milder
         },
         max_abs=_largest([agreement.max_abs for agreement in judged]),
         max_units=_largest([agreement.max_units for agreement in judged]),
@@ -118,7 +111,7 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
         repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
         inputs_mutated=sum(result.inputs_mutated for _, result in results),
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
-        off_stream=is_kernel and bool(evidence.escaping(environment, kernel, workload, device)),
+        off_stream=is_kernel and bool(evidence.escaping(cell)),
         operators=sorted({operator for _, result in results for operator in result.operators}),
         unseen=properties.undetected_text(record),
         smallest=", ".join(properties.smallest_detected(record)),
@@ -128,17 +121,12 @@ def side(evidence: Evidence, environment: str, kernel: str, workload: str, devic
             name: sum(result.nearer_to.get(name, 0) for _, result in results)
             for name in sorted({name for _, result in results for name in result.nearer_to})
         },
-        recipes=recipes,
+        recipes=[_recipe_side(recipe, result, evidence.confidence) for recipe, result in results],
     )
 
 
-def _reference_rule(record: ValidationRecord) -> str:
-    """Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two."""
-    return "strict" if record.decides == "strict" else "kernelbench"
-
-
-def _recipe_side(recipe: RecipeResult, result: TargetResult, main: Agreement | None, rates: list[Rate]) -> RecipeSide:
-    worst = ""
+def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float) -> RecipeSide:
+    main, worst = deciding(result), ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))
         worst = f"trial {main.worst.trial}, element [{place}]: got {main.worst.got}, want {main.worst.want}"
@@ -147,52 +135,40 @@ def _recipe_side(recipe: RecipeResult, result: TargetResult, main: Agreement | N
         trials=recipe.trials,
         status=result.status,
         message=result.message,
-        rates=rates,
+        rates=list(_rates([(recipe, result)], confidence).values()),
         max_abs=main.max_abs if main else None,
         max_units=main.max_units if main else None,
         worst=worst,
     )
 
 
-def _status(
-    record: ValidationRecord, is_kernel: bool, rate: Rate | None, worst: TargetResult | None, present: bool
-) -> tuple[str, str, str]:
-    """A kernel's status is its record's; a reference's follows from its own results."""
-    if is_kernel:
-        return record.status, record.message, record.log_excerpt
+def _of_reference(record: ValidationRecord, rate: Rate | None, results: list[TargetResult]) -> Outcome:
+    """A kernel's outcome is its record's; a reference's follows from its own results."""
+    worst = next((result for result in results if result.status not in ("ok", "wrong")), None)
     if worst is not None:
-        return worst.status, worst.message, worst.log_excerpt
-    if not present:
-        failed = record.status in FAILED
-        return (record.status if failed else "not_run", record.message or "it was not validated here", "")
+        return worst
+    if not results:
+        status = record.status if record.status in FAILED else "not_run"
+        return Outcome(status=status, message=record.message or "it was not validated here")
     if rate is None:
-        return "not_run", "its outputs were not compared with anything", ""
-    return ("ok" if rate.passed == rate.trials else "wrong"), "", ""
+        return Outcome(status="not_run", message="its outputs were not compared with anything")
+    return Outcome(status="ok" if rate.passed == rate.trials else "wrong")
 
 
 def compare_bits(base: ValidationRecord | None, this: ValidationRecord | None, target: str) -> Bits:
     """Digests of outputs, trial by trial, where both sides had the same input bytes."""
-    compared = identical = inputs_differ = 0
-    unsteady = max(map(_unsteady, (base, this), (target, target)))
-    for recipe in base.recipes if base else []:
-        other = next((item for item in this.recipes if item.recipe == recipe.recipe), None) if this else None
-        left, right = target_of(recipe, target), target_of(other, target) if other else None
-        if other is None or left is None or right is None:
-            continue
-        for trial in range(min(len(left.output_sha256), len(right.output_sha256))):
-            inputs = [item.input_sha256[trial : trial + 1] for item in (recipe, other)]
-            if not inputs[0] or not inputs[1]:
-                continue
-            if inputs[0] != inputs[1]:
-                inputs_differ += 1
-                continue
-            compared += 1
-            identical += left.output_sha256[trial] == right.output_sha256[trial]
-    return Bits(compared=compared, identical=identical, inputs_differ=inputs_differ, unsteady=unsteady)
-
-
-def _unsteady(record: ValidationRecord | None, target: str) -> int:
-    return sum(result.repeats_differ for _, result in _results(record, target))
+    unsteady = max(sum(result.repeats_differ for _, result in _results(each, target)) for each in (base, this))
+    others = {recipe.recipe: (recipe, result) for recipe, result in _results(this, target)}
+    trials: list[tuple[str, str, str, str]] = []
+    for recipe, result in _results(base, target):
+        if recipe.recipe in others:
+            other, its = others[recipe.recipe]
+            trials += zip(
+                recipe.input_sha256, other.input_sha256, result.output_sha256, its.output_sha256, strict=False
+            )
+    same = [left == right for one, two, left, right in trials if one == two]
+    differ = len(trials) - len(same)
+    return Bits(compared=len(same), identical=sum(same), inputs_differ=differ, unsteady=unsteady)
 
 
 def fisher_p(base: CorrectnessSide, this: CorrectnessSide) -> float | None:

@@ -25,13 +25,13 @@ from reports import model
 from reports.compare import correctness, latency
 from reports.compare.correctness import FAILED, OFF_STREAM
 from reports.load.evidence import Evidence
-from reports.load.launches import Launch
 from reports.text import words
 
 AT_MOST = 0.95
 CONFIDENCE = 0.95
 PASS, SLOW, WRONG, UNDECIDED = "pass", "slow", "wrong", "undecided"
 BUILD_FAILED, BROKEN = "build failed", "broken"
+STOPPED = {protocol.BUILD_FAILED: BUILD_FAILED, protocol.BROKEN: BROKEN}  # before any cell
 CODES = {
     PASS: errors.DONE,
     WRONG: errors.CORRECTNESS_REGRESSED,
@@ -76,14 +76,11 @@ def paired(evidence: Evidence, cell: Cell, reference: str, mode: str) -> tuple[l
     """Times of the kernel and of the reference, of the launches that have both."""
     times = []
     for target in (protocol.KERNEL, reference):
-        found = _timed(evidence, cell, target)
+        found = evidence.timed(cell, target)
         times.append({row.block: time for row in found if (time := row.time_us(mode)) is not None})
     both = sorted(times[0].keys() & times[1].keys())
     return [times[0][block] for block in both], [times[1][block] for block in both]
 
-
-def _timed(evidence: Evidence, cell: Cell, target: str) -> list[Launch]:
-    return evidence.timed(cell.environment, cell.kernel, cell.device, cell.workload, target)
 
 
 def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
@@ -92,17 +89,17 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
     def judged(verdict: str, why: str) -> Judged:
         return Judged(cell=cell, mode=mode, reference=reference, verdict=verdict, why=why)
 
-    blocked = evidence.blocked(cell.environment, cell.kernel, cell.device)
-    if blocked is not None and blocked.status in (protocol.BUILD_FAILED, protocol.BROKEN):
-        return judged(BUILD_FAILED if blocked.status == protocol.BUILD_FAILED else BROKEN, blocked.message)
-    own = side(evidence, cell, protocol.KERNEL)
+    blocked = evidence.blocked(cell)
+    if blocked is not None and blocked.status in STOPPED:
+        return judged(STOPPED[blocked.status], blocked.message)
+    own = correctness.side(evidence, cell, protocol.KERNEL)
     if own.status == protocol.WRONG or own.status in FAILED:
         return judged(WRONG, f"{words(own.status)}: {own.message}")
     if own.off_stream:
         return judged(WRONG, OFF_STREAM)
     if own.status != protocol.OK:
         return judged(UNDECIDED, f"{words(own.status)}: {own.message}")
-    if any(row.correct is False for row in _timed(evidence, cell, protocol.KERNEL)):
+    if any(row.correct is False for row in evidence.timed(cell, protocol.KERNEL)):
         return judged(WRONG, "a launch gave another output than the one that was validated")
     if reference not in (known := evidence.references(cell.kernel, cell.device)):
         return judged(UNDECIDED, f"the run has no {reference}; it has {', '.join(known)}")
@@ -111,34 +108,29 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
     kernel_us, reference_us = paired(evidence, cell, reference, mode)
     if not kernel_us:
         return judged(UNDECIDED, why_no_time(evidence, cell, reference, mode))
-    return Judged(
-        cell=cell, mode=mode, reference=reference, kernel_us=tuple(kernel_us), reference_us=tuple(reference_us)
-    )
+    return replace(judged("", ""), kernel_us=kernel_us, reference_us=reference_us)
 
 
 def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list[Judged]:
     """Those with times of both, each with its verdict: the spread of launches is estimated from all of them."""
-    timed = [each for each in found if each.kernel_us]
-    ratios = effects.compare_launches([(each.reference_us, each.kernel_us) for each in timed], CONFIDENCE)
-    known = {id(each): ratio for each, ratio in zip(timed, ratios, strict=True)}
+    pairs = [(each.reference_us, each.kernel_us) for each in found if each.kernel_us]
+    ratios = iter(effects.compare_launches(pairs, CONFIDENCE))
     results = []
     for each in found:
-        if id(each) in known:
-            verdict, why = rule(known[id(each)], at_most, len(timed))
-            if side(evidence, each.cell, each.reference).status == protocol.WRONG:
+        if each.kernel_us:
+            ratio = next(ratios)
+            verdict, why = rule(ratio, at_most, len(pairs))
+            if correctness.side(evidence, each.cell, each.reference).status == protocol.WRONG:
                 why += "; the reference itself is wrong here"
-            each = replace(each, verdict=verdict, why=why, ratio=known[id(each)])
+            each = replace(each, verdict=verdict, why=why, ratio=ratio)
         results.append(each)
     return results
 
 
-def side(evidence: Evidence, cell: Cell, target: str) -> model.CorrectnessSide:
-    return correctness.side(evidence, cell.environment, cell.kernel, cell.workload, cell.device, target)
-
 
 def why_no_time(evidence: Evidence, cell: Cell, reference: str, mode: str) -> str:
     for target in (protocol.KERNEL, reference):
-        found = _timed(evidence, cell, target)
+        found = evidence.timed(cell, target)
         if not any(row.time_us(mode) is not None for row in found):
             message = next((row.hot_message if row.status == "ok" else row.message or row.status for row in found), "")
             return f"no {mode} time of {target}: {message or 'the run has no launch of it'}"
@@ -190,14 +182,11 @@ def gate(
     for each in found:
         if each.verdict == WRONG:
             wrong.setdefault((each.cell.kernel, each.cell.workload, each.cell.device), each.cell.environment)
-    return [_with_others(each, wrong) for each in found]
-
-
-def _with_others(each: Judged, wrong: dict[tuple[str, str, str], str]) -> Judged:
-    where = wrong.get((each.cell.kernel, each.cell.workload, each.cell.device))
-    if where is None or each.verdict not in (PASS, SLOW):
-        return each
-    return replace(each, verdict=WRONG, why=f"{each.why}; not correct in {where}")
+    for index, each in enumerate(found):
+        where = wrong.get((each.cell.kernel, each.cell.workload, each.cell.device))
+        if where is not None and each.verdict in (PASS, SLOW):
+            found[index] = replace(each, verdict=WRONG, why=f"{each.why}; not correct in {where}")
+    return found
 
 
 def exit_code(found: Sequence[Judged]) -> int:

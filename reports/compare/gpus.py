@@ -14,7 +14,7 @@ from datetime import datetime
 
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.records import CeilingRecord, LaunchRecord
-from harness.schema.run_records import GpuFacts, WorkloadInfo
+from harness.schema.run_records import Cell, GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
 from reports.model import Rates
 from reports.text import span, words
@@ -25,18 +25,9 @@ OPERATOR = "aten::"
 STALLS_SHOWN = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
+class Card(GpuFacts):
     """One GPU, and its measured peaks or why there are none. None: not recorded."""
 
-    uuid: str
-    name: str
-    driver: str
-    memory_bytes: int
-    ecc: bool | None
-    mig: bool | None
-    power_limit_w: float | None
-    max_sm_mhz: int | None
     ceiling: CeilingRecord | None
     ceiling_message: str
 
@@ -111,11 +102,10 @@ def cards(evidence: Evidence) -> list[Card]:
 
 
 def _card(evidence: Evidence, gpu: GpuFacts) -> Card:
-    record = evidence.ceilings.get(gpu.uuid)
-    if record is not None and record.status == "ok":
-        return Card(**gpu.model_dump(), ceiling=record, ceiling_message="")
-    message = f"{words(record.status)}: {record.message or 'no message'}" if record else "none recorded in this run"
-    return Card(**gpu.model_dump(), ceiling=None, ceiling_message=message)
+    record, message = evidence.ceilings.get(gpu.uuid), "none recorded in this run"
+    if record is not None:
+        message = "" if record.status == "ok" else f"{words(record.status)}: {record.message or 'no message'}"
+    return Card(**gpu.model_dump(), ceiling=None if message else record, ceiling_message=message)
 
 
 def measuring(evidence: Evidence) -> Measuring | None:
@@ -197,12 +187,11 @@ def what_ran(evidence: Evidence, device: str) -> list[Ran]:
     ]
 
 
-def ceiling_of(evidence: Evidence, environment: str, kernel: str, device: str) -> tuple[CeilingRecord | None, str]:
-    """The measured peaks of the GPU that these launches ran on, or why there are none."""
-    if device != "cuda":
+def ceiling_of(evidence: Evidence, cell: Cell) -> tuple[CeilingRecord | None, str]:
+    """The measured peaks of the GPU that this cell's launches ran on, or why there are none."""
+    if cell.device != "cuda":
         return None, "device peaks are measured on GPUs only"
-    launches = evidence.launch_records.get((environment, kernel, device), [])
-    watched = {launch.gpu.uuid for launch in launches if launch.gpu is not None}
+    watched = {launch.gpu.uuid for launch in evidence.launches_of(cell) if launch.gpu is not None}
     uuids = watched or {gpu.uuid for gpu in evidence.run.gpus} or set(evidence.ceilings)
     if len(uuids) != 1:
         return None, f"launches ran on {len(uuids)} GPUs" if uuids else "which GPU the launches ran on is not recorded"

@@ -118,21 +118,18 @@ def _speedups(mine: list[Launch], theirs: list[Launch]) -> list[float]:
 
 
 def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
-    environment, kernel, workload, device = cell.environment, cell.kernel, cell.workload, cell.device
-    record = evidence.validation(environment, kernel, workload, device)
-    mine = evidence.timed(environment, kernel, device, workload, protocol.KERNEL)
-    theirs = evidence.timed(environment, kernel, device, workload, protocol.MODEL)
-    ends = evidence.launch_records.get((environment, kernel, device), [])
+    record = evidence.validations.get(cell.id)
+    mine, theirs = evidence.timed(cell, protocol.KERNEL), evidence.timed(cell, protocol.MODEL)
     timed = any(row.status == "ok" for row in theirs)
     refused = bool(theirs) and not timed  # `Model` itself does not run here
-    wrong = "" if refused else _wrong(record, mine, ends)
+    wrong = "" if refused else _wrong(record, mine, evidence.launches_of(cell))
     unknown = "" if wrong else _unknown(record, mine, theirs)
     ratios = [] if wrong else _speedups(mine, theirs)
     low, high = median_interval(ratios, evidence.confidence)
     return Solution(
         problem=problem,
-        kernel=kernel,
-        workload=workload,
+        kernel=cell.kernel,
+        workload=cell.workload,
         correct=not wrong and not refused and record is not None and record.status == "ok",
         why=wrong or unknown,
         speedup=statistics.median(ratios) if ratios else None,
@@ -185,47 +182,37 @@ def fast_p(evidence: Evidence) -> list[FastP]:
 
 
 def _fast_p(evidence: Evidence, cells: list[Cell], reference: str) -> FastP | None:
-    environment, kernel, device = cells[0].environment, cells[0].kernel, cells[0].device
     speedups: dict[str, float] = {}
     left_out: dict[str, str] = {}
-    correct: set[str] = set()
-    counted = 0
-    for workload in (cell.workload for cell in cells):
-        record = evidence.validation(environment, kernel, workload, device)
+    correct, failed = [], 0
+    for cell in cells:
+        record = evidence.validations.get(cell.id)
+        mine = [row for row in evidence.timed(cell, protocol.KERNEL) if row.correct is not False]
+        theirs = evidence.timed(cell, reference)
         if record is not None and record.status == protocol.UNDECIDABLE:
-            left_out[workload] = record.message
-            continue
-        if (
-            record is not None
-            and record.status == "ok"
-            and not evidence.escaping(environment, kernel, workload, device)
-        ):
-            correct.add(workload)
-        mine = evidence.timed(environment, kernel, device, workload, protocol.KERNEL)
-        theirs = evidence.timed(environment, kernel, device, workload, reference)
-        timed = any(row.status == "ok" for row in theirs)
-        if ratios := _speedups([row for row in mine if row.correct is not False], theirs):
-            speedups[workload] = statistics.median(ratios)
-            counted += 1
-        elif timed and record is not None and record.status != "ok":
-            counted += 1
-        elif timed:
-            left_out[workload] = "the kernel has no times"
+            left_out[cell.workload] = record.message
+        elif ratios := _speedups(mine, theirs):
+            speedups[cell.workload] = statistics.median(ratios)
+            if record is not None and record.status == "ok" and not evidence.escaping(cell):
+                correct.append(speedups[cell.workload])
+        elif not any(row.status == "ok" for row in theirs):
+            message = next((row.message for row in theirs if row.message), "")
+            left_out[cell.workload] = message or f"{reference} has no times"
+        elif record is None or record.status == "ok":
+            left_out[cell.workload] = "the kernel has no times"
         else:
-            left_out[workload] = next((row.message for row in theirs if row.message), "") or f"{reference} has no times"
+            failed += 1
+    counted = len(speedups) + failed
     if not counted:
         return None
-    faster = [sum(name in correct and ratio > p for name, ratio in speedups.items()) / counted for p in (0, 1, 2)]
     return FastP(
-        environment=environment,
-        kernel=kernel,
-        device=device,
+        environment=cells[0].environment,
+        kernel=cells[0].kernel,
+        device=cells[0].device,
         reference=reference,
         problems=counted,
         left_out=left_out,
         speedups=speedups,
-        correct=len(correct & set(speedups)),
-        fast_0=faster[0],
-        fast_1=faster[1],
-        fast_2=faster[2],
+        correct=len(correct),
+        **{f"fast_{p}": sum(ratio > p for ratio in correct) / counted for p in (0, 1, 2)},
     )

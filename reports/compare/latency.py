@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from harness.schema.records import LaunchRecord
+from harness.schema.records import LaunchRecord, Outcome
+from harness.schema.run_records import Cell
 from harness.stats import decide, effects
 from harness.worker import protocol
 from reports import model
@@ -52,67 +53,51 @@ def median_interval(values: Sequence[float], confidence: float) -> tuple[float, 
 
 
 def side(
-    evidence: Evidence,
-    environment: str,
-    kernel: str,
-    workload: str,
-    device: str,
-    target: str,
-    wrong_output: bool = False,
-    mode: str = model.COLD,
+    evidence: Evidence, cell: Cell, target: str, mode: str = model.COLD, wrong_output: bool = False
 ) -> LatencySide:
-    is_kernel = target == protocol.KERNEL
-    measured_with = None if is_kernel else kernel
-    found = evidence.timed(environment, kernel, device, workload, target)
+    """`target` is `kernel` or a reference's name; the cell's kernel is the one in whose launches it was timed."""
+    found, launched = evidence.timed(cell, target), evidence.launches_of(cell)
     timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
-    launched = evidence.launch_records.get((environment, kernel, device), [])
-    failed = len(found) - len(timed) + sum(not record.timings for record in launched)
-    shared: Any = {"environment": environment, "measured_with": measured_with, "failed_launches": failed}
-    gpu = _on_gpu(found) if device == "cuda" else None
+    shared: dict[str, Any] = {
+        "environment": cell.environment,
+        "measured_with": None if target == protocol.KERNEL else cell.kernel,
+        "failed_launches": len(found) - len(timed) + sum(not record.timings for record in launched),
+        "gpu": _on_gpu(found) if cell.device == "cuda" else None,
+    }
     if not timed:
-        status, message, log = _without(evidence, found, launched, environment, kernel, device, mode)
-        return LatencySide(status=status, message=message, log_excerpt=log, gpu=gpu, **shared)
+        return LatencySide(**shared, **_without(evidence, found, launched, cell, mode).model_dump())
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
     low_us, high_us = median_interval(medians, evidence.confidence)
     return LatencySide(
         status="ok",
         message=next((row.message for row, _ in timed if row.correct is False), ""),
-        record=evidence.launches_pointer(environment, kernel, device),
+        record=evidence.launches_pointer(cell.environment, cell.kernel, cell.device),
         blocks=[row.block for row, _ in timed],
         medians_us=medians,
         median_us=middle,
         low_us=low_us,
         high_us=high_us,
         samples=sum(row.samples if mode == model.COLD else row.hot_samples for row, _ in timed),
-        rates=rates(evidence.workload(workload), *ceiling_of(evidence, environment, kernel, device), middle),
-        gpu=gpu,
+        rates=rates(evidence.workload(cell.workload), *ceiling_of(evidence, cell), middle),
         wrong_output=wrong_output or any(row.correct is False for row, _ in timed),
         **shared,
     )
 
 
 def _without(
-    evidence: Evidence,
-    found: list[Launch],
-    launched: list[LaunchRecord],
-    environment: str,
-    kernel: str,
-    device: str,
-    mode: str,
-) -> tuple[str, str, str]:
-    """Status, message and log of a target without times."""
+    evidence: Evidence, found: list[Launch], launched: list[LaunchRecord], cell: Cell, mode: str
+) -> Outcome:
+    """Why a target has no times."""
     if mode == model.HOT and any(row.status == "ok" for row in found):
         reason = next((row.hot_message for row in found if row.hot_message), "")
-        return "not_run", reason or "its launches recorded no replays of a CUDA graph", ""
-    blocked = evidence.blocked(environment, kernel, device)
-    if found:
-        return found[0].status, found[0].message, found[0].log_excerpt
-    if blocked is not None:
-        return blocked.status, blocked.message, blocked.log_excerpt
-    if launched and launched[0].status != "ok":
-        return launched[0].status, launched[0].message, launched[0].log_excerpt
-    return "not_run", "the run has no launch of it", ""
+        return Outcome(status="not_run", message=reason or "its launches recorded no replays of a CUDA graph")
+    first: Launch | Outcome | None = found[0] if found else evidence.blocked(cell)
+    if first is None and launched and launched[0].status != "ok":
+        first = launched[0]
+    if first is None:
+        return Outcome(status="not_run", message="the run has no launch of it")
+    return Outcome(status=first.status, message=first.message, log_excerpt=first.log_excerpt)
 
 
 def _on_gpu(found: list[Launch]) -> OnGpu:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.schema.records import Outcome
-from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.compare.rows import is_control
 from reports.load.evidence import Evidence
@@ -72,9 +71,8 @@ def version_of(evidence: Evidence, name: str) -> Version:
 def cell_states(evidence: Evidence) -> list[CellState]:
     found = []
     for cell in evidence.run.cells:
-        outcome = _outcome(evidence, cell)
-        launches = evidence.timed(cell.environment, cell.kernel, cell.device, cell.workload, protocol.KERNEL)
-        times = [row.median_us for row in launches if row.median_us is not None]
+        outcome = evidence.outcome(cell)
+        times = [row.median_us for row in evidence.timed(cell, protocol.KERNEL) if row.median_us is not None]
         found.append(
             CellState(
                 id=cell.id,
@@ -87,15 +85,6 @@ def cell_states(evidence: Evidence) -> list[CellState]:
         )
     return found
 
-
-def _outcome(evidence: Evidence, cell: Cell) -> Outcome:
-    record = evidence.validations.get(cell.id)
-    if record is not None and record.status in protocol.RAN:
-        return record
-    blocked = evidence.blocked(cell.environment, cell.kernel, cell.device)
-    if blocked is not None:
-        return blocked
-    return record or Outcome(status="not_run", message="the run has no validation record of it")
 
 
 def failures(evidence: Evidence) -> list[Failure]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
+from harness.schema.records import Device
+from harness.schema.run_records import Cell
 from harness.stats import decide
 from harness.worker import protocol
 from reports import model
@@ -33,12 +35,22 @@ class PlannedRow:
     target: str
     environment: str
     workload: str
-    device: str
+    device: Device
     kernels: tuple[str, ...]
 
     @property
     def timed_as(self) -> str:
         return protocol.KERNEL if self.kind == KERNEL else self.target
+
+    def cells(self, baseline: str, has: Callable[[Cell, str], bool]) -> tuple[Cell, Cell]:
+        """The baseline's cell and this environment's, of the first kernel with evidence on both sides, else on either,
+        else of the first."""
+        pairs = []
+        for kernel in self.kernels:
+            this = Cell(environment=self.environment, kernel=kernel, workload=self.workload, device=self.device)
+            pairs.append((this.model_copy(update={"environment": baseline}), this))
+        found = [sum(has(cell, self.timed_as) for cell in pair) for pair in pairs]
+        return pairs[found.index(max(found))]
 
     @property
     def id(self) -> str:
@@ -53,7 +65,7 @@ def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
     """Kernels in plan order, then references. The baseline's own cells are rows only where no other environment was
     planned."""
     run = evidence.run
-    references: dict[tuple[str, str, str, str], list[str]] = {}
+    references: dict[tuple[str, str, str, Device], list[str]] = {}
     for cell in [cell for cell in run.cells if cell.environment != run.baseline] or run.cells:
         place = (cell.environment, cell.workload, cell.device)
         yield PlannedRow(KERNEL, cell.kernel, *place, kernels=(cell.kernel,))
@@ -62,30 +74,6 @@ def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
     for key, kernels in references.items():
         yield PlannedRow(REFERENCE, *key, kernels=tuple(kernels))
 
-
-def _validated_with(evidence: Evidence, row: PlannedRow) -> str:
-    def has(environment: str, kernel: str) -> bool:
-        record = evidence.validation(environment, kernel, row.workload, row.device)
-        return record is not None and any(correctness.target_of(each, row.timed_as) for each in record.recipes)
-
-    return _first(row, evidence.run.baseline, has)
-
-
-def _timed_with(evidence: Evidence, row: PlannedRow) -> str:
-    def has(environment: str, kernel: str) -> bool:
-        launches = evidence.timed(environment, kernel, row.device, row.workload, row.timed_as)
-        return any(launch.status == "ok" for launch in launches)
-
-    return _first(row, evidence.run.baseline, has)
-
-
-def _first(row: PlannedRow, baseline: str, has: Callable[[str, str], bool]) -> str:
-    """The first kernel with evidence on both sides, else on either, else the first."""
-    for sides in (all, any):
-        for kernel in row.kernels:
-            if sides(has(environment, kernel) for environment in (baseline, row.environment)):
-                return kernel
-    return row.kernels[0]
 
 
 def is_control(evidence: Evidence, environment: str) -> bool:
@@ -148,22 +136,17 @@ def _latency(
     evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]
 ) -> list[tuple[Latency, Latency | None]]:
     """Cold and, on a GPU, hot: judged together, so that one false-discovery rate holds over all that is shown."""
+
+    def was_timed(cell: Cell, target: str) -> bool:
+        return any(launch.status == "ok" for launch in evidence.timed(cell, target))
+
     pairs: dict[tuple[int, str], tuple[LatencySide, LatencySide, float]] = {}
     for index, (row, judged) in enumerate(zip(planned, verdicts, strict=True)):
-        kernel = _timed_with(evidence, row)
+        cells = row.cells(evidence.run.baseline, was_timed)
         for mode in latency.modes(row.device):
             base, this = (
-                latency.side(
-                    evidence,
-                    side.environment,
-                    kernel,
-                    row.workload,
-                    row.device,
-                    row.timed_as,
-                    side.status == "wrong",
-                    mode,
-                )
-                for side in (judged.baseline, judged.this)
+                latency.side(evidence, cell, row.timed_as, mode, wrong_output=validated.status == "wrong")
+                for cell, validated in zip(cells, (judged.baseline, judged.this), strict=True)
             )
             pairs[index, mode] = (base, this, evidence.min_effect(row.device))
     decided = latency.decide_all(
@@ -178,15 +161,15 @@ def _latency(
 
 
 def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
+    def was_validated(cell: Cell, target: str) -> bool:
+        record = evidence.validations.get(cell.id)
+        return record is not None and any(correctness.target_of(each, target) for each in record.recipes)
+
     observed = []
     for row in planned:
-        kernel = _validated_with(evidence, row)
-        environments = (evidence.run.baseline, row.environment)
-        base, this = (
-            correctness.side(evidence, environment, kernel, row.workload, row.device, row.timed_as)
-            for environment in environments
-        )
-        records = [evidence.validation(name, kernel, row.workload, row.device) for name in environments]
+        cells = row.cells(evidence.run.baseline, was_validated)
+        base, this = (correctness.side(evidence, cell, row.timed_as) for cell in cells)
+        records = [evidence.validations.get(cell.id) for cell in cells]
         bits = correctness.compare_bits(records[0], records[1], row.timed_as)
         errors, p = None, correctness.fisher_p(base, this)
         if base.status == this.status == "ok":

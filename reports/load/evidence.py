@@ -63,17 +63,21 @@ class Evidence:
     def validation(self, environment: str, kernel: str, workload: str, device: str) -> ValidationRecord | None:
         return self.validations.get(f"{environment}/{kernel}/{workload}/{device}")
 
-    def timed(self, environment: str, kernel: str, device: str, workload: str, target: str) -> list[Launch]:
+    def timed(self, cell: Cell, target: str) -> list[Launch]:
         """One target's launches, in block order."""
-        return self.launches.get((environment, kernel, device, workload, target), [])
+        return self.launches.get((cell.environment, cell.kernel, cell.device, cell.workload, target), [])
 
-    def escaping(self, environment: str, kernel: str, workload: str, device: str) -> list[Timing]:
+    def launches_of(self, cell: Cell) -> list[LaunchRecord]:
+        """Those that this cell was timed in, in block order."""
+        return self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
+
+    def escaping(self, cell: Cell) -> list[Timing]:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
         return [
             timing
-            for launch in self.launch_records.get((environment, kernel, device), [])
+            for launch in self.launches_of(cell)
             for timing in launch.timings
-            if (timing.workload, timing.target) == (workload, protocol.KERNEL) and escapes(timing)
+            if (timing.workload, timing.target) == (cell.workload, protocol.KERNEL) and escapes(timing)
         ]
 
     def references(self, kernel: str, device: str) -> list[str]:
@@ -124,10 +128,19 @@ class Evidence:
         """How often the run could stop, by the numbers of launches at which it looks."""
         return len(look_counts(self.run.launches, self.run.most_launches or self.run.launches))
 
-    def blocked(self, environment: str, kernel: str | None, device: str) -> Outcome | None:
-        """What keeps a kernel (None: a reference) from being measured at all, before any cell of it."""
-        stack = self.environments.get(environment)
-        build = self.builds.get((environment, kernel, device)) if kernel is not None else None
+    def outcome(self, cell: Cell, *, built: bool = True) -> ValidationRecord | Outcome:
+        """The record of a cell that ran, else what kept it from running. `built`: as for `blocked`."""
+        record = self.validations.get(cell.id)
+        if record is not None and record.status in protocol.RAN:
+            return record
+        missing = Outcome(status="not_run", message="the run has no validation record of it")
+        return self.blocked(cell, built=built) or record or missing
+
+    def blocked(self, cell: Cell, *, built: bool = True) -> Outcome | None:
+        """What keeps a cell from being measured at all. `built`: whether it takes the kernel's build; a reference does
+        not."""
+        stack = self.environments.get(cell.environment)
+        build = self.builds.get((cell.environment, cell.kernel, cell.device)) if built else None
         for record, failed in ((stack, "the environment failed"), (build, "the build failed")):
             if record is not None and record.status != "ok":
                 return Outcome(status=record.status, message=record.message or failed, log_excerpt=record.log_excerpt)

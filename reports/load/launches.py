@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, Status, Timing
 from harness.stats.medians import COLD, HOT, time_us
 
 # The message of launches from before they recorded whether calls escaped.
@@ -17,7 +17,7 @@ class Launch(NamedTuple):
     """One target in one launch. Times are None where there are none; `hot_message` says why there are no replays."""
 
     block: int
-    status: str
+    status: Status
     message: str
     log_excerpt: str
     median_us: float | None

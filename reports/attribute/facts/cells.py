@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from harness.schema.experiment_records import ConditionResult, ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments, swaps
@@ -190,10 +191,12 @@ class CellFacts:
             found.append(self.reference(name, (one, two)))
         return found
 
+    def cell(self, environment: str) -> Cell:
+        return Cell(environment=environment, kernel=self.kernel, workload=self.workload, device=self.row.device)
+
     def reference(self, name: str, agreed: tuple[Rate | None, Rate | None] = (None, None)) -> Reference:
         base, this = (
-            correctness.side(self.evidence, environment, self.kernel, self.workload, self.row.device, name)
-            for environment in self.environments
+            correctness.side(self.evidence, self.cell(environment), name) for environment in self.environments
         )
         bits = correctness.compare_bits(*self.validations, name)
         moved = base.status != this.status

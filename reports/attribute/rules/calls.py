@@ -48,7 +48,7 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
 
 def _launches_seen(case: CaseFacts, cell: CellFacts, environment: str) -> tuple[Seen, bool]:
     """What launches show of it, and whether they saw that it ran at once."""
-    timings = case.evidence.escaping(environment, cell.kernel, cell.workload, case.device)
+    timings = case.evidence.escaping(cell.cell(environment))
     certain = [timing for timing in timings if timing.escaped]
     record = case.evidence.launches_pointer(environment, cell.kernel, case.device)
     return cell.seen_in(environment, (certain or timings)[0].hot_message, record), bool(certain)
