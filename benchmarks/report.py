@@ -20,7 +20,7 @@ from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.commands import write_report
 from reports.render.page import render_page
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.spec import NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -80,7 +80,7 @@ def main() -> None:
         marks.append(time.perf_counter())
         causes = attribute(evidence, rows)
         marks.append(time.perf_counter())
-        report = build_report(evidence)
+        report = Report(evidence)
         marks.append(time.perf_counter())
         render_page(report)
         marks.append(time.perf_counter())

@@ -151,7 +151,7 @@ def place_options(command: Sequence[str]) -> list[str]:
 def matrix_command(place: Sequence[str] = (), **selected: str | None) -> str:
     """`selected`: the kernel, workload and device. They came from records, so each is quoted."""
     options = [*_selection(selected), *place]
-    return " ".join(["nox -s matrix", *(["--", *options] if options else [])])
+    return " ".join(["nox -s matrix", *(["--"] if options else []), *options])
 
 
 def eval_command(place: Sequence[str], torch: str, **selected: str | None) -> str:

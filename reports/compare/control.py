@@ -218,9 +218,7 @@ def controls(evidence: Evidence, launches: int = LAUNCHES) -> Controls | None:
                 missing.append(_too_few(f"{slowed} in {environment}", compared, launches))
     if not replicas and not pairs:
         return None
-    return Controls(
-        launches=launches, aa=found_aa, detections=found_slow, missing=missing, unchanged=total(unchanged)
-    )
+    return Controls(launches=launches, aa=found_aa, detections=found_slow, missing=missing, unchanged=total(unchanged))
 
 
 def calibrate(evidence: Evidence, launches: int = LAUNCHES) -> Calibration:

@@ -80,12 +80,11 @@ def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str
 
 
 def _items(columns: list[dict[tuple[str, str], str]]) -> list[Property]:
-    keys = list(dict.fromkeys(key for column in columns for key in column))
-    order = {group: number for number, group in enumerate(dict.fromkeys(key[0] for key in keys))}
-    keys.sort(key=lambda key: order[key[0]])
+    keys = dict.fromkeys(key for column in columns for key in column)
+    groups = list(dict.fromkeys(group for group, _ in keys))
     return [
         Property(group=group, name=name, values=[column.get((group, name), ABSENT) for column in columns])
-        for group, name in keys
+        for group, name in sorted(keys, key=lambda key: groups.index(key[0]))
     ]
 
 
@@ -110,31 +109,23 @@ def flatten_build(record: BuildRecord | None) -> dict[tuple[str, str], str]:
 
 
 def build_differences(evidence: Evidence) -> list[BuildDifference]:
-    run = evidence.run
     pairs = dict.fromkeys((kernel, device) for _, kernel, device in evidence.builds)
-    for cell in run.cells:
-        pairs.setdefault((cell.kernel, cell.device), None)
-    return [_build_difference(evidence, kernel, device) for kernel, device in pairs]
+    pairs |= dict.fromkeys((cell.kernel, cell.device) for cell in evidence.run.cells)
+    return [_build_difference(evidence, *pair) for pair in pairs]
 
 
 def _build_difference(evidence: Evidence, kernel: str, device: str) -> BuildDifference:
     run = evidence.run
     records = {name: evidence.builds.get((name, kernel, device)) for name in run.environments}
     base = records.get(run.baseline)
-    diffs = {}
-    for name, record in records.items():
-        if name != run.baseline and record is not None and base is not None and record.build_ninja:
-            diff = ninja_diff(base, record)
-            if diff:
-                diffs[name] = diff
+    built = {name: record for name, record in records.items() if record is not None}
+    diffs = {name: ninja_diff(base, this) for name, this in built.items() if base is not None and this.build_ninja}
     return BuildDifference(
         kernel=kernel,
         device=device,
         items=_items([flatten_build(record) for record in records.values()]),
-        ninja_diffs=diffs,
-        records=[
-            evidence.build_pointer(name, kernel, device) for name, record in records.items() if record is not None
-        ],
+        ninja_diffs={name: diff for name, diff in diffs.items() if diff},
+        records=[evidence.build_pointer(name, kernel, device) for name in built],
     )
 
 
@@ -147,11 +138,8 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
     """Unified diff of build.ninja, word by word; empty where they are equal."""
     if base.build_ninja == this.build_ninja:
         return ""
-    lines = list(
-        difflib.unified_diff(
-            _words(base.build_ninja), _words(this.build_ninja), base.environment, this.environment, lineterm="", n=1
-        )
-    )
+    words = (_words(record.build_ninja) for record in (base, this))
+    lines = list(difflib.unified_diff(*words, base.environment, this.environment, lineterm="", n=1))
     cut = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
     return "\n".join(lines[:DIFF_LINES] + cut)
 
@@ -218,6 +206,7 @@ def confounders(evidence: Evidence) -> list[Confounder]:
 
 
 def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """(subject, statement)."""
     run = evidence.run
     recorded = [len(records) for records in evidence.launch_records.values()]
     planned = run.launches * len(recorded)
@@ -245,14 +234,12 @@ def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 def _same_gpus(one: Observation, two: Observation) -> bool:
     """PyTorch 2.1 does not report a GPU's UUID, and a container may not see the driver's version."""
-    if [(gpu.name, gpu.memory_bytes) for gpu in one.gpus] != [(gpu.name, gpu.memory_bytes) for gpu in two.gpus]:
-        return False
-    pairs = [
-        (getattr(a, key), getattr(b, key))
-        for a, b in zip(one.gpus, two.gpus, strict=True)
-        for key in ("uuid", "driver")
-    ]
-    return all(left == right for left, right in pairs if left and right)
+    return len(one.gpus) == len(two.gpus) and all(
+        (left.name, left.memory_bytes) == (right.name, right.memory_bytes)
+        and (left.uuid == right.uuid or not (left.uuid and right.uuid))
+        and (left.driver == right.driver or not (left.driver and right.driver))
+        for left, right in zip(one.gpus, two.gpus, strict=True)
+    )
 
 
 def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Difference]:

@@ -57,13 +57,13 @@ def unseen_text(evidence: Evidence, rows: Sequence[Comparison], detect: float = 
     hardest = max(found, key=lambda each: (each.launches is None, each.launches or 0))
     can = hardest.timed.smallest_effect
     why = f"it could only detect {percent(can)} or more" if can is not None else short(hardest.timed.why)
-    todo = f"about {max(known)} launches of each environment would be enough" if len(known) == len(found) else ""
-    if known and not todo:
-        todo = f"for {len(known)} of them about {max(known)} launches of each environment would be enough"
+    todo = ""
+    if known:
+        some = "" if len(known) == len(found) else f"for {len(known)} of them "
+        todo = f"; {some}about {max(known)} launches of each environment would be enough (--launches), or raise --detect"
     return (
         f"the latency gate cannot pass: a slow-down of {percent(detect)} could not have been detected in "
-        f"{len(found)} of {times} timed rows; the hardest is {hardest.row.id}: {why}"
-        + (f"; {todo} (--launches), or raise --detect" if todo else "")
+        f"{len(found)} of {times} timed rows; the hardest is {hardest.row.id}: {why}{todo}"
     )
 
 
@@ -87,13 +87,10 @@ def exit_codes(
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(map(_latency_gate, compared)):
         codes.append(errors.LATENCY_REGRESSED)
-    judged = {
-        "correctness": [row.correctness.verdict for row in rows],
-        "exactness": [],
-        "latency": [timed.verdict for row in rows for timed in row.timed],
-    }
+    verdicts = [row.correctness.verdict for row in rows if "correctness" in fail_on]
+    verdicts += [timed.verdict for row in rows for timed in row.timed if "latency" in fail_on]
     blind = "latency" in fail_on and bool(unseen(evidence, rows, detect))
-    if blind or (strict and any(verdict in OPEN for aspect in fail_on for verdict in judged[aspect])):
+    if blind or (strict and any(verdict in OPEN for verdict in verdicts)):
         codes.append(errors.UNDECIDED)
     return codes
 

@@ -21,6 +21,10 @@ class Factor:
     seen: Seen
 
 
+def _factor(state: str, text: str, record: str | None = None) -> Factor:
+    return Factor(state=state, seen=Seen(text=text, record=record))
+
+
 def operator_names(operators: list[str]) -> set[str]:
     """Names as one version would spell them: CPU flash is the same operator with and without its suffix."""
     return {name.removesuffix("_for_cpu") for name in operators}
@@ -59,11 +63,10 @@ def inputs(evidence: Evidence, row: Comparison) -> Factor:
     record = row.correctness.this.record
     compared, differ = _digests(base, this, "input_sha256") if base and this else (0, 0)
     if not compared:
-        return Factor(state=UNKNOWN, seen=Seen(text="no input digests of both environments", record=record))
+        return _factor(UNKNOWN, "no input digests of both environments", record)
     if differ:
-        text = f"input bytes differ in {differ} of {compared} trials"
-        return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
-    return Factor(state=SAME, seen=Seen(text=f"input bytes are identical in all {compared} trials", record=record))
+        return _factor(DIFFERS, f"input bytes differ in {differ} of {compared} trials", record)
+    return _factor(SAME, f"input bytes are identical in all {compared} trials", record)
 
 
 def yardstick(evidence: Evidence, row: Comparison) -> Factor:
@@ -71,15 +74,14 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
     base, this = _validations(evidence, row)
     record = row.correctness.this.record
     if base is None or this is None or not base.recipes or not this.recipes:
-        return Factor(state=UNKNOWN, seen=Seen(text="no error scale of both environments", record=record))
+        return _factor(UNKNOWN, "no error scale of both environments", record)
     if (base.decides, base.limits) != (this.decides, this.limits):
         text = f"the rule changed: {base.decides} {base.limits} against {this.decides} {this.limits}"
-        return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
+        return _factor(DIFFERS, text, record)
     _, differ = _digests(base, this, "truth_sha256")
     if differ:
-        return Factor(state=DIFFERS, seen=Seen(text=f"the truth's bytes differ in {differ} trials", record=record))
-    text = f"same rule ({this.decides}), same truth, same tolerance"
-    return Factor(state=SAME, seen=Seen(text=text, record=record))
+        return _factor(DIFFERS, f"the truth's bytes differ in {differ} trials", record)
+    return _factor(SAME, f"same rule ({this.decides}), same truth, same tolerance", record)
 
 
 def _code(record: BuildRecord) -> dict[str, str]:
@@ -106,8 +108,8 @@ def _brought(base: dict[str, Seen], this: dict[str, Seen]) -> Factor:
     pointer = next(iter((this or base).values())).record
     code = "the code that its Python file compiles or loads by itself"
     if base.keys() == this.keys():
-        return Factor(state=SAME, seen=Seen(text=f"{code} is identical ({names})", record=pointer))
-    return Factor(state=DIFFERS, seen=Seen(text=f"{code} differs ({names})", record=pointer))
+        return _factor(SAME, f"{code} is identical ({names})", pointer)
+    return _factor(DIFFERS, f"{code} differs ({names})", pointer)
 
 
 def machine_code(evidence: Evidence, kernel: str, device: str, baseline: str, environment: str) -> Factor:
@@ -117,19 +119,18 @@ def machine_code(evidence: Evidence, kernel: str, device: str, baseline: str, en
     if any(natives):
         return _brought(*natives)
     if base is None or this is None or base.status != "ok" or this.status != "ok":
-        return Factor(state=UNKNOWN, seen=Seen(text="the machine code of both environments is not recorded"))
+        return _factor(UNKNOWN, "the machine code of both environments is not recorded")
     record = evidence.build_pointer(environment, kernel, device)
     one, two = _code(base), _code(this)
     if one and one == two:
-        text = f"the kernel's machine code is identical ({len(one)} normalised disassemblies)"
-        return Factor(state=SAME, seen=Seen(text=text, record=record))
+        return _factor(SAME, f"the kernel's machine code is identical ({len(one)} normalised disassemblies)", record)
     if base.artifact_sha256 and base.artifact_sha256 == this.artifact_sha256:
-        return Factor(state=SAME, seen=Seen(text="the built file is identical, byte for byte", record=record))
+        return _factor(SAME, "the built file is identical, byte for byte", record)
     if not one or not two:
-        return Factor(state=UNKNOWN, seen=Seen(text="no disassembly hash of both builds", record=record))
+        return _factor(UNKNOWN, "no disassembly hash of both builds", record)
     changed = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))
     text = f"the kernel's machine code differs in {len(changed)} of {len(one.keys() | two.keys())}: {changed[0]}"
-    return Factor(state=DIFFERS, seen=Seen(text=text, record=record))
+    return _factor(DIFFERS, text, record)
 
 
 def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, environment: str) -> list[Seen]:
@@ -161,16 +162,16 @@ def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, mov
     name = "the kernel" if target == protocol.KERNEL else target
     if row_bits.unsteady:
         text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when repeated at once"
-        return Factor(state=DIFFERS if moved else UNKNOWN, seen=Seen(text=text, record=pointer))
+        return _factor(DIFFERS if moved else UNKNOWN, text, pointer)
     if row_bits.compared:
         same = row_bits.identical == row_bits.compared
         text = f"{name}'s output bits are identical in {row_bits.identical} of {row_bits.compared} trials{size}"
-        return Factor(state=SAME if same else DIFFERS, seen=Seen(text=text, record=pointer))
+        return _factor(SAME if same else DIFFERS, text, pointer)
     if pair is not None and pair.trials:
         same = pair.identical_trials == pair.trials
         text = f"{name}'s stored outputs are identical in {pair.identical_trials} of {pair.trials} trials{size}"
-        return Factor(state=SAME if same else DIFFERS, seen=Seen(text=text, record=crossing_pointer(evidence, row)))
-    return Factor(state=UNKNOWN, seen=Seen(text=f"{name}'s outputs were not compared between environments"))
+        return _factor(SAME if same else DIFFERS, text, record=crossing_pointer(evidence, row))
+    return _factor(UNKNOWN, f"{name}'s outputs were not compared between environments")
 
 
 def _crossing_kernel(row: Comparison) -> str:

@@ -82,7 +82,6 @@ def paired(evidence: Evidence, cell: Cell, reference: str, mode: str) -> tuple[l
     return [times[0][block] for block in both], [times[1][block] for block in both]
 
 
-
 def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
     """One cell against the reference in the same launches. Its own correctness; `gate` adds the other versions'."""
 
@@ -125,7 +124,6 @@ def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list
             each = replace(each, verdict=verdict, why=why, ratio=ratio)
         results.append(each)
     return results
-
 
 
 def why_no_time(evidence: Evidence, cell: Cell, reference: str, mode: str) -> str:

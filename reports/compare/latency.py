@@ -85,9 +85,7 @@ def side(
     )
 
 
-def _without(
-    evidence: Evidence, found: list[Launch], launched: list[LaunchRecord], cell: Cell, mode: str
-) -> Outcome:
+def _without(evidence: Evidence, found: list[Launch], launched: list[LaunchRecord], cell: Cell, mode: str) -> Outcome:
     """Why a target has no times."""
     if mode == model.HOT and any(row.status == "ok" for row in found):
         reason = next((row.hot_message for row in found if row.hot_message), "")

@@ -86,7 +86,6 @@ def cell_states(evidence: Evidence) -> list[CellState]:
     return found
 
 
-
 def failures(evidence: Evidence) -> list[Failure]:
     """Environments, builds, validations and launches that failed, in that order: first causes first."""
     found: dict[tuple[str, str, str], Failure] = {}

@@ -75,7 +75,6 @@ def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
         yield PlannedRow(REFERENCE, *key, kernels=tuple(kernels))
 
 
-
 def is_control(evidence: Evidence, environment: str) -> bool:
     """An A/A control: the baseline's stack a second time, where every change called is a false alarm."""
     return environment != evidence.run.baseline and same_stack(evidence, evidence.run.baseline, environment)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 
@@ -23,41 +23,26 @@ BADGES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleaseRow:
-    """One release of PyTorch, tried or not."""
-
-    version: str
-    found: str
-    verdict: str
-    why: str
-    seen: list[tuple[CellSeen, str]]
-    run: str
-    first: bool  # the first version of a step
-
-    @property
-    def badge(self) -> Markup:
-        kind, symbol = BADGES.get(self.verdict, ("unsupported", "\N{EN DASH}"))
-        return badge(kind, self.verdict, symbol)
-
-
-def release_rows(record: BisectionRecord) -> list[ReleaseRow]:
-    """Every release, those that were skipped or not tried too."""
+def release_rows(record: BisectionRecord) -> list[dict[str, Any]]:
+    """Every release, those that were skipped or not tried too; `first`: whether it is the first one of a step."""
     tried = {version.version: version for version in record.versions}
     firsts = {step.after for step in record.steps}
     found = []
     for release in record.question.releases:
         seen = tried.get(release.version)
+        verdict = seen.verdict if seen else "skipped" if release.skipped else NOT_TRIED
+        kind, symbol = BADGES.get(verdict, ("unsupported", "\N{EN DASH}"))
         found.append(
-            ReleaseRow(
-                version=release.version,
-                found=seen.torch if seen else "",
-                verdict=seen.verdict if seen else "skipped" if release.skipped else NOT_TRIED,
-                why=(seen.message if seen and not seen.cells else "") or release.skipped,
-                seen=[(cell, seen_text(cell)) for cell in seen.cells] if seen else [],
-                run=seen.run if seen else "",
-                first=release.version in firsts,
-            )
+            {
+                "version": release.version,
+                "found": seen.torch if seen else "",
+                "verdict": verdict,
+                "badge": badge(kind, verdict, symbol),
+                "why": (seen.message if seen and not seen.cells else "") or release.skipped,
+                "seen": [(cell, seen_text(cell)) for cell in seen.cells] if seen else [],
+                "run": seen.run if seen else "",
+                "first": release.version in firsts,
+            }
         )
     return found
 

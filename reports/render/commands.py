@@ -32,7 +32,7 @@ from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.load.evidence import load_evidence
 from reports.render import bisection, sweep
 from reports.render.page import render_page
-from reports.render.report import Report, build_report
+from reports.render.report import Report
 from reports.render.reproduce import render_script
 from reports.render.summaries import render_junit, render_summary, render_summary_text, render_timings
 from reports.text import ABSENT, ratio_interval, short, time_text
@@ -58,7 +58,7 @@ def render_run(
     beside = run_folder / CALIBRATION
     cited = calibration or (beside if beside.is_file() else None)
     known = load_calibration(cited) if cited else None
-    report = build_report(load_evidence(run_folder), known, count_missing=count_missing)
+    report = Report(load_evidence(run_folder), known, count_missing=count_missing)
     page = write_report(report, out or run_folder)
     print(report.headline)
     print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))

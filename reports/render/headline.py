@@ -56,9 +56,8 @@ def headline(
         undecided = sum(getattr(row, aspect).verdict == model.UNDECIDED for row in rows)
         parts += [f"{aspect} undecided in {undecided} of {count_of(len(rows), 'comparison')}"] if undecided else []
     about = sum(row.latency.verdict == model.ABOUT for row in rows)
-    parts += (
-        [f"latency changed by about the threshold in {about} of {count_of(len(rows), 'comparison')}"] if about else []
-    )
+    if about:
+        parts.append(f"latency changed by about the threshold in {about} of {count_of(len(rows), 'comparison')}")
     return where + "; ".join(part for part in [*parts, control] if part) + "."
 
 

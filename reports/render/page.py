@@ -6,7 +6,6 @@ compressed, already escaped, and are unpacked by the page's script when they com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -23,26 +22,15 @@ from reports.render.tables import facts, modes, tables, times
 from reports.render.templating import html_templates, inlined, pack, render_html
 from reports.text import percent
 
-CAUSES_SHOWN, CAUSES_MOST = 12, 60
-NEVER_RIGHT_SHOWN = 8
-SOLUTIONS_SHOWN = 300
 MEASURED_SHOWN = 240
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
+def never_right_groups(report: Report) -> list[list[Comparison]]:
     """Rows of one kernel that is right in no version, for the same reason: one line of the first screen."""
-
-    why: str
-    rows: list[Comparison]
-
-
-def never_right_groups(report: Report) -> list[Group]:
-    found: dict[tuple[str, ...], Group] = {}
+    found: dict[tuple[str, ...], list[Comparison]] = {}
     for row in report.never_right:
-        reason = row.correctness.why
-        key = (row.target, row.device, row.correctness.verdict, reason)
-        found.setdefault(key, Group(why=reason, rows=[])).rows.append(row)
+        key = (row.target, row.device, row.correctness.verdict, row.correctness.why)
+        found.setdefault(key, []).append(row)
     return list(found.values())
 
 
@@ -134,12 +122,8 @@ def render_page(report: Report) -> str:
         payload=pack({name: table["index"] for name, table in content.items()}),
         details=pack({key: html for table in content.values() for key, html in table["details"].items()}),
         **inlined("script", "page.js"),
-        explanations=report.explanations,
-        causes_shown=CAUSES_SHOWN,
-        causes_most=CAUSES_MOST,
         grades=GRADES,
         never_right=never_right_groups(report),
-        never_right_shown=NEVER_RIGHT_SHOWN,
         devices=len({row.device for row in report.rows}),
         drift=drifts,
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
@@ -148,7 +132,6 @@ def render_page(report: Report) -> str:
         measured=measured_groups(report),
         counted=counted(report.evidence),
         solutions=solutions_by_problem(report),
-        solutions_shown=SOLUTIONS_SHOWN,
         ran=ran_table(report),
         defaults={name: default_choices(report, name) for name in report.evidence.run.environments},
         left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),

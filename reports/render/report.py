@@ -8,25 +8,17 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
-from reports.attribute.causes import Cause
-from reports.compare.calibration import Calibration, Controls
+from reports.compare.calibration import Calibration
 from reports.compare.control import controls
-from reports.compare.differences import (
-    BuildDifference,
-    Confounder,
-    Property,
-    build_differences,
-    confounders,
-    environment_items,
-)
-from reports.compare.gpus import Card, Measuring, Ran, cards, measuring, what_ran
-from reports.compare.kernelbench import Score, fast_p, scores
-from reports.compare.outcomes import CellState, Failure, Version, cell_states, failures, version_of
+from reports.compare.differences import build_differences, confounders, environment_items
+from reports.compare.gpus import cards, measuring, what_ran
+from reports.compare.kernelbench import fast_p, scores
+from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
 from reports.compare.rows import compare, has_moved, never_right, significance
 from reports.load.evidence import Evidence
-from reports.model import Comparison, FastP, LatencySide
-from reports.render.explanations import Explanation, causes_by_row, explanations, unmoved
+from reports.model import Comparison, LatencySide
+from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.headline import headline
 from reports.render.reproduce import with_scripts
 from reports.text import matrix_command, place_options, tally_text
@@ -45,35 +37,39 @@ class Measured:
     hot: LatencySide | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Report:
-    evidence: Evidence
-    rows: list[Comparison]
-    explanations: list[Explanation]
-    by_row: dict[str, list[tuple[Explanation, Cause]]]
-    moved: list[Comparison]
-    never_right: list[Comparison]
-    unrepeatable: list[str]
-    blind_spots: list[str]
-    versions: list[Version]
-    confounders: list[Confounder]
-    cells: list[CellState]
-    fast_p: list[FastP]
-    kernelbench: list[Score]
-    environment_items: list[Property]
-    builds: list[BuildDifference]
-    failures: list[Failure]
-    correctness_counts: dict[str, int]
-    latency_counts: dict[str, int]
-    hot_counts: dict[str, int]
-    cards: list[Card]
-    measuring: Measuring | None
-    ran: list[Ran]
-    measured: list[Measured]
-    controls: Controls | None
-    calibration: Calibration | None
-    headline: str
-    matrix_command: str
+    """`calibration`: the controls of another run; `count_missing`: see `kernelbench.scores`."""
+
+    def __init__(
+        self, evidence: Evidence, calibration: Calibration | None = None, *, count_missing: bool = False
+    ) -> None:
+        self.evidence = evidence
+        self.calibration = calibration
+        self.rows = rows = compare(evidence)
+        self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows)))
+        self.by_row = causes_by_row(self.explanations)
+        self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
+        self.never_right = never_right(rows)
+        self.unrepeatable = unrepeatable(rows)
+        self.blind_spots = blind_spots(evidence)
+        self.versions = [version_of(evidence, name) for name in evidence.run.environments]
+        self.headline = headline(self.versions, rows, self.by_row)
+        self.confounders = confounders(evidence)
+        self.cells = cell_states(evidence)
+        self.fast_p = fast_p(evidence)
+        self.kernelbench = scores(evidence, count_missing)
+        self.environment_items = environment_items(evidence)
+        self.builds = build_differences(evidence)
+        self.failures = failures(evidence)
+        self.correctness_counts = counts(row.correctness.verdict for row in rows)
+        self.latency_counts = counts(row.latency.verdict for row in rows if not row.uncompared(row.latency))
+        self.hot_counts = counts(row.hot.verdict for row in rows if row.hot and not row.uncompared(row.hot))
+        self.cards = cards(evidence)
+        self.measuring = measuring(evidence)
+        self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
+        self.measured = measured(evidence, rows)
+        self.controls = controls(evidence)
+        self.matrix_command = matrix_command(place_options(evidence.run.command))
 
     @property
     def tallies(self) -> list[tuple[str, str]]:
@@ -97,72 +93,32 @@ class Report:
         return "nothing to compare with" if self.alone else "none"
 
 
-def build_report(evidence: Evidence, calibration: Calibration | None = None, *, count_missing: bool = False) -> Report:
-    """`calibration`: the controls of another run; `count_missing`: see `kernelbench.scores`."""
-    rows = compare(evidence)
-    explained = with_scripts(evidence, explanations(attribute(evidence, rows)))
-    by_row = causes_by_row(explained)
-    versions = [version_of(evidence, name) for name in evidence.run.environments]
-    cells = cell_states(evidence)
-    moved = sorted((row for row in rows if has_moved(row, unmoved(row, by_row))), key=significance)
-    return Report(
-        evidence=evidence,
-        rows=rows,
-        explanations=explained,
-        by_row=by_row,
-        moved=moved,
-        never_right=never_right(rows),
-        unrepeatable=unrepeatable(rows),
-        blind_spots=blind_spots(evidence),
-        versions=versions,
-        confounders=confounders(evidence),
-        cells=cells,
-        fast_p=fast_p(evidence),
-        kernelbench=scores(evidence, count_missing),
-        environment_items=environment_items(evidence),
-        builds=build_differences(evidence),
-        failures=failures(evidence),
-        correctness_counts=counts(row.correctness.verdict for row in rows),
-        latency_counts=counts(row.latency.verdict for row in rows if not row.uncompared(row.latency)),
-        hot_counts=counts(row.hot.verdict for row in rows if row.hot and not row.uncompared(row.hot)),
-        cards=cards(evidence),
-        measuring=measuring(evidence),
-        ran=what_ran(evidence, "cuda") or what_ran(evidence, "cpu"),
-        measured=measured(evidence, rows),
-        controls=controls(evidence),
-        calibration=calibration,
-        headline=headline(versions, rows, by_row),
-        matrix_command=matrix_command(place_options(evidence.run.command)),
-    )
-
-
 def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
     """Every target on every workload, then environments in the run's order."""
     found: dict[tuple[str, str, str, str, str], Measured] = {}
+    targets: dict[tuple[str, str, str, str], int] = {}  # in the order in which they first appear
     for row in rows:
+        targets.setdefault((row.kind, row.target, row.workload, row.device), len(targets))
         for name in ("baseline", "this"):
             cold: LatencySide = getattr(row.latency, name)
-            found.setdefault(
-                (row.device, row.workload, row.kind, row.target, cold.environment),
-                Measured(
-                    environment=cold.environment,
-                    kind=row.kind,
-                    target=row.target,
-                    workload=row.workload,
-                    device=row.device,
-                    cold=cold,
-                    hot=getattr(row.hot, name) if row.hot is not None else None,
-                ),
+            each = Measured(
+                environment=cold.environment,
+                kind=row.kind,
+                target=row.target,
+                workload=row.workload,
+                device=row.device,
+                cold=cold,
+                hot=getattr(row.hot, name) if row.hot is not None else None,
             )
-    order = {name: number for number, name in enumerate(evidence.run.environments)}
-    workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
-    targets = {key[:4]: number for number, key in enumerate(found)}
+            found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), each)
+    environments = evidence.run.environments
+    workloads = [workload.id for workload in evidence.run.workloads]
 
-    def place(key: tuple[str, str, str, str, str]) -> tuple[str, int, int, int]:
-        device, workload, _, _, environment = key
-        return device, workloads.get(workload, len(workloads)), targets[key[:4]], order.get(environment, len(order))
+    def place(each: Measured) -> tuple[str, int, int, int]:
+        target = targets[each.kind, each.target, each.workload, each.device]
+        return each.device, workloads.index(each.workload), target, environments.index(each.environment)
 
-    return [found[key] for key in sorted(found, key=place)]
+    return sorted(found.values(), key=place)
 
 
 def counts(verdicts: Iterable[str]) -> dict[str, int]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-
-from markupsafe import Markup
+from typing import Any
 
 from harness.schema.sweep_records import Compared, SweepRecord, Trial
 from harness.search.sweep.answer import STAGE_WORDS, rejected_text, setting_text
@@ -24,35 +22,16 @@ from reports.text import TIMES, median_interval_text, ratio_interval
 
 TABLE = "leaderboard.csv"
 SHOWN_REJECTED = 200
+MEASURED = (
+    "environment", "workload", "mode", "launches", "median_us", "median_low_us", "median_high_us",
+    "incumbent_median_us", "ratio", "ratio_low", "ratio_high",
+)  # fmt: skip
 VERDICTS = {
     "confirmed": ("improved", "confirmed", CHECK),
     "not_confirmed": ("undecided", "not confirmed", "?"),
     "none_faster": ("pass", "nothing faster", "\N{EN DASH}"),
     "none_admitted": ("failing", "nothing could be timed", CROSS),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """One environment, workload and mode of one setting."""
-
-    where: str
-    time: str
-    ratio: str
-    picture: Markup
-    launches: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingRow:
-    """One timed setting. `places` are of the finals where it came so far, else of the search."""
-
-    rank: str
-    setting: str
-    incumbent: bool
-    searched: str
-    again: str
-    places: list[Place]
 
 
 def all_trials(record: SweepRecord) -> list[Trial]:
@@ -72,60 +51,53 @@ def _where(record: SweepRecord, each: Compared) -> str:
     return " ".join(parts)
 
 
-def places(record: SweepRecord, compared: Sequence[Compared], *, incumbent: bool = False) -> list[Place]:
+def places(record: SweepRecord, compared: Sequence[Compared], *, incumbent: bool = False) -> list[dict[str, Any]]:
+    """Each environment, workload and mode of one setting."""
     confidence, widest = 1 - record.question.level, _reach(record)
     found = []
     for each in compared:
         times = each.incumbent_us if incumbent else each.this_us
         found.append(
-            Place(
-                where=_where(record, each),
-                time=median_interval_text(median(times), *median_interval(times, confidence)),
-                ratio="1" if incumbent else ratio_interval(each.ratio, each.low, each.high),
-                picture=Markup("") if incumbent else ratio_picture(each.ratio, each.low, each.high, widest),
-                launches=len(times),
-            )
+            {
+                "where": _where(record, each),
+                "time": median_interval_text(median(times), *median_interval(times, confidence)),
+                "ratio": "1" if incumbent else ratio_interval(each.ratio, each.low, each.high),
+                "picture": "" if incumbent else ratio_picture(each.ratio, each.low, each.high, widest),
+                "launches": len(times),
+            }
         )
     return found
 
 
-def leaderboard(record: SweepRecord) -> list[SettingRow]:
+def leaderboard(record: SweepRecord) -> list[dict[str, Any]]:
     """Finalists first, in the order of the finals, then the others as the search saw them; the incumbent where its 1
-    puts it."""
+    puts it. `places` are of the finals where a setting came so far, else of the search."""
     finals = {trial.kernel: trial for trial in by_score(record.finals)}
     searched = {trial.kernel: trial for trial in by_score(all_trials(record))}
     ordered = [*finals.values(), *(trial for kernel, trial in searched.items() if kernel not in finals)]
-    rows = []
-    for rank, trial in enumerate(ordered, 1):
-        again = finals.get(trial.kernel)
-        first = searched.get(trial.kernel, trial)
-        rows.append(
-            SettingRow(
-                rank=str(rank),
-                setting=setting_text(trial.setting),
-                incumbent=False,
-                searched=f"{first.score:.3f}{TIMES}",
-                again=f"{again.score:.3f}{TIMES}" if again else "",
-                places=places(record, trial.compared),
-            )
-        )
-    return _with_incumbent(record, rows, ordered)
-
-
-def _with_incumbent(record: SweepRecord, rows: list[SettingRow], ordered: list[Trial]) -> list[SettingRow]:
-    beside = next((trial for trial in ordered if trial.compared), None)
-    if beside is None:
-        return rows
-    own = SettingRow(
-        rank="\N{EN DASH}",
-        setting=setting_text(record.question.incumbent),
-        incumbent=True,
-        searched=f"1{TIMES}",
-        again=f"1{TIMES}" if record.finals else "",
-        places=places(record, beside.compared, incumbent=True),
-    )
-    faster = next((i for i, trial in enumerate(ordered) if trial.score is not None and trial.score >= 1), len(rows))
-    return [*rows[:faster], own, *rows[faster:]]
+    rows = [
+        {
+            "rank": str(rank),
+            "setting": setting_text(trial.setting),
+            "incumbent": False,
+            "searched": f"{searched.get(trial.kernel, trial).score:.3f}{TIMES}",
+            "again": f"{finals[trial.kernel].score:.3f}{TIMES}" if trial.kernel in finals else "",
+            "places": places(record, trial.compared),
+        }
+        for rank, trial in enumerate(ordered, 1)
+    ]
+    if beside := next((trial for trial in ordered if trial.compared), None):
+        own = {
+            "rank": "\N{EN DASH}",
+            "setting": setting_text(record.question.incumbent),
+            "incumbent": True,
+            "searched": f"1{TIMES}",
+            "again": f"1{TIMES}" if finals else "",
+            "places": places(record, beside.compared, incumbent=True),
+        }
+        faster = (index for index, trial in enumerate(ordered) if trial.score is not None and trial.score >= 1)
+        rows.insert(next(faster, len(rows)), own)
+    return rows
 
 
 def gain(record: SweepRecord) -> str:
@@ -170,41 +142,27 @@ def render_page(record: SweepRecord) -> str:
     )
 
 
-def _rows(record: SweepRecord) -> Iterator[tuple[str, Trial]]:
-    for trial in all_trials(record):
-        yield "search", trial
-    for trial in record.finals:
-        yield "final", trial
-    if record.confirmation is not None:
-        yield "confirmation", record.confirmation.trial
-
-
 def _csv_rows(record: SweepRecord) -> Iterator[Mapping[str, object]]:
     """A row for each setting, phase, environment, workload and mode; one for a setting that was rejected."""
-    settings = list(record.question.search)
-    for phase, trial in _rows(record):
-        compared: Sequence[Compared | None] = trial.compared or [None]
-        for each in compared:
-            low, high = median_interval(each.this_us, 1 - record.question.level) if each else (None, None)
-            yield {
-                **{name: trial.setting.get(name) for name in settings},
-                "phase": phase,
-                "environment": each.environment if each else "",
-                "workload": each.workload if each else "",
-                "mode": each.mode if each else "",
-                "launches": len(each.this_us) if each else None,
-                "median_us": median(each.this_us) if each else None,
-                "median_low_us": low,
-                "median_high_us": high,
-                "incumbent_median_us": median(each.incumbent_us) if each else None,
-                "ratio": each.ratio if each else None,
-                "ratio_low": each.low if each else None,
-                "ratio_high": each.high if each else None,
-                "score": trial.score,
-                "rejected": trial.stage or "",
-                "rejected_in": trial.environment,
-                "reason": trial.message,
-            }
+    phases = {"search": all_trials(record), "final": record.finals}
+    phases["confirmation"] = [record.confirmation.trial] if record.confirmation else []
+    for phase, trial in ((phase, trial) for phase, trials in phases.items() for trial in trials):
+        of_trial = {name: trial.setting.get(name) for name in record.question.search} | {"phase": phase}
+        rejected = {
+            "score": trial.score,
+            "rejected": trial.stage or "",
+            "rejected_in": trial.environment,
+            "reason": trial.message,
+        }
+        for each in trial.compared:
+            low, high = median_interval(each.this_us, 1 - record.question.level)
+            measured = (
+                each.environment, each.workload, each.mode, len(each.this_us), median(each.this_us), low, high,
+                median(each.incumbent_us), each.ratio, each.low, each.high,
+            )  # fmt: skip
+            yield of_trial | dict(zip(MEASURED, measured, strict=True)) | rejected
+        if not trial.compared:
+            yield of_trial | dict.fromkeys(MEASURED) | rejected
 
 
 def render_leaderboard(record: SweepRecord) -> str:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from reports.load.evidence import load_evidence
 from reports.model import Comparison
-from reports.render.report import Report, build_report
+from reports.render.report import Report
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
 
 def report_of(folder: Path, spec: Spec) -> Report:
-    return build_report(load_evidence(write_run(folder, spec).folder))
+    return Report(load_evidence(write_run(folder, spec).folder))
 
 
 def kernel_row(report: Report) -> Comparison:

@@ -17,7 +17,7 @@ from reports.compare.gate import WRONG, judge
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.explanations import explanations
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.attributed import first, spec
 from tests.unit.experiments import conditions, result
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -44,7 +44,7 @@ def test_it_is_told_first_and_how_to_mend_it(case: Case, grade: str, tmp_path: P
     assert (told[0].lead.cause, told[0].lead.grade, told[0].lead.kernel) == (WRONG_STREAM, grade, "attention_scalar")
     assert "at::cuda::getCurrentCUDAStream()" in told[0].lead.statement
     assert all(card.lead.cause != NOTHING_MOVED for card in told if card.lead.kernel)
-    headline = build_report(load_evidence(tmp_path)).headline
+    headline = Report(load_evidence(tmp_path)).headline
     assert "attention_scalar on another stream than the one given" in headline and "correct as before" not in headline
 
 

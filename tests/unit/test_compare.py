@@ -10,7 +10,7 @@ from reports.compare.kernelbench import fast_p
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.model import Comparison
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -148,7 +148,7 @@ def test_no_gaps_whatever_is_missing(tmp_path: Path) -> None:
     for folder in ("validations", "launches", "builds", "environments", "crossings"):
         for path in (run.folder / folder).rglob("*.json"):
             path.unlink()
-    report = build_report(load_evidence(tmp_path))
+    report = Report(load_evidence(tmp_path))
     assert len(report.cells) == 4 and all(cell.status == "not_run" and cell.message for cell in report.cells)
     assert {row.correctness.verdict for row in report.rows} == {"undecided"}
     assert len(report.rows) == 2 * 3

@@ -14,7 +14,7 @@ from reports.compare.control import calibrate
 from reports.load.evidence import load_evidence
 from reports.render.commands import load_calibration
 from reports.render.page import render_page
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -106,9 +106,7 @@ def test_the_procedure_is_the_reports_own(tmp_path: Path) -> None:
     rows = control.replica_rows(evidence, BASE, REPLICA)
     judged = control.judge(evidence, rows, set(range(20)))
     said = {
-        (row.target, timed.verdict, timed.ratio, timed.q_value)
-        for row in build_report(evidence).rows
-        for timed in row.timed
+        (row.target, timed.verdict, timed.ratio, timed.q_value) for row in Report(evidence).rows for timed in row.timed
     }
     assert {
         (row.name.removesuffix(" (reference)"), each.verdict, each.ratio, each.q_value)
@@ -118,7 +116,7 @@ def test_the_procedure_is_the_reports_own(tmp_path: Path) -> None:
 
 def test_a_run_without_controls_has_none(tmp_path: Path) -> None:
     write_run(tmp_path, Spec(environments=(BASE, NEXT)))
-    report = build_report(load_evidence(tmp_path))
+    report = Report(load_evidence(tmp_path))
     assert report.controls is None and 'id="trust"' not in render_page(report)
     with pytest.raises(InputError, match="neither replicas"):
         calibrate(load_evidence(tmp_path))

@@ -20,7 +20,7 @@ from harness.worker import check, wire
 from reports.compare.gpus import Counted, counted
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.contexts import FakeContext, FakeExecutor
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import write_run
@@ -186,7 +186,7 @@ def test_a_run_without_a_gpu_has_nothing_to_count(tmp_path: Path) -> None:
 
 
 def test_the_page_shows_them_beside_the_rates(run: Run) -> None:
-    assert 'id="counters"' not in render_page(build_report(load_evidence(run.folder)))
+    assert 'id="counters"' not in render_page(Report(load_evidence(run.folder)))
     save(run, record())
     save(run, record("not_run", "ncu is missing <b>", environment=BASE))
     evidence = load_evidence(run.folder)
@@ -195,7 +195,7 @@ def test_the_page_shows_them_beside_the_rates(run: Run) -> None:
     assert second.name == "forward<__half, 64>" and first.name == ""
     assert second.conflicts_per_wavefront == 0.25
     assert second.stalls == [("long scoreboard", 0.75), ("barrier", 0.25)]
-    page = render_page(build_report(evidence))
+    page = render_page(Report(evidence))
     assert "38.7" in page and "long scoreboard 75" in page and "ncu is missing &lt;b&gt;" in page
     assert page.index('id="rates"') < page.index('id="counters"')
 

@@ -12,7 +12,7 @@ from harness.config.plan import Plan, PlannedLaunch
 from harness.run.extend import further, rows_of, times_of
 from harness.schema.records import LaunchRecord, Timing
 from reports.load.evidence import load_evidence
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.spec import Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.worlds import A, B, made_plan, matrix_value
@@ -119,7 +119,7 @@ def test_rows_are_those_of_the_report(tmp_path: Path, device: str) -> None:
     """Two kernels that share references, one of which only the second has in both environments."""
     cases = {(B, "math", "*"): Case(status="unsupported")}
     written = write_run(tmp_path, Spec(kernels=("one", "two"), device=device, cases=cases))  # type: ignore[arg-type]
-    record, rows = written.load(), build_report(load_evidence(tmp_path)).rows
+    record, rows = written.load(), Report(load_evidence(tmp_path)).rows
 
     class Planned:
         baseline, cells = record.baseline, record.cells

@@ -14,7 +14,7 @@ from harness.errors import InputError
 from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.report import build_report
+from reports.render.report import Report
 from reports.render.summaries import render_summary, render_summary_text
 from tests.conftest import ROOT
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -224,7 +224,7 @@ def test_a_reference_that_does_not_run_leaves_its_problem_out(tmp_path: Path) ->
 def test_the_page_and_the_summaries_say_it(tmp_path: Path) -> None:
     cases = {(NEXT, "model", "*"): Case(slowdown=3.0), (BASE, "kernel", "*"): Case(passed=19)}
     write_pairs(tmp_path, Spec(cases=cases), missing=["level1/<b>.py"])
-    report = build_report(load_evidence(tmp_path))
+    report = Report(load_evidence(tmp_path))
     page = render_page(report)
     section = page.partition('<section id="kernelbench">')[2].partition("</section>")[0]
     assert "Without a solution: 1, not counted; --count-missing" in section
@@ -234,11 +234,11 @@ def test_the_page_and_the_summaries_say_it(tmp_path: Path) -> None:
     text = render_summary_text(report)
     assert "### fast_p" in text and "Without a solution: 1, not counted." in text
     assert '"kernelbench":[{' in render_summary(report)
-    counted = render_page(build_report(load_evidence(tmp_path), count_missing=True))
+    counted = render_page(Report(load_evidence(tmp_path), count_missing=True))
     assert "Without a solution: 1, counted as not solved." in counted
 
 
 def test_a_run_without_problem_files_has_no_such_section(tmp_path: Path) -> None:
     write_run(tmp_path, Spec())
-    report = build_report(load_evidence(tmp_path))
+    report = Report(load_evidence(tmp_path))
     assert report.kernelbench == [] and 'id="kernelbench"' not in render_page(report)

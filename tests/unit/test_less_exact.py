@@ -11,7 +11,7 @@ from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.report import build_report
+from reports.render.report import Report
 from tests.unit.attributed import CODE, FLAGS, both, first, of_kernel, spec
 from tests.unit.experiments import swap
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -26,7 +26,7 @@ def fast_math() -> Spec:
 
 def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: Path) -> None:
     write_run(tmp_path, fast_math())
-    report = build_report(load_evidence(tmp_path))
+    report = Report(load_evidence(tmp_path))
     row = next(row for row in report.rows if row.kind == "kernel")
     assert row.correctness.verdict == "less_exact" and "3.9 times the baseline's" in row.correctness.why
     assert row in report.moved and report.correctness_counts["less_exact"] == 1

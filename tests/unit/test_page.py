@@ -16,7 +16,7 @@ from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.pictures import strip
-from reports.render.report import build_report
+from reports.render.report import Report
 from reports.render.tables import SERVER_ROWS
 from reports.render.templating import csp_hash
 from tests.unit.reporting import report_of
@@ -166,7 +166,7 @@ def test_controls_have_their_own_clause(tmp_path: Path) -> None:
 def test_a_busy_machine_and_an_unfinished_run_are_confounders(tmp_path: Path) -> None:
     run = write_run(tmp_path, Spec(busy=0.45))
     next((run.folder / "launches").rglob("009.json")).unlink()
-    assert [item.statement for item in build_report(load_evidence(tmp_path)).confounders] == [
+    assert [item.statement for item in Report(load_evidence(tmp_path)).confounders] == [
         "the run is not finished: 19 of 20 launches are recorded",
         "the machine was busy: other processes used 45% of it during 19 of 19 launches; latencies are less certain",
     ]

@@ -13,7 +13,7 @@ from harness.schema.records import BuildRecord
 from reports.load.evidence import load_evidence
 from reports.model import Seen
 from reports.render.commands import write_report
-from reports.render.report import Report, build_report
+from reports.render.report import Report
 from reports.render.reproduce import render_script
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run
@@ -26,7 +26,7 @@ def report_of(folder: Path, **cases: Any) -> Report:
     write_run(folder, Spec(trials=3, launches=2, cases=told, **SEED_ONLY))
     evidence = load_evidence(folder)
     builds = {key: _built(build) for key, build in evidence.builds.items()}
-    return build_report(replace(evidence, builds=builds))
+    return Report(replace(evidence, builds=builds))
 
 
 def _built(build: BuildRecord) -> BuildRecord:
@@ -83,7 +83,7 @@ def test_what_is_well_needs_no_script(tmp_path: Path) -> None:
 
 def test_a_kernel_whose_sources_are_not_recorded_has_no_script(tmp_path: Path) -> None:
     cases = {(name, "kernel", "*"): Case(passed=1, units=30.0) for name in (BASE, NEXT)}
-    report = build_report(load_evidence(write_run(tmp_path, Spec(trials=3, launches=2, cases=cases)).folder))
+    report = Report(load_evidence(write_run(tmp_path, Spec(trials=3, launches=2, cases=cases)).folder))
     assert [each.script for each in report.explanations] == [""]
 
 
