@@ -73,24 +73,23 @@ def physical_cores() -> int:
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
-def cpu_model() -> str:
+def _cpuinfo(*names: str) -> str | None:
+    """The first entry of one of these names."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("model name", "Model", "CPU part")):
-                return line.partition(":")[2].strip()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        pass
-    return platform.processor() or "unknown"
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
+
+
+def cpu_model() -> str:
+    return _cpuinfo("model name", "Model", "CPU part") or platform.processor() or "unknown"
 
 
 def cpu_flags() -> str:
     """Digest of the processor's features, which tell processors apart that are called the same."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
-    return hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()
+    flags = _cpuinfo("flags", "Features")
+    return "" if flags is None else hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()
 
 
 def host_facts() -> dict[str, str]:

@@ -90,7 +90,7 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
         # Records of before there was a mean for each trial have one for all of them; their trials' largest stand in.
         overall = _log_ratio(means[0], means[1])
         centre = median(typical) if typical else overall
-        pairs = typical or [ratio for ratio in worst]
+        pairs = typical or worst
         if any(pairs) and centre:
             agree = all(ratio * centre > 0 for ratio in pairs)
             far = agree and all(abs(ratio) >= math.log(TYPICAL) for ratio in typical)

@@ -138,8 +138,8 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
     """Unified diff of build.ninja, word by word; empty where they are equal."""
     if base.build_ninja == this.build_ninja:
         return ""
-    words = (_words(record.build_ninja) for record in (base, this))
-    lines = list(difflib.unified_diff(*words, base.environment, this.environment, lineterm="", n=1))
+    one, two = _words(base.build_ninja), _words(this.build_ninja)
+    lines = list(difflib.unified_diff(one, two, base.environment, this.environment, lineterm="", n=1))
     cut = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
     return "\n".join(lines[:DIFF_LINES] + cut)
 

@@ -60,7 +60,8 @@ def unseen_text(evidence: Evidence, rows: Sequence[Comparison], detect: float = 
     todo = ""
     if known:
         some = "" if len(known) == len(found) else f"for {len(known)} of them "
-        todo = f"; {some}about {max(known)} launches of each environment would be enough (--launches), or raise --detect"
+        enough = f"{some}about {max(known)} launches of each environment would be enough"
+        todo = f"; {enough} (--launches), or raise --detect"
     return (
         f"the latency gate cannot pass: a slow-down of {percent(detect)} could not have been detected in "
         f"{len(found)} of {times} timed rows; the hardest is {hardest.row.id}: {why}{todo}"

@@ -90,14 +90,8 @@ def judge_gate(
     modes: Sequence[str] = (model.COLD, model.HOT),
 ) -> int:
     """Whether kernels are fast enough, and correct everywhere. `reference`: by default what PyTorch picks."""
-    found = gate.gate(
-        load_evidence(run_folder),
-        kernels=kernels,
-        workloads=workloads,
-        reference=reference,
-        at_most=at_most,
-        modes=modes,
-    )
+    evidence = load_evidence(run_folder)
+    found = gate.gate(evidence, kernels=kernels, workloads=workloads, reference=reference, at_most=at_most, modes=modes)
     if not found:
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
     _print_gate(found, at_most)
@@ -161,8 +155,8 @@ def load_calibration(path: Path) -> Calibration:
         raise InputError(f"{path}: {error.strerror}", remedy) from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = "".join(f"{each}: " for each in [".".join(map(str, first["loc"]))] if each)
-        raise InputError(f"{path}: not a calibration: {where}{first['msg']}", remedy) from None
+        where = [".".join(map(str, first["loc"]))] if first["loc"] else []
+        raise InputError(": ".join([f"{path}: not a calibration", *where, first["msg"]]), remedy) from None
 
 
 def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
@@ -181,14 +175,12 @@ def _print_gate(found: Sequence[Judged], at_most: float) -> None:
     for column in ("cell", *(["timed"] if gpu else []), "kernel", "reference", "share, 95%", "launches", "gate", "why"):
         table.add_column(column)
     for each in found:
-        kernel_us, reference_us = (
-            time_text(median(times) if times else None) for times in (each.kernel_us, each.reference_us)
-        )
+        kernel_us, reference_us = (median(times) if times else None for times in (each.kernel_us, each.reference_us))
         cells = [
             each.cell.id,
             *([each.mode] if gpu else []),
-            kernel_us,
-            f"{each.reference} {reference_us}",
+            time_text(kernel_us),
+            f"{each.reference} {time_text(reference_us)}",
             ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high) if each.ratio else ABSENT,
             str(len(each.kernel_us) or ABSENT),
             each.verdict,

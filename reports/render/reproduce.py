@@ -28,19 +28,14 @@ from reports.load.evidence import Evidence
 from reports.render.explanations import Explanation
 from reports.render.templating import TEMPLATES
 
-OF_REFERENCES = (
-    REFERENCE_MOVED,
-    DEFAULT_BACKEND_MOVED,
-    UNSUPPORTED_COMBINATION,
-    WRONG_EVERYWHERE,
-    LATENCY_OPERATOR,
-)
+OF_REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED, UNSUPPORTED_COMBINATION, WRONG_EVERYWHERE, LATENCY_OPERATOR)
 RECIPES = ("independent", "shared_qkv", "large_logits")
 TRIALS = 3
 MOST_SCRIPTS = 20
 PERTURB = (0, 85, 170)
 COMPILED = re.compile(r"^build \S+: (?:cuda_)?compile (\S+)", re.MULTILINE)
 ROOT = "$ROOT/"
+TOOLS = ("cxx", "nvcc", "ld")
 
 
 def with_scripts(evidence: Evidence, explained: Sequence[Explanation]) -> list[Explanation]:
@@ -79,42 +74,29 @@ def script_settings(evidence: Evidence, explanation: Explanation) -> tuple[str, 
     if lead.cause == NOTHING_MOVED or lead.about == LATENCY:
         return None
     build = _built(evidence, lead)
-    sources = COMPILED.findall(build.build_ninja) if build is not None else []
-    if build is None or not sources or not all(source.startswith(ROOT) for source in sources):
+    sources = COMPILED.findall(build.build_ninja) if build else []
+    if not build or not sources or not all(source.startswith(ROOT) for source in sources):
         return None
     return "kernel", {
         **common,
         "name": re.sub(r"\W", "_", lead.kernel),
         "sources": [source.removeprefix(ROOT) for source in sources],
-        "include": [path.removeprefix(ROOT) for path in _include(build.build_ninja)],
+        "include": list(dict.fromkeys(re.findall(r"-I\$ROOT/(\S+)", build.build_ninja))),
         **{tool: [flag.partition(": ")[2] for flag in build.flags if flag.startswith(f"{tool}: ")] for tool in TOOLS},
         "patterns": [0.0, 1e4],
         "perturb": list(PERTURB),
     }
 
 
-TOOLS = ("cxx", "nvcc", "ld")
-
-
-def _include(ninja: str) -> list[str]:
-    return list(dict.fromkeys(re.findall(r"-I(\$ROOT/\S+)", ninja)))
-
-
 def _built(evidence: Evidence, lead: Cause) -> BuildRecord | None:
     """Of the environment, else of the baseline; the report shows the flags of both."""
-    for name in (lead.environment, lead.baseline):
-        build = evidence.builds.get((name, lead.kernel, lead.device))
-        if build is not None and build.build_ninja:
-            return build
-    return None
+    builds = [evidence.builds.get((name, lead.kernel, lead.device)) for name in (lead.environment, lead.baseline)]
+    return next((build for build in builds if build is not None and build.build_ninja), None)
 
 
 def _threads(evidence: Evidence, lead: Cause) -> int:
-    for name in (lead.environment, lead.baseline):
-        stack = evidence.environments.get(name)
-        if stack is not None and stack.observed is not None:
-            return stack.observed.threads
-    return 1
+    stacks = [evidence.environments.get(name) for name in (lead.environment, lead.baseline)]
+    return next((stack.observed.threads for stack in stacks if stack and stack.observed), 1)
 
 
 def _worst_workload(evidence: Evidence, explanation: Explanation) -> WorkloadInfo | None:
