@@ -91,12 +91,9 @@ def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> No
     assert page.count(f'<dd><span class="dim">{nothing}</span></dd>') == 2
     assert "There is only one environment" in page and "changed significantly" not in page
     assert "not compared" in page and "v-undecided" not in page.partition("<body>")[2]
-
-
-def test_one_environment_alone_that_breaks_is_tallied(tmp_path: Path) -> None:
-    cases = {(BASE, "kernel", SEED): Case(status="crashed", message="it ended")}
-    report = report_of(tmp_path, small(environments=(BASE,), cases=cases))
-    assert dict(report.tallies)["latency"] == "1 broken"
+    crashed = {(BASE, "kernel", SEED): Case(status="crashed", message="it ended")}
+    broken = report_of(tmp_path / "broken", small(environments=(BASE,), cases=crashed))
+    assert dict(broken.tallies)["latency"] == "1 broken"
 
 
 def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
@@ -143,16 +140,14 @@ def test_the_page_names_the_gpu_its_state_and_what_default_ran(whole: Report) ->
 
 def test_the_share_of_the_run_in_which_the_gpu_measured(whole: Report) -> None:
     busy = whole.measuring
-    assert busy is not None and busy.launches == 30
     # 30 launches, 5 s from start to start, 4.2 s long, 2.9 s of them sampling.
-    assert busy.share == pytest.approx(30 * 2.9 / (29 * 5 + 4.2))
+    assert busy is not None and busy.launches == 30 and busy.share == pytest.approx(30 * 2.9 / (29 * 5 + 4.2))
     assert "58% of the 149 s that 30 launches took" in render_page(whole)
 
 
 def test_throttling_and_other_processes_are_confounders(whole: Report) -> None:
     said = {item.subject: item.statement for item in whole.confounders}
-    assert "throttled (sw_power_cap): " in said["GPU clock"]
-    assert said["GPU clock"].endswith("in 2 of 30 launches")
+    assert "throttled (sw_power_cap): " in said["GPU clock"] and said["GPU clock"].endswith("in 2 of 30 launches")
     assert said["GPU"] == "1 other process used the GPU during 1 of 30 launches"
     assert "17 throttled, discarded" in render_page(whole)
 
@@ -174,9 +169,7 @@ def test_what_ran_is_told_for_each_reference_and_environment(whole: Report) -> N
     assert not found[BASE, "cudnn"].operators and "not a backend" in found[BASE, "cudnn"].message
 
 
-def test_drift_is_a_difference_and_a_share_and_where_the_baseline_has_none_against_the_one_before(
-    whole: Report,
-) -> None:
+def test_drift_is_against_the_baseline_or_where_it_has_none_the_one_before(whole: Report) -> None:
     drift = render_page(whole).partition('id="drift"')[2].partition('id="fastp"')[0]
     assert "in 31% of elements" in drift
     assert "unsupported in the baseline" in drift and f"against {NEXT}: ≠ other bits 3/3" in drift
@@ -195,20 +188,23 @@ def test_a_bundle_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert json.loads(render_summary(report))["run"]["bundle"]["manifest"] == "sha256:abc"
 
 
+def csv_of(report: Report) -> dict[tuple[str, str, str], dict[str, str]]:
+    lines = csv.DictReader(io.StringIO(render_timings(report)))
+    return {(line["environment"], line["target"], line["workload"]): line for line in lines}
+
+
 def test_the_csv_holds_every_target_in_every_environment(whole: Report) -> None:
-    lines = list(csv.DictReader(io.StringIO(render_timings(whole))))
+    lines = csv_of(whole)
     assert len(lines) == 3 * 6 * 6
-    host_math = next(line for line in lines if (line["environment"], line["target"]) == (HOST, "math"))
-    assert host_math["cold_us"] and not host_math["hot_us"] and "cannot be captured" in host_math["no_hot_because"]
-    cudnn = next(line for line in lines if (line["environment"], line["target"]) == (BASE, "cudnn"))
+    math, cudnn = lines[HOST, "math", SEED], lines[BASE, "cudnn", SEED]
+    assert math["cold_us"] and not math["hot_us"] and "cannot be captured" in math["no_hot_because"]
     assert cudnn["status"] == "unsupported" and not cudnn["cold_us"] and "not a backend" in cudnn["message"]
 
 
 def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", SEED): Case(status="crashed", message='=HYPERLINK("https://x.example")')}
-    lines = list(csv.DictReader(io.StringIO(render_timings(report_of(tmp_path, small(cases=cases))))))
-    messages = [line["message"] for line in lines if line["message"]]
-    assert messages and all(message.startswith("'=") for message in messages)
+    line = csv_of(report_of(tmp_path, small(cases=cases)))[NEXT, "attention_scalar", SEED]
+    assert line["message"].startswith("'=")
 
 
 def test_summary_and_markdown_carry_the_gpu(whole: Report) -> None:
@@ -226,12 +222,9 @@ def test_hostile_words_on_a_gpu_stay_text(tmp_path: Path) -> None:
         (NEXT, "kernel", SEED): Case(hot_message=HOSTILE),
         (NEXT, "flash", SEED): Case(operators=("aten::_attention" + HOSTILE, HOSTILE)),
     }
+    crashed = Outcome(status="crashed", message=HOSTILE)
     spec = small(
-        cases=cases,
-        references=("flash", "default"),
-        hostile=HOSTILE,
-        bundle={HOSTILE: HOSTILE},
-        ceilings=Outcome(status="crashed", message=HOSTILE),
+        cases=cases, references=("flash", "default"), hostile=HOSTILE, bundle={HOSTILE: HOSTILE}, ceilings=crashed
     )
     page = render_page(report_of(tmp_path, spec))
     assert_harmless(page)

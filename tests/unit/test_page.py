@@ -89,11 +89,10 @@ def test_nothing_is_fetched_and_the_policy_says_so(tmp_path: Path) -> None:
     page = render_page(report_of(tmp_path, Spec()))
     policy = next(a["content"] for t, a in Tags(page).found if t == "meta" and "http-equiv" in a)
     assert policy is not None and "default-src 'none'" in policy and "unsafe" not in policy
-    script = re.search(r"<script>(.*?)</script>", page, re.S)
-    style = re.search(r"<style>(.*?)</style>", page, re.S)
-    assert script is not None and style is not None
-    assert csp_hash(script[1]) in policy and csp_hash(style[1]) in policy
-    assert not re.search(r"url\(|@import", style[1])
+    for tag in ("script", "style"):
+        found = re.search(f"<{tag}>(.*?)</{tag}>", page, re.S)
+        assert found is not None and csp_hash(found[1]) in policy
+        assert tag == "script" or not re.search(r"url\(|@import", found[1])
     assert_harmless(page)
 
 
@@ -122,12 +121,7 @@ def test_what_moved_comes_first_and_says_why_and_what_to_run(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        Case(passed=0),
-        Case(status="crashed", message="it died"),
-        Case(status="wrong", message="wrong shape"),
-    ],
+    "case", [Case(passed=0), Case(status="crashed", message="it died"), Case(status="wrong", message="wrong shape")]
 )
 def test_a_kernel_that_was_always_wrong_did_not_move(tmp_path: Path, case: Case) -> None:
     cases = {(name, "kernel", "seed-fp16"): case for name in (BASE, NEXT)}
@@ -151,13 +145,8 @@ def test_a_kernel_right_in_one_of_several_versions_was_not_always_wrong(tmp_path
 
 
 def test_controls_have_their_own_clause(tmp_path: Path) -> None:
-    replica = f"{BASE}-r1"
-    report = report_of(
-        tmp_path,
-        Spec(
-            environments=(BASE, replica, NEXT), cases={(NEXT, "kernel", "seed-fp16"): Case(passed=19)}, min_effect=0.05
-        ),
-    )
+    cases = {(NEXT, "kernel", "seed-fp16"): Case(passed=19)}
+    report = report_of(tmp_path, Spec(environments=(BASE, f"{BASE}-r1", NEXT), cases=cases, min_effect=0.05))
     assert report.headline.startswith("From PyTorch 2.1.0+cu121 to 2.5.0+cu121: of 2 kernel rows, 1 newly wrong")
     assert report.headline.endswith("A/A control: 0 of 6 changed.")
     assert '<span class="role">A/A control</span>' in render_page(report)
@@ -172,28 +161,37 @@ def test_a_busy_machine_and_an_unfinished_run_are_confounders(tmp_path: Path) ->
     ]
 
 
-def test_an_index_that_cannot_be_reached_is_named_once(tmp_path: Path) -> None:
-    fallback = Fallback(
-        subject=NEXT,
-        wanted="https://one.example",
-        got="https://two.example",
-        reason="https://one.example/torch/ cannot be reached: [Errno -2] Name or service not known",
-    )
-    other = fallback.model_copy(update={"subject": BASE, "reason": "out of date"})
-    first_screen, _, rest = render_page(report_of(tmp_path, Spec(fallbacks=(fallback, other)))).partition("<main>")
-    assert "wheels from https://two.example, because https://one.example cannot be reached<" in first_screen
-    assert "wheels from https://two.example instead of https://one.example: out of date" in first_screen
-    assert "Errno" not in first_screen and "Errno" in rest
+TWO = {"wanted": "https://one.example", "got": "https://two.example"}
+UNREACHED = "https://one.example/torch/ cannot be reached: [Errno -2] Name or service not known"
 
 
-def test_an_environment_timed_alone_shows_the_command_that_compares(tmp_path: Path) -> None:
-    page = render_page(report_of(tmp_path, Spec(mode="eval")))
-    assert "timed alone" in page and "<code>nox -s matrix</code>" in page
-
-
-def test_a_failed_build_shows_the_compilers_words(tmp_path: Path) -> None:
-    outcome = Outcome(status="build_failed", message="it broke", log_excerpt="kernel.cu(3): error: x")
-    assert "kernel.cu(3): error: x" in render_page(report_of(tmp_path, Spec(builds={NEXT: outcome})))
+@pytest.mark.parametrize(
+    ("changes", "first", "below"),
+    [
+        ({"mode": "eval"}, ["timed alone", "<code>nox -s matrix</code>"], ""),
+        (
+            {"builds": {NEXT: Outcome(status="build_failed", message="it broke", log_excerpt="kernel.cu(3): error: x")}},
+            ["broken"],
+            "kernel.cu(3): error: x",
+        ),
+        (
+            {"fallbacks": (Fallback(subject=NEXT, reason=UNREACHED, **TWO),)},
+            ["wheels from https://two.example, because https://one.example cannot be reached<"],
+            "Errno",
+        ),
+        (
+            {"fallbacks": (Fallback(subject=BASE, reason="out of date", **TWO),)},
+            ["wheels from https://two.example instead of https://one.example: out of date"],
+            "",
+        ),
+    ],
+)
+def test_the_first_screen_says_it_and_the_page_below_holds_the_rest(
+    tmp_path: Path, changes: dict[str, Any], first: list[str], below: str
+) -> None:
+    first_screen, _, rest = render_page(report_of(tmp_path, Spec(**changes))).partition("<main>")
+    assert all(text in first_screen for text in first)
+    assert below in rest and (not below or below not in first_screen)
 
 
 def test_a_thousand_comparisons_fit_in_one_megabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
