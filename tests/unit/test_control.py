@@ -15,6 +15,7 @@ from reports.load.evidence import load_evidence
 from reports.render.commands import load_calibration
 from reports.render.page import render_page
 from reports.render.report import Report
+from tests.unit.reporting import evidence_of, report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -37,7 +38,7 @@ def spec(**changes: object) -> Spec:
 
 
 def controls_of(folder: Path, given: Spec, launches: int = 10) -> Controls:
-    found = control.controls(load_evidence(write_run(folder, given).folder), launches)
+    found = control.controls(evidence_of(folder, given), launches)
     assert found is not None
     return found
 
@@ -94,15 +95,14 @@ def test_too_few_blocks_are_said(tmp_path: Path) -> None:
 
 
 def test_trials_are_disjoint_and_have_no_launch_twice(tmp_path: Path) -> None:
-    rows = control.replica_rows(load_evidence(write_run(tmp_path, spec(launches=25)).folder), BASE, REPLICA)
+    rows = control.replica_rows(evidence_of(tmp_path, spec(launches=25)), BASE, REPLICA)
     assert control.trials(rows, 10) == [set(range(10)), set(range(10, 20))]
 
 
 def test_the_procedure_is_the_reports_own(tmp_path: Path) -> None:
     """One trial of all launches says of each row what the report of the same records says."""
     given = spec(kernels=("attention_scalar",), slowed={}, cases={(REPLICA, "flash", "*"): Case(slowdown=1.05)})
-    write_run(tmp_path, given)
-    evidence = load_evidence(tmp_path)
+    evidence = evidence_of(tmp_path, given)
     rows = control.replica_rows(evidence, BASE, REPLICA)
     judged = control.judge(evidence, rows, set(range(20)))
     said = {
@@ -115,8 +115,7 @@ def test_the_procedure_is_the_reports_own(tmp_path: Path) -> None:
 
 
 def test_a_run_without_controls_has_none(tmp_path: Path) -> None:
-    write_run(tmp_path, Spec(environments=(BASE, NEXT)))
-    report = Report(load_evidence(tmp_path))
+    report = report_of(tmp_path, Spec(environments=(BASE, NEXT)))
     assert report.controls is None and 'id="trust"' not in render_page(report)
     with pytest.raises(InputError, match="neither replicas"):
         calibrate(load_evidence(tmp_path))

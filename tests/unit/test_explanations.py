@@ -19,7 +19,7 @@ from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.summaries import render_summary_text
 from tests.unit.experiments import FOLLOWS, poison
-from tests.unit.reporting import report_of
+from tests.unit.reporting import evidence_of, report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -76,7 +76,7 @@ def test_what_a_kernel_suffers_from_comes_before_a_reference_that_moved_under_it
         (BASE, "kernel", "seed-fp32"): Case(agrees=1),
         **{(where, "kernel", "seed-fp16"): Case(passed=0, units=400.0) for where in (BASE, NEXT)},
     }
-    evidence = load_evidence(write_run(tmp_path, Spec(trials=5, cases=cases)).folder)
+    evidence = evidence_of(tmp_path, Spec(trials=5, cases=cases))
     causes = attribute(evidence, compare(evidence))
     of_kernel = [(cause.cause, cause.workloads) for cause in causes if cause.kernel]
     assert of_kernel == [(WRONG_EVERYWHERE, ("seed-fp16",)), (REFERENCE_MOVED, ("seed-fp32",))]

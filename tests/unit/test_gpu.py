@@ -74,23 +74,17 @@ def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     return fake
 
 
-def test_facts(library: FakeLibrary) -> None:
+def test_facts_and_what_a_gpu_does_not_say(library: FakeLibrary) -> None:
     one, two = gpu.gpus()
     assert (one.uuid, two.uuid, one.name, one.driver) == ("GPU-0a", "GPU-1a", "Fake 1", "1.2")
     assert (one.ecc, one.mig, one.power_limit_w, one.max_sm_mhz) == (True, False, 700.0, 1980)
-
-
-def test_models_and_descriptions(library: FakeLibrary) -> None:
-    assert gpu.models() == [("Fake 1", "90", "1.2")] * 2
-    assert gpu.described(gpu.gpus()[1]) == "Fake 1, GPU-1a, 1.2"
-    library.silent = ("nvmlDeviceGetCudaComputeCapability",)
-    assert gpu.models() == []
-
-
-def test_what_a_gpu_does_not_say_is_none(library: FakeLibrary) -> None:
-    library.silent = ("nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetEnforcedPowerLimit")
+    assert gpu.described(two) == "Fake 1, GPU-1a, 1.2" and gpu.models() == [("Fake 1", "90", "1.2")] * 2
+    library.silent = (
+        "nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetEnforcedPowerLimit",
+        "nvmlDeviceGetCudaComputeCapability",
+    )  # fmt: skip
     one = gpu.gpus()[0]
-    assert (one.ecc, one.mig, one.power_limit_w) == (None, None, None) and one.uuid
+    assert (one.ecc, one.mig, one.power_limit_w) == (None, None, None) and one.uuid and gpu.models() == []
 
 
 def test_no_driver_is_no_gpu_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,14 +189,8 @@ for _ in range(3):
 
 @pytest.mark.process
 def test_two_runs_never_hold_a_gpu_at_once(locks: Path) -> None:
-    children = [
-        subprocess.Popen([sys.executable, "-c", HOLD, str(locks)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    times = []
-    for child in children:
-        printed, _ = child.communicate(timeout=60)
-        times += [tuple(map(float, line.split()[1:])) for line in printed.splitlines() if line.startswith("held")]
-    times.sort()
-    assert len(times) == 6
-    assert all(ended <= began for (_, ended), (began, _) in pairwise(times))
+    command = [sys.executable, "-c", HOLD, str(locks)]
+    children = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    lines = [line.split() for child in children for line in child.communicate(timeout=60)[0].splitlines()]
+    times = sorted((float(line[1]), float(line[2])) for line in lines if line[0] == "held")
+    assert len(times) == 6 and all(ended <= began for (_, ended), (began, _) in pairwise(times))

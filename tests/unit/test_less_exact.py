@@ -9,13 +9,11 @@ import pytest
 from harness import errors
 from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
 from reports.compare.exit_codes import exit_codes
-from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.report import Report
 from tests.unit.attributed import CODE, FLAGS, both, first, of_kernel, spec
 from tests.unit.experiments import swap
+from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
-from tests.unit.synthetic import write_run
 
 EXACT, COARSE = (BASE, "kernel", Case(units=1.0)), (NEXT, "kernel", Case(units=3.9, bits="new"))
 
@@ -25,8 +23,7 @@ def fast_math() -> Spec:
 
 
 def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: Path) -> None:
-    write_run(tmp_path, fast_math())
-    report = Report(load_evidence(tmp_path))
+    report = report_of(tmp_path, fast_math())
     row = next(row for row in report.rows if row.kind == "kernel")
     assert row.correctness.verdict == "less_exact" and "3.9 times the baseline's" in row.correctness.why
     assert row in report.moved and report.correctness_counts["less_exact"] == 1

@@ -170,9 +170,9 @@ UNREACHED = "https://one.example/torch/ cannot be reached: [Errno -2] Name or se
     [
         ({"mode": "eval"}, ["timed alone", "<code>nox -s matrix</code>"], ""),
         (
-            {"builds": {NEXT: Outcome(status="build_failed", message="it broke", log_excerpt="kernel.cu(3): error: x")}},
+            {"builds": {NEXT: Outcome(status="build_failed", message="it broke", log_excerpt="a.cu(3): error: x")}},
             ["broken"],
-            "kernel.cu(3): error: x",
+            "a.cu(3): error: x",
         ),
         (
             {"fallbacks": (Fallback(subject=NEXT, reason=UNREACHED, **TWO),)},

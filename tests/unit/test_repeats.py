@@ -10,14 +10,12 @@ import pytest
 from harness.cli.main import main
 from harness.schema.storage import Run
 from reports.attribute.causes import NOT_REPEATABLE, NOTHING_MOVED, PREDECESSOR_SENSITIVITY, RACE, TOLERANCE_TOO_TIGHT
-from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.report import Report
 from reports.render.summaries import render_summary_text, summary
 from tests.unit.attributed import WRONG, Make, both, causes_of, of_kernel, spec
 from tests.unit.experiments import checkers, clean, conditions, result
+from tests.unit.reporting import report_of
 from tests.unit.spec import NEXT, Case
-from tests.unit.synthetic import write_run
 
 ATOMIC = Case(repeats_differ=9, repeats_units=0.42)
 SAID = (
@@ -29,8 +27,7 @@ SAID = (
 def test_it_is_right_and_every_output_says_that_it_does_not_repeat(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_run(tmp_path, spec(*both("kernel", ATOMIC)))
-    report = Report(load_evidence(tmp_path))
+    report = report_of(tmp_path, spec(*both("kernel", ATOMIC)))
     row = next(row for row in report.rows if row.kind == "kernel")
     assert row.correctness.verdict == "pass" and row.correctness.bits.word == "not bit-repeatable"
     assert len(report.unrepeatable) == 1 and report.unrepeatable[0].startswith(SAID)
@@ -100,7 +97,7 @@ def test_a_checker_that_was_seen_to_work_finds_a_race_in_what_is_right(
 
 def test_who_asked_for_the_same_bits_is_told_so_and_nothing_else(tmp_path: Path) -> None:
     made = spec(*both("kernel", replace(ATOMIC, deterministic=True, units=1.0)))
-    row = next(row for row in Report(load_evidence(write_run(tmp_path / "row", made).folder)).rows)
+    row = next(row for row in report_of(tmp_path / "row", made).rows)
     assert row.correctness.verdict == "failing" and row.correctness.this.status == "wrong"
     (found,) = of_kernel(tmp_path / "causes", made, clean)
     assert found.cause == NOT_REPEATABLE and "is right in every run" in found.statement

@@ -9,55 +9,46 @@ from typing import Any
 
 import pytest
 
-from harness.schema.records import BuildRecord
-from reports.load.evidence import load_evidence
 from reports.model import Seen
 from reports.render.commands import write_report
 from reports.render.report import Report
 from reports.render.reproduce import render_script
+from tests.unit.reporting import evidence_of
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
-from tests.unit.synthetic import write_run
 
 NINJA = "cflags = -I$ROOT/csrc -O3\nbuild attention.o: compile $ROOT/csrc/attention.cpp\n"
 
 
-def report_of(folder: Path, **cases: Any) -> Report:
-    told = {(environment, target, "*"): case for (environment, target), case in cases["cases"].items()}
-    write_run(folder, Spec(trials=3, launches=2, cases=told, **SEED_ONLY))
-    evidence = load_evidence(folder)
-    builds = {key: _built(build) for key, build in evidence.builds.items()}
-    return Report(replace(evidence, builds=builds))
+MOVED = {(NEXT, "math", "*"): Case(passed=1, units=30.0, bits="new")}
+WRONG = {(name, "kernel", "*"): Case(passed=1, units=30.0) for name in (BASE, NEXT)}
 
 
-def _built(build: BuildRecord) -> BuildRecord:
-    return build.model_copy(update={"build_ninja": NINJA, "flags": ["cxx: -O3", "nvcc: -lineinfo", "ld: -pthread"]})
-
-
-MOVED = {"cases": {(NEXT, "math"): Case(passed=1, units=30.0, bits="new")}}
-WRONG = {"cases": {(name, "kernel"): Case(passed=1, units=30.0) for name in (BASE, NEXT)}}
+def report_of(folder: Path, cases: dict[tuple[str, str, str], Case], **build: Any) -> Report:
+    """`build`: what is recorded of every build."""
+    evidence = evidence_of(folder, Spec(trials=3, launches=2, cases=cases, **SEED_ONLY))
+    build = build or {"build_ninja": NINJA, "flags": ["cxx: -O3", "nvcc: -lineinfo", "ld: -pthread"]}
+    return Report(replace(evidence, builds={k: made.model_copy(update=build) for k, made in evidence.builds.items()}))
 
 
 def settings_of(text: str) -> dict[str, Any]:
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SETTINGS":
-            found = ast.literal_eval(node.value)
-            assert isinstance(found, dict)
-            return found
-    raise AssertionError("no SETTINGS")
+    [found] = [
+        node.value
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SETTINGS"
+    ]
+    return dict(ast.literal_eval(found))
 
 
 def imported(text: str) -> set[str]:
-    names: set[str] = set()
+    names: list[str] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add((node.module or "").partition(".")[0])
-    return names
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return {name.partition(".")[0] for name in names}
 
 
 def test_a_moved_reference_is_shown_by_plain_pytorch(tmp_path: Path) -> None:
-    report = report_of(tmp_path, **MOVED)
+    report = report_of(tmp_path, MOVED)
     told = report.explanations[0]
     text = render_script(report.evidence, told)
     settings = settings_of(text)
@@ -68,28 +59,26 @@ def test_a_moved_reference_is_shown_by_plain_pytorch(tmp_path: Path) -> None:
 
 
 def test_a_kernel_is_built_from_the_recorded_sources_and_flags(tmp_path: Path) -> None:
-    report = report_of(tmp_path, **WRONG)
+    report = report_of(tmp_path, WRONG)
     settings = settings_of(render_script(report.evidence, report.explanations[0]))
     assert settings["sources"] == ["csrc/attention.cpp"] and settings["include"] == ["csrc"]
     assert (settings["cxx"], settings["nvcc"], settings["ld"]) == (["-O3"], ["-lineinfo"], ["-pthread"])
 
 
 def test_what_is_well_needs_no_script(tmp_path: Path) -> None:
-    report = report_of(tmp_path, cases={})
+    report = report_of(tmp_path, {})
     assert [each.script for each in report.explanations] == [""]
     with pytest.raises(ValueError, match="plain PyTorch"):
         render_script(report.evidence, report.explanations[0])
 
 
 def test_a_kernel_whose_sources_are_not_recorded_has_no_script(tmp_path: Path) -> None:
-    cases = {(name, "kernel", "*"): Case(passed=1, units=30.0) for name in (BASE, NEXT)}
-    report = Report(load_evidence(write_run(tmp_path, Spec(trials=3, launches=2, cases=cases)).folder))
-    assert [each.script for each in report.explanations] == [""]
+    assert [each.script for each in report_of(tmp_path, WRONG, build_ninja="").explanations] == [""]
 
 
 @pytest.mark.parametrize("hostile", ['"""\nimport os', "\\", "\\N{BULLET} \\x", "'''\r\n\x00", "\u2028\ud7ff"])
 def test_text_of_records_cannot_leave_the_docstring(hostile: str, tmp_path: Path) -> None:
-    report = report_of(tmp_path, **MOVED)
+    report = report_of(tmp_path, MOVED)
     told = report.explanations[0]
     lead = replace(told.lead, statement=hostile, evidence=(Seen(text=hostile * 3),))
     text = render_script(report.evidence, replace(told, lead=lead))
@@ -98,7 +87,7 @@ def test_text_of_records_cannot_leave_the_docstring(hostile: str, tmp_path: Path
 
 
 def test_scripts_stand_beside_the_page_and_old_ones_go(tmp_path: Path) -> None:
-    report = report_of(tmp_path, **MOVED)
+    report = report_of(tmp_path, MOVED)
     out = tmp_path / "out"
     out.mkdir()
     (out / "reproduce-9.py").write_text("of an earlier report")

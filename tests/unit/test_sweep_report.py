@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,45 +74,44 @@ def sweep(confirmed: bool | None = True, final: float = 0.82, trials: list[Trial
     )  # fmt: skip
 
 
-def test_a_confirmed_winner_is_told_by_the_confirmation_s_figure_and_not_the_search_s() -> None:
-    record = sweep()
-    assert record.verdict == "confirmed"
-    assert record.answer == "A=2 is 15.0% faster than the incumbent, confirmed in every environment (4 of 4 other " \
-                            "settings tried)."  # fmt: skip
-    assert record.next_command.endswith("--budget 1m --write")
-
-
-def test_a_winner_that_is_not_confirmed_is_said_not_to_be_one() -> None:
-    record = sweep(confirmed=False)
-    assert record.verdict == "not_confirmed" and record.answer.startswith("A=1 stays: A=2 looked fastest, and is not")
-    assert record.next_command == "nox -s sweep -- --kernel mine --workload seed --budget=120s"
-
-
-def test_where_nothing_was_faster_or_admitted_the_incumbent_stays() -> None:
-    assert sweep(None, final=1.1).verdict == "none_faster"
-    nothing = sweep(None, trials=REJECTED)
-    assert nothing.verdict == "none_admitted" and "A=1 stays: none that was tried could be timed" in nothing.answer
+@pytest.mark.parametrize(
+    ("given", "verdict", "told", "command"),
+    [
+        ({}, "confirmed", "A=2 is 15.0% faster than the incumbent, confirmed in every environment (4 of 4 ",
+         "nox -s sweep -- --kernel mine --workload seed --budget 1m --write"),
+        ({"confirmed": False}, "not_confirmed", "A=1 stays: A=2 looked fastest, and is not",
+         "nox -s sweep -- --kernel mine --workload seed --budget=120s"),
+        ({"confirmed": None, "final": 1.1}, "none_faster", "A=1 stays: ", None),
+        ({"confirmed": None, "trials": REJECTED}, "none_admitted", "A=1 stays: none that was tried could be timed",
+         None),
+    ],
+)  # fmt: skip
+def test_what_was_found_is_told_by_the_confirmation_with_what_is_next(
+    given: dict[str, Any], verdict: str, told: str, command: str | None
+) -> None:
+    record = sweep(**given)
+    assert record.verdict == verdict and record.answer.startswith(told)
+    assert command in (None, record.next_command)
 
 
 def test_what_is_next_when_all_was_tried_or_written() -> None:
-    assert next_command(COMMAND, "none_faster", 60, exhausted=True, run="r", written=False) == (
-        "nox -s report -- reports/runs/r"
-    )
-    assert next_command([*COMMAND, "--write"], "confirmed", 60, exhausted=True, run="r", written=True) == (
-        "nox -s matrix"
-    )
+    reported = next_command(COMMAND, "none_faster", 60, exhausted=True, run="r", written=False)
+    assert reported == "nox -s report -- reports/runs/r"
+    written = next_command([*COMMAND, "--write"], "confirmed", 60, exhausted=True, run="r", written=True)
+    assert written == "nox -s matrix"
 
 
 def test_the_leaderboard_has_finals_first_and_the_incumbent_where_its_one_puts_it() -> None:
     rows = leaderboard(sweep())
-    assert [(row.rank, row.setting, row.searched, row.again) for row in rows] == [
+    assert [(row["rank"], row["setting"], row["searched"], row["again"]) for row in rows] == [
         ("1", "A=2", f"0.800{X}", f"0.820{X}"),
         ("\N{EN DASH}", "A=1", f"1{X}", f"1{X}"),
         ("2", "A=3", f"1.300{X}", f"1.200{X}"),
     ]
-    assert rows[0].places[0].time == "84.05 \N{MICRO SIGN}s [82.00, 86.10]", "six launches: an interval of the median"
-    assert rows[0].places[0].ratio == f"0.820{X} [0.800, 0.840]"
-    assert [row.setting for row in leaderboard(sweep(None, final=1.1))] == ["A=1", "A=2", "A=3"]
+    first = rows[0]["places"][0]
+    assert first["time"] == "84.05 \N{MICRO SIGN}s [82.00, 86.10]", "six launches: an interval of the median"
+    assert first["ratio"] == f"0.820{X} [0.800, 0.840]"
+    assert [row["setting"] for row in leaderboard(sweep(None, final=1.1))] == ["A=1", "A=2", "A=3"]
     assert leaderboard(sweep(None, trials=REJECTED)) == []
 
 
@@ -150,9 +150,7 @@ def test_the_table_is_printed_with_what_is_next(capsys: pytest.CaptureFixture[st
     assert "next: nox -s sweep" in printed
 
 
-def test_files_are_written_when_it_is_finished(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_are_written_when_it_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_record(tmp_path / "question.json", sweep().question)
     assert main(["report", str(tmp_path)]) == 64 and "not finished" in capsys.readouterr().err
     save_record(tmp_path / "sweep.json", sweep())
