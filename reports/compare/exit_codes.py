@@ -98,17 +98,13 @@ def exit_codes(
 
 def _correctness_gate(row: Comparison) -> bool:
     """Less exact but within the rule passes; `--fail-on exactness` is stricter."""
-    judged = row.correctness
-    if judged.verdict == model.BROKEN:
-        return judged.baseline.status == "ok"
-    return judged.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
+    return _worse(row.correctness.verdict, row.correctness.baseline.status == "ok")
 
 
 def _latency_gate(row: Comparison) -> bool:
     """A target that can no longer be timed must not pass."""
-    return any(
-        bool(timed.baseline.medians_us)
-        if timed.verdict == model.BROKEN
-        else timed.verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED)
-        for timed in row.timed
-    )
+    return any(_worse(timed.verdict, bool(timed.baseline.medians_us)) for timed in row.timed)
+
+
+def _worse(verdict: str, worked_before: bool) -> bool:
+    return verdict in model.WORSE and (verdict != model.BROKEN or worked_before)

@@ -180,25 +180,25 @@ def load_evidence(folder: Path) -> Evidence:
     )
 
 
-# By kind of record: its type, the field of `Evidence`, and whether a place holds several.
+# By kind of record: its type, and the field of `Evidence`.
 EXPERIMENTS: dict[
-    str, tuple[type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord], str, bool]
+    str, tuple[type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord], str]
 ] = {
-    "conditions": (ConditionsRecord, "conditions", True),
-    "checkers": (CheckersRecord, "checkers", True),
-    "counters": (CountersRecord, "counters", False),
-    "profile": (ProfileRecord, "profiles", False),
-    "swap": (SwapRecord, "swaps", False),
+    "conditions": (ConditionsRecord, "conditions"),
+    "checkers": (CheckersRecord, "checkers"),
+    "counters": (CountersRecord, "counters"),
+    "profile": (ProfileRecord, "profiles"),
+    "swap": (SwapRecord, "swaps"),
 }
 
 
 def _experiments(run: Run) -> dict[str, Any]:
-    found: dict[str, dict[Keyed, Any]] = {name: {} for _, name, _ in EXPERIMENTS.values()}
+    found: dict[str, dict[Keyed, Any]] = {name: {} for _, name in EXPERIMENTS.values()}
     for path in sorted((run.folder / "experiments").rglob("*.json")):
         kind = kind_of(path)
         if kind not in EXPERIMENTS:
             raise RecordError(str(path), f"is a {kind} record, and stands among experiments")
-        expected, name, several = EXPERIMENTS[kind]
+        expected, name = EXPERIMENTS[kind]
         record = load_record(path, expected)
         key: Keyed = (record.kernel, record.workload, record.device)
         if isinstance(record, SwapRecord):
@@ -209,7 +209,7 @@ def _experiments(run: Run) -> dict[str, Any]:
         if path != place:
             raise RecordError(str(path), "stands under another record's name")
         entry = record, path.relative_to(run.folder).as_posix()
-        if several:
+        if isinstance(record, ConditionsRecord | CheckersRecord):  # a place holds several
             found[name].setdefault(key, []).append(entry)
         else:
             found[name][key] = entry

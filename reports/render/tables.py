@@ -112,34 +112,32 @@ def _sortable(value: Any) -> Any:
 def facts(judged: Correctness) -> list[tuple[str, str, str]]:
     """Label, baseline, here: what both validation records say of one target."""
     sides = (judged.baseline, judged.this)
-    found: list[tuple[str, str, str]] = []
+    rules = {name: rate.rule for side in sides for name, rate in side.agreement.items()}
+    recipes = dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes)
 
-    def line(label: str, value: Callable[[CorrectnessSide], object]) -> None:
-        one, two = (str(value(side) or ABSENT) for side in sides)
-        if (one, two) != (ABSENT, ABSENT):
-            found.append((label, one, two))
+    def values(side: CorrectnessSide) -> dict[str, str]:
+        return {
+            "Status": _status(side),
+            f"Trials that pass ({judged.this.decides or judged.baseline.decides})": _rate(side.rate),
+            "Largest absolute error": text.number(side.max_abs),
+            "Largest error, in rounding units (see Method)": text.number(side.max_units),
+            "Judged as": side.precision,
+            "Known wrong answers that would pass here": side.unseen,
+            "Smallest faults that would be detected": side.smallest,
+            **{f"Agreement with {name} ({rule})": _rate(side.agreement.get(name)) for name, rule in rules.items()},
+            "Nearer to": ", ".join(f"{name} {count}" for name, count in side.nearer_to.items()),
+            "Operators that ran": ", ".join(side.operators),
+            "Bits of a second run on the same bytes": repeat_text(side),
+            "Trials with NaN or infinity; with changed inputs; with unwritten output": (
+                f"{side.nonfinite_trials}; {side.inputs_mutated}; {side.unwritten_trials}"
+            ),
+            "The kernel's own choice": side.choice,
+            **{f"Inputs: {name}": _recipe(side, name) for name in recipes},
+        }
 
-    line("Status", _status)
-    line(f"Trials that pass ({judged.this.decides or judged.baseline.decides})", lambda side: _rate(side.rate))
-    line("Largest absolute error", lambda side: text.number(side.max_abs))
-    line("Largest error, in rounding units (see Method)", lambda side: text.number(side.max_units))
-    line("Judged as", lambda side: side.precision)
-    line("Known wrong answers that would pass here", lambda side: side.unseen)
-    line("Smallest faults that would be detected", lambda side: side.smallest)
-    for name in dict.fromkeys([*sides[0].agreement, *sides[1].agreement]):
-        rule = (judged.this.agreement.get(name) or judged.baseline.agreement[name]).rule
-        line(f"Agreement with {name} ({rule})", lambda side, name=name: _rate(side.agreement.get(name)))  # type: ignore[misc]
-    line("Nearer to", lambda side: ", ".join(f"{name} {count}" for name, count in side.nearer_to.items()))
-    line("Operators that ran", lambda side: ", ".join(side.operators))
-    line("Bits of a second run on the same bytes", repeat_text)
-    line(
-        "Trials with NaN or infinity; with changed inputs; with unwritten output",
-        lambda side: f"{side.nonfinite_trials}; {side.inputs_mutated}; {side.unwritten_trials}",
-    )
-    line("The kernel's own choice", lambda side: side.choice)
-    for name in dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes):
-        line(f"Inputs: {name}", lambda side, name=name: _recipe(side, name))  # type: ignore[misc]
-    return found
+    lines = zip(values(sides[0]).items(), values(sides[1]).values(), strict=True)
+    found = [(label, one or ABSENT, two or ABSENT) for (label, one), two in lines]
+    return [line for line in found if line[1:] != (ABSENT, ABSENT)]
 
 
 def _status(side: CorrectnessSide | LatencySide) -> str:

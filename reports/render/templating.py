@@ -65,15 +65,7 @@ FILTERS = {
     "command": _command,
 }
 GLOBALS = {
-    "symbols": pictures.SYMBOLS,
-    "strip": pictures.strip,
-    "badge": pictures.badge,
-    "rate_cell": pictures.rate_cell,
-    "median_cell": pictures.median_cell,
-    "wrong_tag": pictures.wrong_tag,
-    "share_cell": pictures.share_cell,
-    "share_bar": pictures.share_bar,
-    "ratio_picture": pictures.ratio_picture,
+    "pictures": pictures,
     "line_tags": (Markup('<span class="line">'), Markup("</span>")),
     "leading": leading_time,
 }
