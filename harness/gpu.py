@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -20,6 +20,7 @@ from harness.schema.run_records import GpuFacts
 
 PERIOD_S = 0.01  # between readings
 PROCESSES_EVERY = 50  # readings: to list processes takes the driver milliseconds
+CLOCK_SM, CLOCK_MEMORY, TEMPERATURE_GPU = 1, 2, 0  # of nvml.h
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Not the user's own folder for temporary files, which differs between users and between a cluster's jobs.
 LOCKS = Path("/tmp/kernel-matrix-gpus")
@@ -49,12 +50,14 @@ def library() -> ModuleType | None:
     return pynvml  # type: ignore[no-any-return]
 
 
-def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The library's answer; None where it has none for this GPU, or for this user."""
+def _ask(name: str, *arguments: Any) -> Any:
+    """What this function of the library answers; None without a library, or where it has no answer for this GPU or for
+    this user."""
     nvml = library()
-    assert nvml is not None
+    if nvml is None or not hasattr(nvml, name):
+        return None
     try:
-        return function(*arguments)
+        return getattr(nvml, name)(*arguments)
     except nvml.NVMLError:
         return None
 
@@ -65,25 +68,26 @@ def _text(value: Any) -> str:
 
 def gpus() -> list[GpuFacts]:
     """This machine's GPUs, in the order of their bus addresses."""
-    nvml = library()
-    if nvml is None:
-        return []
-    handles = [_ask(nvml.nvmlDeviceGetHandleByIndex, index) for index in range(_ask(nvml.nvmlDeviceGetCount) or 0)]
-    return [_facts(nvml, handle) for handle in handles if handle is not None]
+    return [_facts(handle) for handle in _handles()]
 
 
-def _facts(nvml: ModuleType, handle: Any) -> GpuFacts:
-    ecc, mig = _ask(nvml.nvmlDeviceGetEccMode, handle), _ask(nvml.nvmlDeviceGetMigMode, handle)
-    memory, limit_mw = _ask(nvml.nvmlDeviceGetMemoryInfo, handle), _ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+def _handles() -> list[Any]:
+    handles = [_ask("nvmlDeviceGetHandleByIndex", index) for index in range(_ask("nvmlDeviceGetCount") or 0)]
+    return [handle for handle in handles if handle is not None]
+
+
+def _facts(handle: Any) -> GpuFacts:
+    ecc, mig = _ask("nvmlDeviceGetEccMode", handle), _ask("nvmlDeviceGetMigMode", handle)
+    memory, limit_mw = _ask("nvmlDeviceGetMemoryInfo", handle), _ask("nvmlDeviceGetEnforcedPowerLimit", handle)
     return GpuFacts(
-        uuid=_text(_ask(nvml.nvmlDeviceGetUUID, handle)),
-        name=_text(_ask(nvml.nvmlDeviceGetName, handle)),
-        driver=_text(_ask(nvml.nvmlSystemGetDriverVersion)),
+        uuid=_text(_ask("nvmlDeviceGetUUID", handle)),
+        name=_text(_ask("nvmlDeviceGetName", handle)),
+        driver=_text(_ask("nvmlSystemGetDriverVersion")),
         memory_bytes=memory.total if memory is not None else 0,
         ecc=None if ecc is None else bool(ecc[0]),  # (now, after the next start)
         mig=None if mig is None else bool(mig[0]),
         power_limit_w=None if limit_mw is None else limit_mw / 1000,
-        max_sm_mhz=_ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+        max_sm_mhz=_ask("nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM),
     )
 
 
@@ -94,16 +98,8 @@ def described(gpu: GpuFacts) -> str:
 
 def models() -> list[tuple[str, str, str]]:
     """(name, compute capability without its dot, driver's version) of each GPU that tells its capability."""
-    nvml = library()
-    if nvml is None:
-        return []
-    found = []
-    for gpu in gpus():
-        handle = _ask(nvml.nvmlDeviceGetHandleByUUID, gpu.uuid)
-        capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle) if handle is not None else None
-        if capability is not None:
-            found.append((gpu.name, "".join(map(str, capability)), gpu.driver))
-    return found
+    found = [(_facts(handle), _ask("nvmlDeviceGetCudaComputeCapability", handle)) for handle in _handles()]
+    return [(gpu.name, "".join(map(str, capability)), gpu.driver) for gpu, capability in found if capability]
 
 
 def named(found: Sequence[GpuFacts], visible: str | None) -> list[GpuFacts]:
@@ -154,10 +150,9 @@ class Watch:
         self.other_processes: int | None = None
         self._period_s = period_s
         self._ended = threading.Event()
-        nvml = library() if uuid else None
-        handle = _ask(nvml.nvmlDeviceGetHandleByUUID, uuid) if nvml is not None else None
-        self._thread = threading.Thread(target=self._run, args=(nvml, handle)) if handle is not None else None
-        self._before = _processes(nvml, handle) if nvml is not None and handle is not None else None
+        handle = _ask("nvmlDeviceGetHandleByUUID", uuid) if uuid else None
+        self._thread = threading.Thread(target=self._run, args=(handle,)) if handle is not None else None
+        self._before = _processes(handle) if handle is not None else None
 
     def __enter__(self) -> Watch:
         if self._thread is not None:
@@ -171,11 +166,11 @@ class Watch:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self, nvml: ModuleType, handle: Any) -> None:
+    def _run(self, handle: Any) -> None:
         while not self._ended.wait(self._period_s):
-            self.readings.append(_read(nvml, handle))
+            self.readings.append(_read(handle))
             if len(self.readings) % PROCESSES_EVERY == 1:
-                self._count(_processes(nvml, handle))
+                self._count(_processes(handle))
 
     def _count(self, now: set[int] | None) -> None:
         """Those that were there before, and new ones but one: the launch's own, whose number here we may not know."""
@@ -185,23 +180,21 @@ class Watch:
         self.other_processes = max(others, self.other_processes or 0)
 
 
-def _read(nvml: ModuleType, handle: Any) -> Reading:
-    # The library renamed it with CUDA 12.2; a driver knows the name of its time.
-    reasons = None
-    for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-        if reasons is None and hasattr(nvml, name):
-            reasons = _ask(getattr(nvml, name), handle)
-    power_mw = _ask(nvml.nvmlDeviceGetPowerUsage, handle)
+def _read(handle: Any) -> Reading:
+    reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # a driver from before CUDA 12.2 knows the older name
+        reasons = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    power_mw = _ask("nvmlDeviceGetPowerUsage", handle)
     return Reading(
         at_s=time.monotonic(),
-        sm_mhz=_ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-        memory_mhz=_ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        sm_mhz=_ask("nvmlDeviceGetClockInfo", handle, CLOCK_SM),
+        memory_mhz=_ask("nvmlDeviceGetClockInfo", handle, CLOCK_MEMORY),
         reasons=reasons or 0,
         power_w=None if power_mw is None else power_mw / 1000,
-        temperature_c=_ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+        temperature_c=_ask("nvmlDeviceGetTemperature", handle, TEMPERATURE_GPU),
     )
 
 
-def _processes(nvml: ModuleType, handle: Any) -> set[int] | None:
-    found = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+def _processes(handle: Any) -> set[int] | None:
+    found = _ask("nvmlDeviceGetComputeRunningProcesses", handle)
     return None if found is None else {process.pid for process in found}

@@ -160,27 +160,23 @@ def clocks_by_environment(evidence: Evidence) -> dict[str, float]:
 
 def what_ran(evidence: Evidence, device: str) -> list[Ran]:
     """Per environment and reference, one entry for each set of operators, or for each reason why there are none."""
-    found: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
-    for name in evidence.run.environments:
-        for cell in evidence.run.cells:
-            record = evidence.validations.get(cell.id)
-            if cell.environment != name or cell.device != device or record is None:
-                continue
-            for target in {t.target: t for recipe in record.recipes for t in recipe.targets}.values():
-                info = evidence.kernel(cell.kernel)
-                if info is None or target.target not in info.references_on(device):
-                    continue
-                reason = "" if target.status in ("ok", "wrong") else target.message or target.status
-                workloads = found.setdefault((name, target.target, tuple(target.operators), reason), [])
-                if cell.workload not in workloads:
-                    workloads.append(cell.workload)
+    found: dict[tuple[str, str, tuple[str, ...], str], dict[str, None]] = {}
+    environments = evidence.run.environments
+    for cell in sorted(evidence.run.cells, key=lambda cell: environments.index(cell.environment)):
+        record = evidence.validations.get(cell.id) if cell.device == device else None
+        last = {result.target: result for recipe in (record.recipes if record else []) for result in recipe.targets}
+        for reference, result in last.items():
+            if reference in evidence.references(cell.kernel, device):
+                reason = "" if result.status in ("ok", "wrong") else result.message or result.status
+                key = (cell.environment, reference, tuple(result.operators), reason)
+                found.setdefault(key, {})[cell.workload] = None
     return [
         Ran(
             environment=environment,
             target=target,
             operators=[each for each in ran if each.startswith(OPERATOR)],
             functions=[each for each in ran if not each.startswith(OPERATOR)],
-            workloads=workloads,
+            workloads=list(workloads),
             message=reason or ("" if ran else "the records name no operator"),
         )
         for (environment, target, ran, reason), workloads in found.items()

@@ -22,6 +22,12 @@ RUN_KEYS = (
     "run_id", "created_utc", "command", "mode", "quick", "executor", "launches", "order_seed", "plan_digest",
     "thresholds", "tolerances", "bundle",
 )  # fmt: skip
+# What a verdict is to JUnit: the element, and the attribute that counts it.
+JUNIT = {
+    model.BROKEN: ("error", "errors"),
+    **dict.fromkeys((model.REGRESSED, model.NO_LONGER_SUPPORTED, model.FAILING), ("failure", "failures")),
+    **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED), ("skipped", "skipped")),
+}
 SHOWN = 10
 MOST_TIMES = 40
 # XML 1.0 has no place for these, not even escaped.
@@ -139,20 +145,12 @@ def render_junit(report: Report) -> str:
                 classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
                 name=_xml(f"{row.workload} {aspect}"),
             )
-            kind = _junit_kind(judged.verdict)
-            if kind:
-                tally[{"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]] += 1
+            if judged.verdict in JUNIT:
+                kind, counted = JUNIT[judged.verdict]
+                tally[counted] += 1
                 found = ElementTree.SubElement(case, kind, message=_xml(f"{words(judged.verdict)}: {judged.why}"))
                 lines = [cause.statement for _, cause in report.by_row.get(row.id, []) if cause.about == aspect]
                 found.text = _xml("\n".join([*lines, f"reproduce: {row.command}"]))
         for name, count in tally.items():
             suite.set(name, str(count))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
-
-
-def _junit_kind(verdict: str) -> str:
-    if verdict == model.BROKEN:
-        return "error"
-    if verdict in (model.REGRESSED, model.NO_LONGER_SUPPORTED, model.FAILING):
-        return "failure"
-    return "skipped" if verdict in (model.UNDECIDED, model.UNSUPPORTED) else ""

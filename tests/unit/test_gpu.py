@@ -25,7 +25,7 @@ class FakeLibrary:
     """As pynvml, of two GPUs. What is in `silent` it does not say."""
 
     NVMLError = Error
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
 
     def __init__(self, silent: tuple[str, ...] = ()) -> None:
         self.silent = silent
@@ -141,7 +141,7 @@ def test_a_watch_reads_and_counts_the_processes_of_others(
 
 def test_an_older_driver_tells_the_reasons_by_their_older_name(library: FakeLibrary) -> None:
     library.silent = ("nvmlDeviceGetCurrentClocksEventReasons",)
-    assert gpu._read(library, 0).reasons == 0x4  # type: ignore[arg-type]
+    assert gpu._read(0).reasons == 0x4
 
 
 @pytest.fixture
