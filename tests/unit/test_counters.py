@@ -111,11 +111,7 @@ def called(output: str, returncode: int | None = 0) -> wire.CountersResult:
         (called(printed_page(), None), "timed_out", "180 s"),
         (called("call: done"), "crashed", "counted no device function"),
         (called(printed_page(), 3), "crashed", "ended with 3"),
-        (
-            wire.CountersResult("ok", builds={"driver": wire.Compiled("nvcc", "no")}),
-            "not_run",
-            "cannot be built",
-        ),
+        (wire.CountersResult("ok", builds={"driver": wire.Compiled("nvcc", "no")}), "not_run", "cannot be built"),
     ],
 )
 def test_what_prevents_counting_is_said(printed: wire.CountersResult, status: str, words: str) -> None:
@@ -172,12 +168,9 @@ def test_what_could_not_be_counted_is_asked_for_again(run: Run) -> None:
         return [cell.environment for cell in uncounted(run)]
 
     assert names() == [BASE, NEXT]
-    save(run, record())
-    assert names() == [BASE]
-    save(run, record("not_run", "ncu is missing"))
-    assert names() == [BASE, NEXT]
-    save(run, record("crashed", "it crashed"))
-    assert names() == [BASE]
+    for saved, left in ((record(), [BASE]), (record("not_run"), [BASE, NEXT]), (record("crashed"), [BASE])):
+        save(run, saved)
+        assert names() == left
 
 
 def test_a_run_without_a_gpu_has_nothing_to_count(tmp_path: Path) -> None:

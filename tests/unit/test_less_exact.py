@@ -16,6 +16,7 @@ from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 
 EXACT, COARSE = (BASE, "kernel", Case(units=1.0)), (NEXT, "kernel", Case(units=3.9, bits="new"))
+MORE = (NEXT, "kernel", Case(units=1.0, bits="new"))
 
 
 def fast_math() -> Spec:
@@ -33,29 +34,22 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
     assert exit_codes(report.evidence, report.rows, frozenset({"exactness"})) == [errors.CORRECTNESS_REGRESSED]
 
 
-def test_its_cause_is_looked_for_as_that_of_a_failure(tmp_path: Path) -> None:
-    found = first(tmp_path / "flags", fast_math())
-    assert found.cause == BUILD_MOVED and "became less exact" in found.statement and not found.wrong
-    open_question = first(tmp_path / "unknown", spec(EXACT, COARSE))
-    assert open_question.cause == UNDECIDED and "became less exact" in open_question.statement
+@pytest.mark.parametrize(
+    ("made", "cause", "words"),
+    [
+        (spec(EXACT, COARSE, machine_code=CODE, flags=FLAGS), BUILD_MOVED, "became less exact"),
+        (spec(EXACT, COARSE), UNDECIDED, "became less exact"),
+        (spec((BASE, "kernel", Case(units=3.9)), MORE, machine_code=CODE, flags=FLAGS), BUILD_MOVED, "became more exact"),
+        (spec(EXACT, MORE), NOTHING_MOVED, ""),
+        (spec(EXACT, (NEXT, "kernel", Case(units=1.2, bits="new"))), NOTHING_MOVED, ""),
+        (spec(*both("kernel", Case(units=3.9))), NOTHING_MOVED, ""),
+    ],
+)
+def test_its_cause_is_looked_for_as_that_of_a_failure(tmp_path: Path, made: Spec, cause: str, words: str) -> None:
+    [found] = of_kernel(tmp_path, made)
+    assert found.cause == cause and words in found.statement and not found.wrong
 
 
 def test_swapped_object_code_decides(tmp_path: Path) -> None:
     found = first(tmp_path, fast_math(), lambda run: swap(run, "AABB", right="AB"))
     assert (found.cause, found.grade) == (BUILD_MOVED, "decisive")
-
-
-@pytest.mark.parametrize("units", [1.0, 1.2])
-def test_about_as_exact_is_nothing(tmp_path: Path, units: float) -> None:
-    made = spec(EXACT, (NEXT, "kernel", Case(units=units, bits="new")))
-    assert [cause.cause for cause in of_kernel(tmp_path, made)] == [NOTHING_MOVED]
-
-
-def test_more_exact_is_no_failure_either(tmp_path: Path) -> None:
-    made = spec((BASE, "kernel", Case(units=3.9)), (NEXT, "kernel", Case(units=1.0, bits="new")), machine_code=CODE)
-    found = first(tmp_path, made)
-    assert "became more exact" in found.statement
-
-
-def test_errors_alike_on_both_sides_move_nothing(tmp_path: Path) -> None:
-    assert [cause.cause for cause in of_kernel(tmp_path, spec(*both("kernel", Case(units=3.9))))] == [NOTHING_MOVED]
