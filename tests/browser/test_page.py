@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +84,26 @@ class Watched:
         assert len([address for address in self.requests if address.startswith("file:")]) >= 1
 
 
+Watch = Callable[..., Watched]
+
+
 @pytest.fixture
-def watched(browser: Any) -> Iterator[Watched]:
-    tab = Watched(browser)
-    yield tab
-    tab.finish()
+def watch(browser: Any) -> Iterator[Watch]:
+    """Makes tabs, each of which must have had no complaint and no request at the end of the test."""
+    tabs: list[Watched] = []
+
+    def make(**options: Any) -> Watched:
+        tabs.append(Watched(browser, **options))
+        return tabs[-1]
+
+    yield make
+    for tab in tabs:
+        tab.finish()
+
+
+@pytest.fixture
+def watched(watch: Watch) -> Watched:
+    return watch()
 
 
 def names(tab: Any, table: str, column: int) -> list[str]:
@@ -185,72 +200,62 @@ def test_rows_beyond_the_first_are_found_filtered_and_linked(watched: Watched, l
     assert "rows 101 to 200 of 360" in tab.inner_text("[data-more=latency]")
 
 
-def test_without_script_a_small_run_is_whole(browser: Any, small: str) -> None:
-    watched = Watched(browser, java_script_enabled=False)
-    tab = watched.open(f"{small}#correctness/{ROW}", ready=False)
+def test_without_script_a_small_run_is_whole(watch: Watch, small: str) -> None:
+    tab = watch(java_script_enabled=False).open(f"{small}#correctness/{ROW}", ready=False)
     assert tab.locator("#table-correctness .row").count() == 9
     assert tab.locator(f'[id="correctness/{ROW}"] + .detail').is_visible()
     assert tab.locator(".detail:visible").count() == 1
-    watched.finish()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_schemes_and_the_toggle(browser: Any, small: str, scheme: str) -> None:
-    watched = Watched(browser, color_scheme=scheme)
-    tab = watched.open(small)
+def test_both_schemes_and_the_toggle(watch: Watch, small: str, scheme: str) -> None:
+    tab = watch(color_scheme=scheme).open(small)
     shade = "getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"
     assert (int(tab.evaluate(shade)) < 128) == (scheme == "dark")
     tab.click("#theme")
     assert (int(tab.evaluate(shade)) < 128) == (scheme == "light")
-    watched.finish()
+
+
+def opened_wide(tab: Any, width: int) -> Any:
+    """With all details open it never scrolls sideways."""
+    for details in tab.locator("details").all():
+        details.evaluate("element => element.open = true")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    return tab
 
 
 @pytest.mark.parametrize("width", [390, 768, 1440])
-def test_the_page_never_scrolls_sideways(browser: Any, small: str, width: int) -> None:
-    watched = Watched(browser, viewport={"width": width, "height": 844})
-    tab = watched.open(f"{small}#correctness/{ROW}")
-    for details in tab.locator("details").all():
-        details.evaluate("element => element.open = true")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    watched.finish()
+def test_the_page_never_scrolls_sideways(watch: Watch, small: str, width: int) -> None:
+    opened_wide(watch(viewport={"width": width, "height": 844}).open(f"{small}#correctness/{ROW}"), width)
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_a_gpus_page_never_scrolls_sideways_and_shows_both_times(browser: Any, gpu: str, width: int) -> None:
-    watched = Watched(browser, viewport={"width": width, "height": 844})
+def test_a_gpus_page_never_scrolls_sideways_and_shows_both_times(watch: Watch, gpu: str, width: int) -> None:
     row = f"{NEXT}/ref:efficient/tail239-fp16/cuda"
-    tab = watched.open(f"{gpu}#latency/{row}")
-    for details in tab.locator("details").all():
-        details.evaluate("element => element.open = true")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab = opened_wide(watch(viewport={"width": width, "height": 844}).open(f"{gpu}#latency/{row}"), width)
     assert tab.locator(f'[id="latency/{row}"] .mode').all_inner_texts() == ["cold", "hot"]
     assert "Hot: Median of launch medians" in tab.inner_text(".detail.open")
     assert tab.locator("#rates tbody").count() == 36
-    watched.finish()
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_fast_p_and_every_solution_fit_the_page(browser: Any, tmp_path: Path, width: int) -> None:
+def test_fast_p_and_every_solution_fit_the_page(watch: Watch, tmp_path: Path, width: int) -> None:
     cases = {(NEXT, "kernel", "*"): Case(status="crashed", message=HOSTILE), (NEXT, "model", "*"): Case(slowdown=1.7)}
     write_pairs(tmp_path, Spec(kernels=("level1.19_relu", "level1.20_gelu"), cases=cases), missing=[HOSTILE])
     assert main(["report", str(tmp_path)]) == 0
-    watched = Watched(browser, viewport={"width": width, "height": 844})
-    tab = watched.open((tmp_path / "index.html").as_uri() + "#kernelbench")
+    tab = watch(viewport={"width": width, "height": 844}).open((tmp_path / "index.html").as_uri() + "#kernelbench")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert "fast1.5" in tab.inner_text("#kernelbench thead >> nth=0").replace("\n", "")
     text = tab.inner_text("#kernelbench")
     assert "level1/level1.20_gelu.py" in text and "onerror" in text and "no solution" in text
     assert tab.title() != "owned"
-    watched.finish()
 
 
-def test_the_verdict_filter_finds_what_moved_hot_alone(browser: Any, tmp_path: Path) -> None:
+def test_the_verdict_filter_finds_what_moved_hot_alone(watch: Watch, tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", "seed-fp16"): Case(hot_slowdown=1.06)}
-    watched = Watched(browser)
-    tab = watched.open(render(tmp_path, Spec(device="cuda", cases=cases, spread=0.002)))
+    tab = watch().open(render(tmp_path, Spec(device="cuda", cases=cases, spread=0.002)))
     tab.select_option("#verdict", "regressed")
     assert tab.locator("#table-latency .row").count() == 1
-    watched.finish()
 
 
 def test_print_shows_every_table_without_controls(watched: Watched, small: str) -> None:
@@ -260,13 +265,11 @@ def test_print_shows_every_table_without_controls(watched: Watched, small: str) 
     assert tab.locator("#table-latency .row").first.is_visible()
 
 
-def test_on_a_phone_no_label_runs_into_the_next(browser: Any, small: str) -> None:
+def test_on_a_phone_no_label_runs_into_the_next(watch: Watch, small: str) -> None:
     """Labels that take two lines beside a value that takes one."""
-    watched = Watched(browser, viewport={"width": 390, "height": 844})
-    tab = watched.open(small)
+    tab = watch(viewport={"width": 390, "height": 844}).open(small)
     cells = "[...document.querySelectorAll('.rows .row > td')].filter(cell => cell.offsetParent)"
     over = tab.evaluate(
         f"{cells}.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.dataset.label)"
     )
     assert tab.evaluate(f"{cells}.length") > 8 and over == []
-    watched.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,70 +27,50 @@ ON_GPU = Spec(
 )
 
 
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["fastest", str(folder), *options])
-    return fastest.main()
+Rows = Callable[..., list[list[str]]]
 
 
-def rows(folder: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-         *options: str) -> list[list[str]]:  # fmt: skip
-    write_run(folder, spec)
-    assert asked(folder, monkeypatch, "--kernel", KERNEL, *options) == 0
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rows:
+    def printed(spec: Spec, *options: str, kernel: str = KERNEL, code: int = 0) -> list[list[str]]:
+        write_run(tmp_path, spec)
+        monkeypatch.setattr(sys, "argv", ["fastest", str(tmp_path), "--kernel", kernel, *options])
+        assert fastest.main() == code
+        said = capsys.readouterr()
+        assert (f"no hot times of {kernel}" in said.err) == (code == BAD_INPUT)
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in said.out.splitlines()]
+
+    return printed
 
 
 @pytest.mark.parametrize(
-    ("options", "own_us", "best", "best_us", "ratio"),
-    [
-        ((), 97.4, f"flash of {NEXT}", 38.7, 97.4 / 38.7),
-        (("--times", "cold"), 100.0, f"math of {BASE}", 20.0, 5.0),
-    ],
+    ("options", "own_us", "best", "best_us"),
+    [([], 97.4, f"flash of {NEXT}", 38.7), (["--times", "cold"], 100.0, f"math of {BASE}", 20.0)],
     ids=["replays", "cold calls"],
 )
 def test_a_row_names_the_fastest_reference_its_environment_and_the_ratio(
-    options: tuple[str, ...],
-    own_us: float,
-    best: str,
-    best_us: float,
-    ratio: float,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    rows: Rows, options: list[str], own_us: float, best: str, best_us: float
 ) -> None:
     """A workload on which no reference ran has no row."""
-    head, _, row = rows(tmp_path, ON_GPU, monkeypatch, capsys, *options)
+    head, _, (workload, own, fast, ratios) = rows(ON_GPU, *options)
     assert head == ["workload", f"{KERNEL}, us", "fastest reference, us", "ratio to it (95%)"]
-    workload, own, fast, ratios = row
-    assert workload == "seed-fp16"
     told = [part.split(": ") for part in own.split("; ")]
-    assert [name for name, _ in told] == [BASE, NEXT]
+    assert workload == "seed-fp16" and [name for name, _ in told] == [BASE, NEXT]
     assert [float(us) for _, us in told] == pytest.approx([own_us, own_us], rel=0.03)
     name, us = fast.split(": ")
     assert name == best and float(us) == pytest.approx(best_us, rel=0.03)
-    found = re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", ratios)
-    assert len(found) == 2
-    for middle, low, high in found:
-        assert float(low) <= float(middle) <= float(high)
-        assert float(middle) == pytest.approx(ratio, rel=0.03)
+    found = [tuple(map(float, each)) for each in re.findall(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", ratios)]
+    assert len(found) == 2 and all(low <= middle <= high for middle, low, high in found)
+    assert [middle for middle, _, _ in found] == pytest.approx([own_us / best_us] * 2, rel=0.03)
 
 
-def test_few_launches_give_a_ratio_without_an_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = Spec(device="cuda", workloads=("seed-fp16",), launches=1)
-    ratios = rows(tmp_path, few, monkeypatch, capsys)[2][3].split(", ")
+def test_few_launches_give_a_ratio_without_an_interval(rows: Rows) -> None:
+    ratios = rows(Spec(device="cuda", workloads=("seed-fp16",), launches=1))[2][3].split(", ")
     assert [float(ratio) for ratio in ratios] == pytest.approx([1.0, 1.0], rel=0.1)
 
 
 @pytest.mark.parametrize(
-    ("spec", "kernel"),
-    [(ON_GPU, "attention_other"), (Spec(), KERNEL)],
-    ids=["no such kernel", "a run without a GPU"],
+    ("spec", "kernel"), [(ON_GPU, "attention_other"), (Spec(), KERNEL)], ids=["no such kernel", "a run without a GPU"]
 )
-def test_what_has_no_times_is_refused(
-    spec: Spec, kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run(tmp_path, spec)
-    assert asked(tmp_path, monkeypatch, "--kernel", kernel) == BAD_INPUT
-    said = capsys.readouterr()
-    assert said.out == "" and f"no hot times of {kernel}" in said.err
+def test_what_has_no_times_is_refused(rows: Rows, spec: Spec, kernel: str) -> None:
+    assert rows(spec, kernel=kernel, code=BAD_INPUT) == []

@@ -16,11 +16,12 @@ from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 
 EXACT, COARSE = (BASE, "kernel", Case(units=1.0)), (NEXT, "kernel", Case(units=3.9, bits="new"))
+BUILT = {"machine_code": CODE, "flags": FLAGS}
 MORE = (NEXT, "kernel", Case(units=1.0, bits="new"))
 
 
 def fast_math() -> Spec:
-    return spec(EXACT, COARSE, machine_code=CODE, flags=FLAGS)
+    return spec(EXACT, COARSE, **BUILT)
 
 
 def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: Path) -> None:
@@ -37,9 +38,9 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
 @pytest.mark.parametrize(
     ("made", "cause", "words"),
     [
-        (spec(EXACT, COARSE, machine_code=CODE, flags=FLAGS), BUILD_MOVED, "became less exact"),
+        (spec(EXACT, COARSE, **BUILT), BUILD_MOVED, "became less exact"),
         (spec(EXACT, COARSE), UNDECIDED, "became less exact"),
-        (spec((BASE, "kernel", Case(units=3.9)), MORE, machine_code=CODE, flags=FLAGS), BUILD_MOVED, "became more exact"),
+        (spec((BASE, "kernel", Case(units=3.9)), MORE, **BUILT), BUILD_MOVED, "became more exact"),
         (spec(EXACT, MORE), NOTHING_MOVED, ""),
         (spec(EXACT, (NEXT, "kernel", Case(units=1.2, bits="new"))), NOTHING_MOVED, ""),
         (spec(*both("kernel", Case(units=3.9))), NOTHING_MOVED, ""),
