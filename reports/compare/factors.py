@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.schema.records import BINDING_OBJECT, BuildRecord, Crossing, CrossingRecord, ValidationRecord
+from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.load.evidence import Evidence
 from reports.model import Bits, Comparison, CorrectnessSide, Seen
@@ -40,11 +41,9 @@ def operators_seen(base: CorrectnessSide, this: CorrectnessSide) -> Seen:
 
 
 def _validations(evidence: Evidence, row: Comparison) -> tuple[ValidationRecord | None, ValidationRecord | None]:
-    kernel = _crossing_kernel(row)
-    base, this = (
-        evidence.validation(name, kernel, row.workload, row.device) for name in (row.baseline, row.environment)
-    )
-    return base, this
+    cell = Cell(environment=row.baseline, kernel=_crossing_kernel(row), workload=row.workload, device=row.device)
+    this = cell.model_copy(update={"environment": row.environment})
+    return evidence.validations.get(cell.id), evidence.validations.get(this.id)
 
 
 def _digests(base: ValidationRecord, this: ValidationRecord, name: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from harness.schema.records import Outcome
@@ -41,7 +41,7 @@ class CellState:
     median_us: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Failure:
     """Something that failed in each of `places`, with the end of its log."""
 
@@ -98,8 +98,7 @@ def failures(evidence: Evidence) -> list[Failure]:
             entry = found.setdefault(key, new)
             if place not in entry.places:
                 entry.places.append(place)
-            if not entry.log_excerpt:
-                found[key] = replace(entry, log_excerpt=outcome.log_excerpt)
+            entry.log_excerpt = entry.log_excerpt or outcome.log_excerpt
 
     for environment in evidence.environments.values():
         add(environment.id, environment.id, environment)

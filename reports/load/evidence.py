@@ -60,9 +60,6 @@ class Evidence:
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
 
-    def validation(self, environment: str, kernel: str, workload: str, device: str) -> ValidationRecord | None:
-        return self.validations.get(f"{environment}/{kernel}/{workload}/{device}")
-
     def timed(self, cell: Cell, target: str) -> list[Launch]:
         """One target's launches, in block order."""
         return self.launches.get((cell.environment, cell.kernel, cell.device, cell.workload, target), [])

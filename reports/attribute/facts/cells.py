@@ -95,9 +95,7 @@ class CellFacts:
 
     @cached_property
     def validations(self) -> tuple[ValidationRecord | None, ValidationRecord | None]:
-        base, this = (
-            self.evidence.validation(name, self.kernel, self.workload, self.row.device) for name in self.environments
-        )
+        base, this = (self.evidence.validations.get(self.cell(name).id) for name in self.environments)
         return base, this
 
     @cached_property
