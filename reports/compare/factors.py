@@ -185,19 +185,10 @@ def crossing_record(evidence: Evidence, row: Comparison) -> CrossingRecord | Non
     return evidence.crossings.get((_crossing_kernel(row), row.device, row.workload))
 
 
-def crossing(evidence: Evidence, row: Comparison, target: str) -> Crossing | None:
-    """The pair of this target's outputs, of both environments, with the largest difference over recipes."""
+def crossing(evidence: Evidence, row: Comparison, target: str, other: str = "") -> Crossing | None:
+    """The pair of this target's outputs here and in another environment, by default the baseline, with the largest
+    difference over recipes."""
     record = crossing_record(evidence, row)
-    return _largest(record, row.baseline, row.environment, target)
-
-
-def crossing_with(evidence: Evidence, row: Comparison, environment: str) -> Crossing | None:
-    """The same of this row's environment and another that is not the baseline."""
-    record = crossing_record(evidence, row)
-    return _largest(record, environment, row.environment, row.target)
-
-
-def _largest(record: CrossingRecord | None, one: str, two: str, target: str) -> Crossing | None:
-    wanted = {f"{one}:{target}", f"{two}:{target}"}
+    wanted = {f"{other or row.baseline}:{target}", f"{row.environment}:{target}"}
     pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
     return max(pairs, key=lambda pair: pair.max_abs or 0.0, default=None)

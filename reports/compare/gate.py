@@ -140,23 +140,23 @@ def reference_of(info: KernelInfo, wanted: str | None) -> str:
     return wanted or ("default" if "default" in info.references or len(info.references) != 1 else info.references[0])
 
 
-def chosen(evidence: Evidence, kernels: Sequence[str], workloads: Sequence[str]) -> Iterator[Cell]:
+def chosen(evidence: Evidence, kernels: Sequence[str], workloads: Sequence[str]) -> Iterator[tuple[Cell, KernelInfo]]:
     """The cells to judge: of the kernels named, or of all but copies that were slowed on purpose."""
     run = evidence.run
-    known = [kernel.name for kernel in run.kernels]
+    infos = {kernel.name: kernel for kernel in run.kernels}
     names = {workload.id: {workload.id, workload.name} for workload in run.workloads}
     for wanted, option, there in (
-        (kernels, "--kernel", known),
+        (kernels, "--kernel", list(infos)),
         (workloads, "--workload", list(dict.fromkeys(name for each in names.values() for name in sorted(each)))),
     ):
         unknown = next((name for name in wanted if name not in there), None)
         if unknown is not None:
             raise InputError(f"{option} {unknown}: not in this run", f"choose from: {', '.join(there)}")
     for cell in run.cells:
-        info = evidence.kernel(cell.kernel)
-        named = cell.kernel in kernels if kernels else info is not None and info.control_of is None
+        info = infos[cell.kernel]
+        named = cell.kernel in kernels if kernels else info.control_of is None
         if named and (not workloads or names[cell.workload] & set(workloads)):
-            yield cell
+            yield cell, info
 
 
 def gate(
@@ -170,9 +170,7 @@ def gate(
 ) -> list[Judged]:
     """Every cell and way to time. A kernel that is wrong in one version passes on that workload in none."""
     found = []
-    for cell in chosen(evidence, kernels, workloads):
-        info = evidence.kernel(cell.kernel)
-        assert info is not None
+    for cell, info in chosen(evidence, kernels, workloads):
         for mode in [mode for mode in latency.modes(cell.device) if mode in modes or cell.device == "cpu"]:
             found.append(judge(evidence, cell, reference_of(info, reference), mode))
     found = decided(evidence, found, at_most)

@@ -118,10 +118,15 @@ def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], li
     return [left[block] for block in both], [right[block] for block in both]
 
 
-def without_times(base: LatencySide, this: LatencySide, min_effect: float) -> Latency:
-    """The verdict where one side or both have no times."""
+def _untested(base: LatencySide, this: LatencySide, min_effect: float, not_comparable: str) -> Latency:
+    """The verdict where there is nothing to test, and none yet where both have times of the same blocks."""
     message = this.message or words(this.status)
-    if this.status in STOPPED:
+    if this.status == "ok" and not_comparable:
+        word, why = model.UNDECIDED, not_comparable
+    elif this.status == base.status == "ok":
+        alike = shared_blocks(base, this)[0]
+        word, why = ("", "") if alike else (model.UNDECIDED, "no block has launches of both environments")
+    elif this.status in STOPPED:
         also = "; the baseline has no times either" if base.status in STOPPED else ""
         word, why = model.BROKEN, f"{words(this.status)}: {message}{also}"
     elif this.status == "unsupported" and base.status == "unsupported":
@@ -160,37 +165,24 @@ def decide_all(
 
     `not_comparable` is the reason why times are shown but decide nothing, as where an environment was timed alone.
     """
-    results: dict[int, Latency] = {}
-    medians = {}
-    for index, (base, this, min_effect) in enumerate(pairs):
-        blocks = shared_blocks(base, this)
-        why = not_comparable if this.status == "ok" else ""
-        if not why and (base.status != "ok" or this.status != "ok"):
-            results[index] = without_times(base, this, min_effect)
-        elif why := why or ("" if blocks[0] else "no block has launches of both environments"):
-            results[index] = Latency(verdict=model.UNDECIDED, baseline=base, this=this, min_effect=min_effect, why=why)
-        else:
-            medians[index] = blocks
-    rows = list(medians)
-    rule = decide.Rule(confidence=confidence, rate=rate, rows=len(rows), looks=looks)
-    estimates = effects.compare_launches(list(medians.values()), confidence)
+    results = [_untested(*pair, not_comparable) for pair in pairs]
+    tested = [index for index, each in enumerate(results) if not each.verdict]
+    blocks = [shared_blocks(results[index].baseline, results[index].this) for index in tested]
+    rule = decide.Rule(confidence=confidence, rate=rate, rows=len(tested), looks=looks)
+    estimates = effects.compare_launches(blocks, confidence)
     q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
-    for index, estimate, q_value in zip(rows, estimates, q_values, strict=True):
-        results[index] = _decided(pairs[index], estimate, q_value, rule)
-    return [results[index] for index in range(len(pairs))]
+    for index, estimate, q_value in zip(tested, estimates, q_values, strict=True):
+        results[index] = _decided(results[index], estimate, q_value, rule)
+    return results
 
 
-def _decided(
-    pair: tuple[LatencySide, LatencySide, float], estimate: effects.Estimate, q_value: float | None, rule: decide.Rule
-) -> Latency:
-    base, this, min_effect = pair
+def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | None, rule: decide.Rule) -> Latency:
+    min_effect = untested.min_effect
     outcome = decide.decide(estimate, q_value, min_effect, rule.rate)
-    latency = Latency(
+    open_yet = outcome == decide.UNDECIDED
+    latency = replace(
+        untested,
         verdict=WORDS[outcome],
-        why="",
-        baseline=base,
-        this=this,
-        min_effect=min_effect,
         ratio=estimate.ratio,
         low=estimate.low,
         high=estimate.high,
@@ -198,9 +190,7 @@ def _decided(
         q_value=q_value,
         spread=estimate.spread,
         smallest_effect=decide.smallest_effect(estimate, rule, min_effect),
-        launches_needed=(
-            decide.launches_to_decide(estimate, rule, min_effect) if outcome == decide.UNDECIDED else None
-        ),
+        launches_needed=decide.launches_to_decide(estimate, rule, min_effect) if open_yet else None,
         estimate=estimate,
     )
     return replace(latency, why=_why(latency, outcome, estimate.blocks, rule))

@@ -37,15 +37,11 @@ def undetected(record: ValidationRecord) -> list[str]:
 
 def smallest_detected(record: ValidationRecord) -> list[str]:
     """The smallest of each kind that comes in sizes."""
-    found: dict[str, KnownWrong] = {}
+    by_kind: dict[str, list[tuple[float, str]]] = {}
     for wrong, seen in _answers(record).values():
-        if seen and wrong.size is not None and wrong.size < (_size(found.get(wrong.kind)) or float("inf")):
-            found[wrong.kind] = wrong
-    return [wrong.name for wrong in found.values()]
-
-
-def _size(wrong: KnownWrong | None) -> float | None:
-    return wrong.size if wrong else None
+        if seen and wrong.size is not None:
+            by_kind.setdefault(wrong.kind, []).append((wrong.size, wrong.name))
+    return [min(sizes, key=lambda each: each[0])[1] for sizes in by_kind.values()]
 
 
 def undetected_text(record: ValidationRecord) -> str:

@@ -170,23 +170,27 @@ def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
 
 
 def _print_gate(found: Sequence[Judged], at_most: float) -> None:
-    table = Table(box=None, pad_edge=False)
     gpu = any(each.cell.device == "cuda" for each in found)
-    for column in ("cell", *(["timed"] if gpu else []), "kernel", "reference", "share, 95%", "launches", "gate", "why"):
-        table.add_column(column)
+    rows = []
     for each in found:
         kernel_us, reference_us = (median(times) if times else None for times in (each.kernel_us, each.reference_us))
-        cells = [
-            each.cell.id,
-            *([each.mode] if gpu else []),
-            time_text(kernel_us),
-            f"{each.reference} {time_text(reference_us)}",
-            ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high) if each.ratio else ABSENT,
-            str(len(each.kernel_us) or ABSENT),
-            each.verdict,
-            short(each.why),
-        ]
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        rows.append(
+            {
+                "cell": each.cell.id,
+                **({"timed": each.mode} if gpu else {}),
+                "kernel": time_text(kernel_us),
+                "reference": f"{each.reference} {time_text(reference_us)}",
+                "share, 95%": ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high)
+                if each.ratio
+                else ABSENT,
+                "launches": str(len(each.kernel_us) or ABSENT),
+                "gate": each.verdict,
+                "why": short(each.why),
+            }
+        )
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row.values()))
     Console(highlight=False, width=WIDTH).print(table)
     counts = {verdict: sum(each.verdict == verdict for each in found) for verdict in CODES}
     tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)

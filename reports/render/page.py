@@ -12,7 +12,7 @@ from typing import Any
 from harness.schema.run_records import WorkloadInfo
 from reports import model
 from reports.attribute.causes import GRADES
-from reports.compare.factors import crossing, crossing_with
+from reports.compare.factors import crossing
 from reports.compare.gpus import Ran, counted
 from reports.compare.kernelbench import Solution
 from reports.model import Comparison
@@ -41,11 +41,9 @@ def drift(report: Report) -> list[dict[str, Any]]:
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in report.rows:
         if row.kind == "reference" and not row.alone:
-            pair, against = crossing(report.evidence, row, row.target), ""
-            if pair is None and row.environment in order:
-                for name in reversed(order[: order.index(row.environment)]):
-                    pair = pair or crossing_with(report.evidence, row, name)
-                    against = against or (name if pair else "")
+            others = ["", *reversed(order[: order.index(row.environment)])]
+            pairs = ((crossing(report.evidence, row, row.target, other), other) for other in others)
+            pair, against = next((each for each in pairs if each[0]), (None, ""))
             found.setdefault((row.environment, row.workload, row.device), {})[row.target] = {
                 "row": row,
                 "max_abs": pair.max_abs if pair else None,
