@@ -83,7 +83,7 @@ SENTENCES = {
     "operator_inside_moved": "{kernel} is made of PyTorch's operators by {file} the same in both environments: one of "
     "these operators moved.",
     # what is refused
-    "refused_by_itself": "{kernel} refuses by itself what it is asked for{where}: {message}",
+    "refused_by_itself": "{kernel} has no code for this shape or type, by its own error code{where}: {message}",
     "refused_by_error": "{kernel} asks {where} for what PyTorch has no code for there: {message}",
     "raises_on_one_side": "{kernel} is refused {where}, and not in the other environment: {message}",
     "unsupported": "{who} {how}: {what} on {device}.",

@@ -14,20 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.schema.storage import Run
-from reports.attribute import Cause, explained
-from reports.attribute.causes import (
-    CORRECTNESS,
-    DECISIVE,
-    EXCLUDES,
-    NAMES,
-    OUT_OF_BOUNDS,
-    RACE,
-    STRONG,
-    SUGGESTIVE,
-    UNINITIALISED_GLOBAL,
-    RuledOut,
-    combined,
-)
+from reports.attribute import Cause, causes, explained
+from reports.attribute.causes import DECISIVE, EXCLUDES, NAMES, STRONG, SUGGESTIVE, RuledOut, combined
 from reports.render.explanations import explanations
 from tests.unit.committed import committed
 from tests.unit.experiments import (
@@ -180,7 +168,7 @@ def test_over_generated_records(world: tuple[Spec, list[Make]]) -> None:
 
 def cause(name: str, grade: str = STRONG, **changes: Any) -> Cause:
     values: dict[str, Any] = {
-        "about": CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda", "environment": NEXT,
+        "about": causes.CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda", "environment": NEXT,
         "baseline": BASE, "statement": name, "evidence": (),
     }  # fmt: skip
     return Cause(cause=name, grade=grade, **values | changes)
@@ -191,17 +179,17 @@ NO_RACE = RuledOut(rival="a race", how="racecheck found nothing")
 
 def test_a_card_that_tells_what_it_rules_out_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="names and rules out: race"):
-        cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,), parts=(cause(RACE),))
+        cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,), parts=(cause(causes.RACE),))
     with pytest.raises(ValueError, match="race"):
-        replace(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), parts=(cause(RACE),))
+        replace(cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), parts=(cause(causes.RACE),))
     with pytest.raises(ValueError, match="say in EXCLUDES"):
         RuledOut(rival="something else", how="")
 
 
 def test_one_story_leaves_out_the_words_that_rule_out_what_it_tells() -> None:
-    story = combined(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(RACE), cause(RACE, SUGGESTIVE))
-    assert (story.causes, story.ruled_out) == ((OUT_OF_BOUNDS, RACE), ())
-    alone = combined(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(UNINITIALISED_GLOBAL))
+    story = combined(cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(causes.RACE), cause(causes.RACE, SUGGESTIVE))
+    assert (story.causes, story.ruled_out) == ((causes.OUT_OF_BOUNDS, causes.RACE), ())
+    alone = combined(cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(causes.UNINITIALISED_GLOBAL))
     assert alone.ruled_out == (NO_RACE,)
 
 

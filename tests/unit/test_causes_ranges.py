@@ -9,15 +9,8 @@ import pytest
 
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.storage import Run
-from reports.attribute.causes import (
-    MASKED_BY_INPUTS,
-    RANGE_OVERFLOW,
-    STRONG,
-    SUGGESTIVE,
-    UNINITIALISED_HOST,
-    WRONG_EVERYWHERE,
-    Cause,
-)
+from reports.attribute import causes
+from reports.attribute.causes import STRONG, SUGGESTIVE, Cause
 from tests.unit.attributed import RECIPES, both, first, of_kernel, spec
 from tests.unit.experiments import FOLLOWS, clean, conditions, history, poison, result
 from tests.unit.spec import Case
@@ -77,14 +70,14 @@ def test_wrong_everywhere_where_nothing_else_is_left(
     inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
 ) -> None:
     found = asked(tmp_path, ALWAYS, inputs, in_float64)
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, STRONG)
+    assert (found.cause, found.grade) == (causes.WRONG_EVERYWHERE, STRONG)
     assert any(each.rival == "the range of its type" for each in found.ruled_out)
 
 
 def test_a_kernel_of_one_length_may_be_right_at_others(tmp_path: Path) -> None:
     """A problem file has one: a count that fits in its type up to some length is not told from an algorithm."""
     found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], lengths=())
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+    assert (found.cause, found.grade) == (causes.WRONG_EVERYWHERE, SUGGESTIVE)
     assert any("a count or an end" in seen.text for seen in found.evidence)
 
 
@@ -92,7 +85,7 @@ def test_a_kernel_of_one_length_may_be_right_at_others(tmp_path: Path) -> None:
 def test_wrong_on_one_size_alone_is_perhaps_not_the_algorithm(other: str, grade: str, tmp_path: Path) -> None:
     """An offset of sixteen bits does that. What is right in another type says nothing of sizes."""
     found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], workloads=("seed-fp16", other))
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, grade)
+    assert (found.cause, found.grade) == (causes.WRONG_EVERYWHERE, grade)
     assert ("another workload does not show it" in found.statement) is (grade == SUGGESTIVE)
 
 
@@ -117,20 +110,20 @@ def test_what_does_not_exclude_a_range(
     case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
 ) -> None:
     found = asked(tmp_path, case, inputs, in_float64)
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+    assert (found.cause, found.grade) == (causes.WRONG_EVERYWHERE, SUGGESTIVE)
     assert any("not excluded:" in seen.text for seen in found.evidence)
     assert all(each.rival != "the range of its type" for each in found.ruled_out)
 
 
 def test_nan_that_nobody_asked_about_is_suggestive_at_most(tmp_path: Path) -> None:
     found = first(tmp_path, spec(*both("kernel", INFINITE)))
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+    assert (found.cause, found.grade) == (causes.WRONG_EVERYWHERE, SUGGESTIVE)
 
 
 def test_what_a_wider_type_makes_right_left_its_range(tmp_path: Path) -> None:
     found = asked(tmp_path, INFINITE, [NAN, scaled(nonfinite=True)], wider(1.0))
-    assert (found.cause, found.grade) == (RANGE_OVERFLOW, STRONG)
-    assert WRONG_EVERYWHERE not in found.causes
+    assert (found.cause, found.grade) == (causes.RANGE_OVERFLOW, STRONG)
+    assert causes.WRONG_EVERYWHERE not in found.causes
     assert any("float64 6/6" in seen.text for seen in found.evidence)
 
 
@@ -141,7 +134,7 @@ def test_where_the_first_call_is_right_no_type_is_too_narrow(tmp_path: Path) -> 
         history(run, "AB AB", "AB AB", wrong="B")
 
     found = first(tmp_path, spec(*both("kernel", INFINITE)), make)
-    assert RANGE_OVERFLOW not in found.causes
+    assert causes.RANGE_OVERFLOW not in found.causes
 
 
 def test_memory_that_is_read_may_hold_what_a_wider_type_does_not_meet(tmp_path: Path) -> None:
@@ -150,7 +143,7 @@ def test_memory_that_is_read_may_hold_what_a_wider_type_does_not_meet(tmp_path: 
         conditions(run, "wider", [NAN, wider(1.0)])
 
     found = first(tmp_path, spec(*both("kernel", INFINITE)), make)
-    assert found.cause == UNINITIALISED_HOST and RANGE_OVERFLOW not in found.causes
+    assert found.cause == causes.UNINITIALISED_HOST and causes.RANGE_OVERFLOW not in found.causes
 
 
 LARGE = Case(recipes={"large_logits": (0, 400.0)})
@@ -160,10 +153,10 @@ ON_LARGE = result("BB", 0.0, recipe="large_logits")
 @pytest.mark.parametrize(
     ("more", "cause"),
     [
-        ([result("CC", recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits")], MASKED_BY_INPUTS),
-        ([result("CC", 0.0, recipe="offset_logits")], RANGE_OVERFLOW),  # their size alone is enough
-        ([result("CC", recipe="offset_logits"), result("DD", 0.0, True, recipe="steep_logits")], RANGE_OVERFLOW),
-        ([result("DD", 0.0, recipe="steep_logits")], RANGE_OVERFLOW),  # their size alone was not tried
+        ([result("CC", recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits")], causes.MASKED_BY_INPUTS),
+        ([result("CC", 0.0, recipe="offset_logits")], causes.RANGE_OVERFLOW),  # their size alone is enough
+        ([result("CC", recipe="offset_logits"), result("DD", 0.0, True, recipe="steep_logits")], causes.RANGE_OVERFLOW),
+        ([result("DD", 0.0, recipe="steep_logits")], causes.RANGE_OVERFLOW),  # their size alone was not tried
     ],
     ids=["finite, and right on larger ones", "wrong on larger ones", "infinite somewhere", "not tried"],
 )
@@ -171,7 +164,7 @@ def test_whether_large_logits_are_too_large(more: list[ConditionResult], cause: 
     made = spec(*both("kernel", LARGE), recipes=RECIPES)
     found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *more]))
     assert (found[0].cause, found[0].grade) == (cause, STRONG)
-    assert not {MASKED_BY_INPUTS, RANGE_OVERFLOW} - {cause} & set(found[0].causes)
+    assert not {causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW} - {cause} & set(found[0].causes)
 
 
 @pytest.mark.parametrize("steep", [0.0, 1.0], ids=["wrong on steep logits", "right on steep logits"])
@@ -182,14 +175,14 @@ def test_what_stays_finite_on_large_logits_is_hidden_by_ordinary_ones_and_perhap
     made = spec(*both("kernel", LARGE), recipes=RECIPES)
     larger = [result("CC", 0.0, recipe="offset_logits"), result("DD", steep, recipe="steep_logits")]
     found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *larger]))
-    beside = next(part for part in found[0].parts if part.cause == RANGE_OVERFLOW)
-    assert (found[0].cause, found[0].grade, beside.grade) == (MASKED_BY_INPUTS, STRONG, SUGGESTIVE)
+    beside = next(part for part in found[0].parts if part.cause == causes.RANGE_OVERFLOW)
+    assert (found[0].cause, found[0].grade, beside.grade) == (causes.MASKED_BY_INPUTS, STRONG, SUGGESTIVE)
     assert "stay finite however large they are" in found[0].statement
     assert any("not excluded: a limit that the kernel sets" in seen.text for seen in beside.evidence)
 
 
 @pytest.mark.parametrize(
-    ("case", "plain", "cause"), [(INFINITE, NAN, RANGE_OVERFLOW), (ALWAYS, PLAIN, WRONG_EVERYWHERE)]
+    ("case", "plain", "cause"), [(INFINITE, NAN, causes.RANGE_OVERFLOW), (ALWAYS, PLAIN, causes.WRONG_EVERYWHERE)]
 )
 def test_what_flat_logits_make_right_where_it_was_not_finite(
     case: Case, plain: ConditionResult, cause: str, tmp_path: Path

@@ -8,24 +8,15 @@ from typing import Any
 
 import pytest
 
-from reports.attribute import explained
-from reports.attribute.causes import (
-    BUILD_MOVED,
-    DECISIVE,
-    ENVIRONMENT_CONFOUNDER,
-    KERNEL_CODE_MOVED,
-    LATENCY_CLOCK_OR_LOAD,
-    LATENCY_THREAD_COUNT,
-    STRONG,
-    SUGGESTIVE,
-)
+from reports.attribute import causes, explained
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX, TARGETS, only, slower, spec
 
 
 def test_more_threads_do_not_make_it_slower_while_there_are_processors(tmp_path: Path) -> None:
-    assert only(tmp_path, spec(*slower("kernel"), threads={BASE: 1, NEXT: 2})).cause != LATENCY_THREAD_COUNT
+    assert only(tmp_path, spec(*slower("kernel"), threads={BASE: 1, NEXT: 2})).cause != causes.LATENCY_THREAD_COUNT
 
 
 LOST = {BASE: 1.9, NEXT: 1.0}
@@ -40,27 +31,27 @@ STARTED: dict[str, Any] = {"threads_started": {BASE: 16.0, NEXT: 1520.0}, "flags
     [
         (
             spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}),
-            LATENCY_THREAD_COUNT, DECISIVE, [], "1 thread computes here, and 2",
+            causes.LATENCY_THREAD_COUNT, DECISIVE, [], "1 thread computes here, and 2",
         ),
         (
             spec(*slower(*TARGETS, by=9.0), **IN_64),
-            LATENCY_THREAD_COUNT, STRONG, [], "64 threads here share 2 processors",
+            causes.LATENCY_THREAD_COUNT, STRONG, [], "64 threads here share 2 processors",
         ),
         (
             spec(*slower("kernel", by=1.9), busy_processors=LOST, **NEW),
-            LATENCY_THREAD_COUNT, STRONG, [KERNEL_CODE_MOVED], "1.90 processors busy in the baseline, 1.00 here",
+            causes.LATENCY_THREAD_COUNT, STRONG, [causes.KERNEL_CODE_MOVED], "1.90 processors busy in the baseline, 1.00 here",
         ),
         (
             spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}),
-            LATENCY_THREAD_COUNT, SUGGESTIVE, [], "0.2 times in the baseline, 900 here",
+            causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [], "0.2 times in the baseline, 900 here",
         ),
         (
             spec(*slower("kernel", by=9.0), **STARTED, **NEW),
-            LATENCY_THREAD_COUNT, SUGGESTIVE, [BUILD_MOVED], "started 16 threads in the baseline, 1,520 here",
+            causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [causes.BUILD_MOVED], "started 16 threads in the baseline, 1,520 here",
         ),
         (  # references that were measured before the threads began stand still, in the same launches
             spec(*slower("kernel", by=1.9), busy_processors=LOST, **SCRUBS),
-            LATENCY_CLOCK_OR_LOAD, STRONG, [ENVIRONMENT_CONFOUNDER], "own process used 0% to 0% of the machine",
+            causes.LATENCY_CLOCK_OR_LOAD, STRONG, [causes.ENVIRONMENT_CONFOUNDER], "own process used 0% to 0% of the machine",
         ),
     ],
     ids=["fewer", "more than processors", "fewer at work", "restless", "started in each call", "busy beside it"],
@@ -84,16 +75,16 @@ def test_time_that_moved_with_threads(
     ],
 )
 def test_time_that_is_no_matter_of_threads(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert only(tmp_path, spec(*slower("kernel", by=1.9), **changes)).cause != LATENCY_THREAD_COUNT
+    assert only(tmp_path, spec(*slower("kernel", by=1.9), **changes)).cause != causes.LATENCY_THREAD_COUNT
 
 
 def test_more_processors_at_work_than_pytorch_has_threads(tmp_path: Path) -> None:
     made = spec(*slower("kernel", by=3.0), busy_processors={BASE: 1.0, NEXT: 1.9}, threads={BASE: 1, NEXT: 1})
     cause = only(tmp_path / "same", made)
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE) and not cause.parts
+    assert (cause.cause, cause.grade) == (causes.LATENCY_THREAD_COUNT, SUGGESTIVE) and not cause.parts
     assert any("more work to do" in seen.text for seen in cause.evidence)
     cause = only(tmp_path / "other", replace(made, machine_code={NEXT: "new"}))
-    assert [part.cause for part in cause.parts] == [KERNEL_CODE_MOVED]
+    assert [part.cause for part in cause.parts] == [causes.KERNEL_CODE_MOVED]
 
 
 def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp_path: Path) -> None:
@@ -104,8 +95,8 @@ def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp
     )
     write_run(tmp_path, made)
     kernel = next(cause for cause in explained(tmp_path) if cause.kernel and cause.about == "latency")
-    assert (kernel.cause, kernel.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert [part.cause for part in kernel.parts] == [ENVIRONMENT_CONFOUNDER]
+    assert (kernel.cause, kernel.grade) == (causes.LATENCY_THREAD_COUNT, SUGGESTIVE)
+    assert [part.cause for part in kernel.parts] == [causes.ENVIRONMENT_CONFOUNDER]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +118,7 @@ def test_threads_that_calls_start_are_not_the_machine_whoever_else_is_slower(tmp
     ],
 )
 def test_threads_that_wait_and_blame_nobody(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert only(tmp_path, spec(*slower("kernel", by=3.0), **changes)).cause != LATENCY_THREAD_COUNT
+    assert only(tmp_path, spec(*slower("kernel", by=3.0), **changes)).cause != causes.LATENCY_THREAD_COUNT
 
 
 @pytest.mark.parametrize(
@@ -142,14 +133,14 @@ def test_threads_that_wait_and_blame_nobody(changes: dict[str, Any], tmp_path: P
 )
 def test_processors_at_work_that_blame_no_threads(changes: dict[str, Any], tmp_path: Path) -> None:
     told = {"busy_processors": {BASE: 1.0, NEXT: 1.9}, "threads": {BASE: 1, NEXT: 1}} | changes
-    assert only(tmp_path, spec(*slower("kernel", by=3.0), **told)).cause != LATENCY_THREAD_COUNT
+    assert only(tmp_path, spec(*slower("kernel", by=3.0), **told)).cause != causes.LATENCY_THREAD_COUNT
 
 
 def test_threads_that_are_as_busy_on_both_sides_say_nothing(tmp_path: Path) -> None:
     made = spec(*slower("kernel", by=1.9), idle_processors={BASE: 1.8, NEXT: 1.8})
-    assert only(tmp_path, made).cause != LATENCY_CLOCK_OR_LOAD
+    assert only(tmp_path, made).cause != causes.LATENCY_CLOCK_OR_LOAD
 
 
 def test_threads_that_a_profile_saw(tmp_path: Path) -> None:
     cause = only(tmp_path, spec(*slower("kernel", by=1.9)), target="kernel", base=SOFTMAX, this=SAFE, threads=(2, 1))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, STRONG)
+    assert (cause.cause, cause.grade) == (causes.LATENCY_THREAD_COUNT, STRONG)
