@@ -168,8 +168,8 @@ def test_over_generated_records(world: tuple[Spec, list[Make]]) -> None:
 
 def cause(name: str, grade: str = STRONG, **changes: Any) -> Cause:
     values: dict[str, Any] = {
-        "about": causes.CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda", "environment": NEXT,
-        "baseline": BASE, "statement": name, "evidence": (),
+        "about": causes.CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda",
+        "environment": NEXT, "baseline": BASE, "statement": name, "evidence": (),
     }  # fmt: skip
     return Cause(cause=name, grade=grade, **values | changes)
 
@@ -187,9 +187,10 @@ def test_a_card_that_tells_what_it_rules_out_cannot_be_made() -> None:
 
 
 def test_one_story_leaves_out_the_words_that_rule_out_what_it_tells() -> None:
-    story = combined(cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(causes.RACE), cause(causes.RACE, SUGGESTIVE))
+    lead = cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,))
+    story = combined(lead, cause(causes.RACE), cause(causes.RACE, SUGGESTIVE))
     assert (story.causes, story.ruled_out) == ((causes.OUT_OF_BOUNDS, causes.RACE), ())
-    alone = combined(cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(causes.UNINITIALISED_GLOBAL))
+    alone = combined(lead, cause(causes.UNINITIALISED_GLOBAL))
     assert alone.ruled_out == (NO_RACE,)
 
 
