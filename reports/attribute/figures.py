@@ -30,7 +30,7 @@ Letters = dict[tuple[str, ...], str]
 
 
 def _letter(known: Letters, outputs: Sequence[str]) -> str:
-    """A, B, C ... for digests, in the order in which they are met. A figure has fewer rows than the alphabet letters."""
+    """A, B, C ... for digests, in the order in which they are met; a figure has fewer rows than there are letters."""
     return known.setdefault(tuple(outputs), ascii_uppercase[len(known)])
 
 

@@ -125,6 +125,9 @@ class CaseFacts:
         info = self.evidence.kernel(self.kernel) if self.is_kernel else None
         return info is not None and bool(info.sources) and all(name.endswith(".py") for name in info.sources)
 
+    def of(self, *experiments: str) -> list[tuple[CellFacts, Conditions]]:
+        return [(cell, each) for cell in self.cells for name in experiments for each in cell.of(name)]
+
     # -- chance -----------------------------------------------------------------------------------------------
 
     @cached_property
@@ -194,12 +197,9 @@ class CaseFacts:
     @cached_property
     def settling(self) -> list[tuple[CellFacts, Conditions]]:
         """Repeated calls of which the first alone gives other bits, unless the filling of memory does."""
-        if self.follows_poison:
-            return []
         return [
             (cell, conditions)
-            for cell in self.cells
-            for conditions in cell.of("repeat")
+            for cell, conditions in ([] if self.follows_poison else self.of("repeat"))
             if experiments.settles([result for result in conditions.ran if result.condition.load == "alone"])
         ]
 

@@ -235,7 +235,7 @@ class CellFacts:
 
     @cached_property
     def checkers(self) -> list[Checkers]:
-        return [Checkers(record=record, path=path) for record, path in self._recorded(self.evidence.checkers)]
+        return self._recorded(self.evidence.checkers)
 
     @cached_property
     def wavers(self) -> bool:

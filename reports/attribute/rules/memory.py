@@ -167,7 +167,7 @@ def race(case: CaseFacts) -> Cause | None:
         return None
     if not proven and (case.order_of_sums is not None or case.follows_poison or case.keeps_state):
         return None  # a race leaves the rule at times, or a checker that was seen to work finds it
-    repeated = [result for cell in case.cells for conditions in cell.of("repeat") for result in conditions.ran]
+    repeated = [result for _, conditions in case.of("repeat") for result in conditions.ran]
     wrong = bool(case.failing) or any(spread.fails for _, spread in case.poison) or any(map(fails, repeated))
     loose = [(cell, spread) for cell, spread in case.poison if spread.settled is False]
     if not checked and not (wrong and (loose or case.memory_clean)):
