@@ -22,7 +22,8 @@ NEW: dict[str, Any] = {"machine_code": CODE}
 REBUILT: dict[str, Any] = {"machine_code": CODE, "flags": FLAGS}
 SET: dict[str, Any] = {"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}
 NO_MKLDNN: dict[str, Any] = {"settings": {BASE: {"mkldnn.enabled": "True"}, NEXT: {"mkldnn.enabled": "False"}}}
-NOT_BUILT = {"builds": {NEXT: Outcome(status="build_failed", message="error: no member named 'item' in namespace 'at'")}}
+LACKING = Outcome(status="build_failed", message="error: no member named 'item' in namespace 'at'")
+NOT_BUILT: dict[str, Any] = {"builds": {NEXT: LACKING}}
 REFUSED = Case(status="unsupported", message="head_dim 64 is not supported")
 ACCESS = checked("address", "out_of_bounds")
 BOTH_FOUND = [causes.OUT_OF_BOUNDS, causes.BUILD_MOVED]

@@ -75,7 +75,9 @@ KNOWN = {
     "what is refused in both is no matter of a variable": Known(
         of_both(REFUSED, **SET), [], causes.UNSUPPORTED_COMBINATION, DECISIVE
     ),
-    "a variable that changes nothing": Known(spec(**SET, **TIMED), [clean, with_variables("RRRR")], causes.NOTHING_MOVED),
+    "a variable that changes nothing": Known(
+        spec(**SET, **TIMED), [clean, with_variables("RRRR")], causes.NOTHING_MOVED
+    ),
 }  # fmt: skip
 
 
