@@ -94,9 +94,7 @@ MEMORY = {
         WAVERS, [filled(0.5, output=("AB", "CD", "EF", "GH"), heap=("IJ", "KL", "MN", "OP"))], causes.RACE, STRONG
     ),
     "a race that the thread checker sees": Known(WAVERS, [checked("thread", "race")], causes.RACE, DECISIVE),
-    "a hazard in shared memory": Known(
-        WAVERS_ON_GPU, [on_gpu(checkers, "racecheck", "race")], causes.RACE, DECISIVE
-    ),
+    "a hazard in shared memory": Known(WAVERS_ON_GPU, [on_gpu(checkers, "racecheck", "race")], causes.RACE, DECISIVE),
     "repeats waver, fillings do not matter": Known(
         WAVERS, [filled(0.5, **CPU_STILL), tried("repeat", result("AABAA", 0.5))], causes.RACE, STRONG
     ),

@@ -145,14 +145,10 @@ MOVERS = {
         spec((BASE, "kernel", Case(status="crashed", message=WORDS))), [], causes.UNSUPPORTED_COMBINATION, STRONG
     ),
     "a model that gives other outputs in each call": Known(
-        spec(
-            *both("kernel", DRAWS), *both("model", Case(repeats_differ=10)), references=("model",), truth=False,
-        ),
+        spec(*both("kernel", DRAWS), *both("model", Case(repeats_differ=10)), references=("model",), truth=False),
         [], causes.INPUTS_MOVED,
     ),
-    "a kernel alone that does": Known(
-        of_both(DRAWS, references=("model",), truth=False), [], causes.WRONG_EVERYWHERE
-    ),
+    "a kernel alone that does": Known(of_both(DRAWS, references=("model",), truth=False), [], causes.WRONG_EVERYWHERE),
     "a kernel wrong all along under a reference that moved": Known(
         spec(*ALWAYS_FAR, (NEXT, "math", Case(bits="new", units=3.0))), [clean], causes.REFERENCE_MOVED, DECISIVE,
         also=[causes.WRONG_EVERYWHERE],

@@ -35,9 +35,7 @@ def in_baseline(output: tuple[str, ...]) -> Make:
 
 FAULTY = filled(output=FOLLOWS, heap=FOLLOWS, stack=STILL)
 KNOWN = {
-    "code moved beside a variable": Known(
-        spec(FELL, **SET), [clean], OF_CODE, SUGGESTIVE, also=[OF_ENVIRONMENT],
-    ),
+    "code moved beside a variable": Known(spec(FELL, **SET), [clean], OF_CODE, SUGGESTIVE, also=[OF_ENVIRONMENT]),
     "object code that decides needs no other experiment": Known(
         spec(FELL, **SET), [clean, swapped("AABB")], OF_CODE, DECISIVE
     ),

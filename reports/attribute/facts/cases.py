@@ -133,18 +133,7 @@ class CaseFacts:
     @cached_property
     def unsteady(self) -> list[Seen]:
         """Observations of other bits from the same call on the same inputs."""
-        found = []
-        for cell in self.cells:
-            for side in cell.sides:
-                if side.repeats_differ and side.repeats_differ > side.inputs_mutated:
-                    text = f"the second run gave other bits in {side.repeats_differ} trials"
-                    found.append(cell.seen(text, side.record))
-            for conditions in cell.of("repeat"):
-                loose = [result for result in conditions.ran if settled([result]) is False]
-                if loose:
-                    labels = ", ".join(result.condition.label for result in loose[:3])
-                    found.append(cell.seen(f"repeated calls gave other bits ({labels})", conditions.path))
-        return found
+        return [seen for cell in self.cells for seen in cell.unsteady]
 
     @cached_property
     def order_of_sums(self) -> Seen | None:

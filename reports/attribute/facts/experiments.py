@@ -48,6 +48,11 @@ class Conditions:
     def ran(self) -> list[ConditionResult]:
         return [result for result in self.record.results if result.status in protocol.RAN]
 
+    @cached_property
+    def loose(self) -> list[ConditionResult]:
+        """Those that gave other bits when they were repeated."""
+        return [result for result in self.ran if settled([result]) is False]
+
     @property
     def as_laid_out(self) -> list[ConditionResult]:
         """Those whose tensors lie, and whose calls are enqueued, as in validation."""

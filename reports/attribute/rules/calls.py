@@ -74,16 +74,12 @@ def second_device(case: CaseFacts) -> Cause | None:
     if not case.is_kernel or not found or case.unsteady:
         return None
     first, conditions, second = found[0]
-    title = f"{first.workload}: which GPU holds the tensors"
+    title, there = f"{first.workload}: which GPU holds the tensors", "with tensors on a second GPU "
     cause = make(
         case, causes.MASKED_BY_INPUTS, STRONG, "second_device", [cell for cell, _, _ in found],
         [
-            cell.seen_in(
-                experiment.environment,
-                "with tensors on a second GPU " + (each.message or each.status.replace("_", " ")),
-                experiment.path,
-            )
-            for cell, experiment, each in found[:4]
+            cell.seen_in(tried.environment, there + (each.message or each.status.replace("_", " ")), tried.path)
+            for cell, tried, each in found[:4]
         ],
         ruled_out=[
             RuledOut(rival="the numbers", how="the same ones pass on the current GPU", record=conditions.path),
@@ -111,14 +107,10 @@ def writes_inputs(case: CaseFacts) -> Cause | None:
     sides = [(cell, side) for cell in case.cells for side in cell.sides if side.inputs_mutated]
     if not case.is_kernel or not sides:
         return None
+    changed = "the inputs had changed after "
     return make(
-        case, causes.INPUTS_MOVED, DECISIVE, "writes_inputs", list(dict.fromkeys(cell for cell, _ in sides)),
-        [
-            cell.seen_in(
-                side.environment, f"the inputs had changed after {number(side.inputs_mutated, 'trial')}", side.record
-            )
-            for cell, side in sides[:4]
-        ],
+        case, causes.INPUTS_MOVED, DECISIVE, "writes_inputs", [cell for cell, _ in sides],
+        [cell.seen_in(s.environment, changed + number(s.inputs_mutated, "trial"), s.record) for cell, s in sides[:4]],
         group=("writes its inputs", case.kernel),
     )  # fmt: skip
 

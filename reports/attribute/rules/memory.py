@@ -25,6 +25,7 @@ KINDS = {
     causes.UNINITIALISED_GLOBAL: "device memory",
     causes.UNINITIALISED_HOST: "host memory",
 }
+BUILT = "PyTorch's version and the build"
 BEYOND = Seen(text="not excluded: it reads beyond its tensors, where such memory lies too; no checker could show that")
 
 
@@ -91,10 +92,7 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
         evidence if certain or not spreads else [*evidence, BEYOND],
         ruled_out=[
             *(RuledOut(rival="a race", how=repeats, record=spread.path) for spread in repeatable[:1]),
-            *(
-                RuledOut(rival="PyTorch's version and the build", how=one_process, record=spread.path)
-                for _, spread in spreads[:1]
-            ),
+            *(RuledOut(rival=BUILT, how=one_process, record=spread.path) for _, spread in spreads[:1]),
             excluded("out of bounds", within),
         ],
         figures=[*(figures.spread_figure(f"{c.workload}: what was there before", s) for c, s in spreads[:2]), *drawn],
