@@ -24,7 +24,6 @@ from tests.unit.attributed import (
     first,
     here,
     of_both,
-    of_kernel,
     on_gpu,
     spec,
     swapped,
@@ -60,7 +59,9 @@ MOVERS = {
     "it faults at an address, wherever this object code is taken": Known(
         here(FAULTS, machine_code=CODE, flags=FLAGS), [swapped("AAXX")], causes.BUILD_MOVED, DECISIVE
     ),
-    "other flags and other code, and memory is clean": Known(OTHER_BUILD, [clean], causes.BUILD_MOVED, STRONG),
+    "other flags and other code, and memory is clean": Known(
+        OTHER_BUILD, [clean], causes.BUILD_MOVED, STRONG, never=causes.REFERENCES
+    ),
     "other flags and other code; nothing was tried": Known(OTHER_BUILD, [], causes.BUILD_MOVED, SUGGESTIVE),
     "its process dies here, wherever the object code is taken": Known(
         here(DIES, machine_code=CODE, flags=FLAGS), [swapped("AAXX")], causes.BUILD_MOVED, DECISIVE,
@@ -263,11 +264,6 @@ def test_another_default_that_stays_right_is_told_and_blames_no_kernel(tmp_path:
     expected = [(causes.DEFAULT_BACKEND_MOVED, ""), (causes.NOTHING_MOVED, KERNEL)]
     assert [(cause.cause, cause.kernel) for cause in found] == expected
     assert "efficient_attention in the baseline, cudnn_attention here" in found[0].evidence[0].text
-
-
-def test_a_reference_is_never_blamed_for_a_kernel_that_moved(tmp_path: Path) -> None:
-    found = of_kernel(tmp_path, OTHER_BUILD, clean)
-    assert all(cause.cause not in (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED) for cause in found)
 
 
 def test_the_same_pytorch_cannot_have_moved_a_reference(tmp_path: Path) -> None:
