@@ -162,7 +162,7 @@ def test_a_kernels_own_refusal_in_both_environments_and_a_code_for_something_els
     found = first(tmp_path, of_both(refusal))
     if code in (-3, -4, -6):
         assert (found.cause, found.grade) == (causes.UNSUPPORTED_COMBINATION, STRONG)
-        assert "has no code for" in found.statement and causes.WRONG_EVERYWHERE not in found.causes
+        assert "by its own error code" in found.statement and causes.WRONG_EVERYWHERE not in found.causes
     else:
         assert found.cause == causes.WRONG_EVERYWHERE
 
