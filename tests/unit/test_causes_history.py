@@ -108,7 +108,9 @@ KNOWN = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_it_is_found_and_no_rival_is(name: str, tmp_path: Path) -> None:
-    check(KNOWN[name], tmp_path)
+    found = check(KNOWN[name], tmp_path)
+    if causes.RACE in KNOWN[name].never:
+        assert any(each.rival == "a race" for each in found.ruled_out)
 
 
 @pytest.mark.parametrize(
