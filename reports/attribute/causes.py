@@ -65,19 +65,14 @@ NAMES = {
 }
 UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
 CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
-MEMORY = (OUT_OF_BOUNDS, UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST, RACE)
+MEMORY = (OUT_OF_BOUNDS, *UNINITIALISED, RACE)
 # A kernel's own, whichever version runs it.
 FAULTS = (
-    WRONG_STREAM,
-    *MEMORY,
-    PREDECESSOR_SENSITIVITY,
-    MASKED_BY_INPUTS,
-    RANGE_OVERFLOW,
-    NOT_REPEATABLE,
-    WRONG_EVERYWHERE,
-)
+    WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW, NOT_REPEATABLE, WRONG_EVERYWHERE,
+)  # fmt: skip
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
-MOVERS = (BUILD_MOVED, KERNEL_CODE_MOVED, ENVIRONMENT_CONFOUNDER, DEFAULT_BACKEND_MOVED, REFERENCE_MOVED)
+REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
+MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
 GRADES = {
@@ -92,6 +87,10 @@ CORRECTNESS, LATENCY = "correctness", "latency"
 
 # Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
 # causes and rule it out.
+NO_CAUSE = (
+    "a change of results", "another generator in that PyTorch", "more work", "the kernel", "the kernel's results",
+    "the numbers", "the stored inputs", "the work itself",
+)  # fmt: skip
 EXCLUDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("a race", "chance"), (RACE,)),
     **dict.fromkeys(("the algorithm", "a wrong result"), (WRONG_EVERYWHERE,)),
@@ -99,27 +98,15 @@ EXCLUDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("clock and load", "other processes"), (LATENCY_CLOCK_OR_LOAD,)),
     **dict.fromkeys(("one operator", "the device's work"), (LATENCY_OPERATOR,)),
     **dict.fromkeys(("earlier calls", "what ran before"), (PREDECESSOR_SENSITIVITY,)),
-    **dict.fromkeys(
-        (
-            "a change of results",
-            "another generator in that PyTorch",
-            "more work",
-            "the kernel",
-            "the kernel's results",
-            "the numbers",
-            "the stored inputs",
-            "the work itself",
-        ),
-        (),
-    ),
-    "PyTorch's version": (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED),
+    **dict.fromkeys(NO_CAUSE, ()),
+    "PyTorch's version": REFERENCES,
     "a fault in memory": MEMORY,
     "compiler and flags": (BUILD_MOVED,),
     "out of bounds": (OUT_OF_BOUNDS,),
     "rounding": (TOLERANCE_TOO_TIGHT,),
     "the algorithm, and rounding": (WRONG_EVERYWHERE, TOLERANCE_TOO_TIGHT),
     "the inputs": (INPUTS_MOVED,),
-    "the kernel's code, the build and PyTorch's version": (*CODE, REFERENCE_MOVED, DEFAULT_BACKEND_MOVED),
+    "the kernel's code, the build and PyTorch's version": (*CODE, *REFERENCES),
     "the number of threads": (LATENCY_THREAD_COUNT,),
     "the range of its type": (RANGE_OVERFLOW,),
     "the truth and the tolerance": (TOLERANCE_TOO_TIGHT, TOLERANCE_TOO_LOOSE),
@@ -264,7 +251,7 @@ def rank(cause: Cause) -> tuple[bool, bool, int]:
 
 
 def _harmless(cause: Cause) -> bool:
-    return bool(cause.kernel) and cause.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED) and not cause.wrong
+    return bool(cause.kernel) and cause.cause in REFERENCES and not cause.wrong
 
 
 def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:

@@ -151,10 +151,9 @@ def hidden(cells: Iterable[CellFacts]) -> list[Seen]:
 
 
 def repeat_figure(case: CaseFacts) -> Figure | None:
-    for cell in case.cells:
-        for conditions in cell.of("repeat"):
-            title = f"The same call again, {cell.workload}, in {conditions.environment}"
-            return figures.conditions_figure(title, conditions.ran, conditions.path)
+    for cell, conditions in case.of("repeat"):
+        title = f"The same call again, {cell.workload}, in {conditions.environment}"
+        return figures.conditions_figure(title, conditions.ran, conditions.path)
     for cell, spread in case.poison:
         return figures.spread_figure(f"{cell.workload}: the same call again", spread)
     return None

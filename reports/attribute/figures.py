@@ -26,15 +26,20 @@ MOST_ROWS = 10
 OPERATORS_SHOWN = 8
 
 
-class Letters:
-    """A, B, C ... for digests, in the order in which they are met."""
+Letters = dict[tuple[str, ...], str]
 
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, ...], str] = {}
 
-    def of(self, outputs: Sequence[str]) -> str:
-        name = ascii_uppercase[len(self.known)] if len(self.known) < len(ascii_uppercase) else f"#{len(self.known)}"
-        return self.known.setdefault(tuple(outputs), name)
+def _letter(known: Letters, outputs: Sequence[str]) -> str:
+    """A, B, C ... for digests, in the order in which they are met; a figure has fewer rows than there are letters."""
+    return known.setdefault(tuple(outputs), ascii_uppercase[len(known)])
+
+
+Rows = Iterable[tuple[str, Iterable[Entry]]]
+
+
+def _figure(title: str, columns: Iterable[str], rows: Rows, record: str | None = None) -> Figure:
+    made = tuple((label, tuple(entries)) for label, entries in rows)
+    return Figure(title=title, columns=tuple(columns), rows=made, record=record)
 
 
 def rate_entry(passed: int, runs: int, also: str = "") -> Entry:
@@ -50,23 +55,22 @@ def _output(result: ConditionResult, letters: Letters) -> Entry:
     if result.runs and result.nonfinite == result.runs:
         return Entry(text="NaN", state=DIFFERENT)
     if all(len(set(trial)) == 1 for trial in result.output_sha256):
-        return Entry(text=letters.of([trial[0] for trial in result.output_sha256 if trial]))
+        return Entry(text=_letter(letters, [trial[0] for trial in result.output_sha256 if trial]))
     distinct = max(len(set(trial)) for trial in result.output_sha256)
     most = max(len(trial) for trial in result.output_sha256)
     return Entry(text=f"varies: {distinct} of {most}", state=DIFFERENT)
 
 
 def conditions_figure(title: str, results: Iterable[ConditionResult], path: str) -> Figure:
-    letters = Letters()
+    letters: Letters = {}
     rows = []
     for result in list(results)[:MOST_ROWS]:
         error = f"{result.max_units:.3g}" if result.max_units is not None else "\N{EM DASH}"
         if result.nonfinite:
             error = f"NaN in {result.nonfinite}"
-        entries = rate_entry(result.passed, result.runs), Entry(text=error), _output(result, letters)
+        entries = [rate_entry(result.passed, result.runs), Entry(text=error), _output(result, letters)]
         rows.append((result.condition.label or "as validated", entries))
-    columns = ("Runs within tolerance", "Largest error (units)", "Output")
-    return Figure(title=title, columns=columns, rows=tuple(rows), record=path)
+    return _figure(title, ("Runs within tolerance", "Largest error (units)", "Output"), rows, path)
 
 
 def spread_figure(title: str, spread: Spread) -> Figure:
@@ -87,27 +91,26 @@ def lengths_figure(lengths: LengthTrials) -> Figure:
 
 
 def swap_figure(swap: Swap, base: str, this: str) -> Figure:
-    letters = Letters()
+    letters: Letters = {}
 
     def entry(code: str, place: str) -> Entry:
         result = swap.cells.get((code, place))
         if result is None or not result.runs:
             return ABSENT if result is None else Entry(text=result.status.replace("_", " "), state=BAD)
         state = GOOD if result.passed == result.runs else BAD
-        name = letters.of(result.output_sha256)
+        name = _letter(letters, result.output_sha256)
         return Entry(text=f"{name} \N{MIDDLE DOT} {result.passed}/{result.runs}", state=state)
 
     title = "The same object code in the other environment: output, and runs within tolerance"
-    rows = [(f"object code from {code}", tuple(entry(code, place) for place in (base, this))) for code in (base, this)]
-    return Figure(title=title, columns=(f"run in {base}", f"run in {this}"), rows=tuple(rows), record=swap.path)
+    rows = ((f"object code from {code}", [entry(code, place) for place in (base, this)]) for code in (base, this))
+    return _figure(title, (f"run in {base}", f"run in {this}"), rows, swap.path)
 
 
 def variables_figure(trials: VariableTrials) -> Figure:
     places = trials.base, trials.this
     title = "The same binary with the other environment's variables: runs within tolerance"
-    columns = tuple(f"variables of {whose}" for whose in places)
-    rows = [(f"run in {where}", tuple(rate_entry(*trials.runs[where, whose]) for whose in places)) for where in places]
-    return Figure(title=title, columns=columns, rows=tuple(rows), record=trials.path)
+    rows = ((f"run in {where}", [rate_entry(*trials.runs[where, whose]) for whose in places]) for where in places)
+    return _figure(title, (f"variables of {whose}" for whose in places), rows, trials.path)
 
 
 def _pair(pairs: Sequence[Crossing], one: str, two: str) -> Crossing | None:
@@ -134,14 +137,10 @@ def crossing_figure(cell: CellFacts, references: Sequence[str]) -> Figure | None
     others = (*owners, protocol.TRUTH)
     if not any(_pair(cell.pairs, one, two) for one in owners for two in others if one != two):
         return None
-    return Figure(
-        title=f"Largest difference between stored outputs, {cell.workload}",
-        columns=(*owners.values(), "truth"),
-        rows=tuple(
-            (label, tuple(_crossed(cell.pairs, owner, other) for other in others)) for owner, label in owners.items()
-        ),
-        record=cell.evidence.crossing_pointer(cell.kernel, cell.row.device, cell.workload),
-    )
+    title = f"Largest difference between stored outputs, {cell.workload}"
+    rows = ((label, [_crossed(cell.pairs, owner, other) for other in others]) for owner, label in owners.items())
+    pointer = cell.evidence.crossing_pointer(cell.kernel, cell.row.device, cell.workload)
+    return _figure(title, (*owners.values(), "truth"), rows, pointer)
 
 
 def _rate(rate: Rate | None, units: float | None) -> Entry:
@@ -153,24 +152,17 @@ def _rate(rate: Rate | None, units: float | None) -> Entry:
 def recipes_figure(cell: CellFacts) -> Figure:
     """Trials within tolerance and the largest error, by the kind of inputs."""
     units = [{recipe.recipe: recipe.max_units for recipe in side.recipes} for side in cell.sides]
-    return Figure(
-        title=f"Trials within tolerance, {cell.workload}",
-        columns=("baseline", "here") if not cell.row.alone else ("baseline", "again"),
-        rows=tuple(
-            (
-                f"{name.replace('_', ' ')} inputs",
-                tuple(_rate(cell.passing(name, side), units[side].get(name)) for side in (0, 1)),
-            )
-            for name in dict.fromkeys((*units[0], *units[1]))
-        ),
-        record=cell.record,
+    rows = (
+        (f"{name.replace('_', ' ')} inputs", [_rate(cell.passing(name, n), units[n].get(name)) for n in (0, 1)])
+        for name in dict.fromkeys((*units[0], *units[1]))
     )
+    columns = ("baseline", "again" if cell.row.alone else "here")
+    return _figure(f"Trials within tolerance, {cell.workload}", columns, rows, cell.record)
 
 
-def _sides(title: str, rows: Iterable[tuple[str, Iterable[Entry]]], record: str | None = None) -> Figure:
+def _sides(title: str, rows: Rows, record: str | None = None) -> Figure:
     """A field of the baseline's, and one of this environment's."""
-    made = tuple((label, tuple(entries)) for label, entries in rows)
-    return Figure(title=title, columns=("baseline", "here"), rows=made, record=record)
+    return _figure(title, ("baseline", "here"), rows, record)
 
 
 def cells_figure(title: str, cells: Sequence[CellFacts]) -> Figure:
@@ -220,8 +212,8 @@ def profile_figure(found: Profiles) -> Figure:
         return (*(Entry(text=time) for time in times), moved)
 
     title = f"Where a call's time goes, {found.cell.workload}"
-    rows = tuple((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
-    return Figure(title=title, columns=("baseline", "here", "change"), rows=rows, record=found.path)
+    rows = ((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
+    return _figure(title, ("baseline", "here", "change"), rows, found.path)
 
 
 def _ratio(latency: Latency, reach: float) -> Entry:
@@ -243,8 +235,5 @@ def ratios_figure(change: TimeChange) -> Figure:
         return (*times, _ratio(latency, reach))
 
     mode = f", {change.mode}" if change.cells[0].row.hot else ""
-    return Figure(
-        title=f"Median of launch medians{mode}",
-        columns=("baseline", "here", "ratio"),
-        rows=tuple((cell.workload, entries(change.latency(cell))) for cell in change.cells[:MOST_ROWS]),
-    )
+    rows = ((cell.workload, entries(change.latency(cell))) for cell in change.cells[:MOST_ROWS])
+    return _figure(f"Median of launch medians{mode}", ("baseline", "here", "ratio"), rows)

@@ -28,9 +28,8 @@ from reports.compare.differences import EXECUTOR, GPU, SETTING, Difference
 from reports.compare.factors import DIFFERS, SAME
 from reports.model import CorrectnessSide, Seen
 
-REFERENCES = (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED)
 # What says why the two sides differ. Other causes are facts of one side, shown within it.
-OF_OUTPUTS = (*causes.CODE, *REFERENCES, causes.UNSUPPORTED_COMBINATION)
+OF_OUTPUTS = (*causes.CODE, *causes.REFERENCES, causes.UNSUPPORTED_COMBINATION)
 OF_TIMES = (*causes.CODE, *causes.LATENCIES)
 CHANCE = ""
 
@@ -105,7 +104,7 @@ def _code(given: Given) -> Rival | None:
     case, cause = given.case, given.cause
     if cause.cause in causes.CODE or not case.is_kernel or case.code.state != DIFFERS or given.swapped == PLACE:
         return None
-    if cause.cause in REFERENCES and not any(_by_its_own_code(cell) for cell in given.cells):
+    if cause.cause in causes.REFERENCES and not any(_by_its_own_code(cell) for cell in given.cells):
         return None
     if cause.cause == causes.LATENCY_CLOCK_OR_LOAD and given.change is not None and given.change.around.everywhere:
         return None  # a kernel's code slows no other target
@@ -216,7 +215,7 @@ def _machine(given: Given) -> Rival | None:
 
 def _chance(given: Given) -> Rival | None:
     """Outputs that differ from call to call differ between environments too, whatever moved."""
-    if given.change is not None or given.cause.cause not in REFERENCES:
+    if given.change is not None or given.cause.cause not in causes.REFERENCES:
         return None
     wavering = [
         (name, side)

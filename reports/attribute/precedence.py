@@ -33,75 +33,38 @@ Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
     calls.wrong_stream,
-    build.inputs_moved,
-    build.broken_environment,
-    build.build_failed,
-    build.code_moved,
-    build.environment_confounder,
-    memory.out_of_bounds,
-    memory.uninitialised_shared,
-    memory.uninitialised_global,
-    memory.uninitialised_host,
+    build.inputs_moved, build.broken_environment, build.build_failed, build.code_moved, build.environment_confounder,
+    memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
     memory.race,
-    calls.not_repeatable,
-    calls.writes_inputs,
-    calls.drawn_once,
-    calls.predecessor,
-    calls.keeps_state,
-    references.reference_moved_under,
-    references.default_moved_under,
-    references.reference_moved,
+    calls.not_repeatable, calls.writes_inputs, calls.drawn_once, calls.predecessor, calls.keeps_state,
+    references.reference_moved_under, references.default_moved_under, references.reference_moved,
     references.default_moved,
-    operators.reference_inside,
-    operators.backend_named,
-    operators.moved_with_model,
-    operators.model_draws,
-    support.unsupported,
-    support.refused_by_itself,
-    support.refused_by_error,
-    support.raises_on_one_side,
-    operators.other_lines_run,
-    operators.draws_otherwise,
-    operators.made_of_operators,
+    operators.reference_inside, operators.backend_named, operators.moved_with_model, operators.model_draws,
+    support.unsupported, support.refused_by_itself, support.refused_by_error, support.raises_on_one_side,
+    operators.other_lines_run, operators.draws_otherwise, operators.made_of_operators,
     build.variables_decide,
-    inputs.range_overflow,
-    inputs.right_when_smaller,
-    inputs.masked_by_inputs,
-    inputs.right_when_upcast,
+    inputs.range_overflow, inputs.right_when_smaller, inputs.masked_by_inputs, inputs.right_when_upcast,
     inputs.right_in_wider_integers,
     calls.second_device,
-    tolerances.tolerance_too_tight,
-    tolerances.tolerance_too_loose,
-    verdicts.stops_everywhere,
-    verdicts.wrong_everywhere,
-)
+    tolerances.tolerance_too_tight, tolerances.tolerance_too_loose,
+    verdicts.stops_everywhere, verdicts.wrong_everywhere,
+)  # fmt: skip
 
 # A rule of the left does not count where one of the right gave a cause: that says which operator, or what else, it was.
 NEARER: dict[Rule, tuple[Rule, ...]] = {
     operators.made_of_operators: (
-        references.reference_moved_under,
-        references.default_moved_under,
-        operators.reference_inside,
-        operators.moved_with_model,
-        operators.draws_otherwise,
-        operators.other_lines_run,
+        references.reference_moved_under, references.default_moved_under, operators.reference_inside,
+        operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run,
     ),
     inputs.right_when_upcast: (inputs.right_when_smaller,),
-}
+}  # fmt: skip
 
 # Of a time the first rule that gives a cause counts: a machine that moved moves operators too.
 OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
-    threads.thread_count,
-    threads.starts_threads,
-    latency.clock_or_load,
-    threads.lost_threads,
-    threads.more_threads,
-    latency.many_small_calls,
-    latency.launch_overhead_on_gpu,
-    latency.launch_overhead_on_cpu,
-    latency.operator,
+    threads.thread_count, threads.starts_threads, latency.clock_or_load, threads.lost_threads, threads.more_threads,
+    latency.many_small_calls, latency.launch_overhead_on_gpu, latency.launch_overhead_on_cpu, latency.operator,
     latency.code,
-)
+)  # fmt: skip
 
 # A cause of the left explains the right away on the rows that both have: it says more of the same fault.
 FAILS_ALWAYS = (causes.WRONG_EVERYWHERE,)
@@ -175,7 +138,7 @@ def place(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> int:
         return 2  # what they make of it
     if _fault_is_not_why(cause, found, case) or _chosen_for_nothing(cause, found):
         return 2
-    if not case.is_kernel or cause.cause not in (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED):
+    if not case.is_kernel or cause.cause not in causes.REFERENCES:
         return 1
     cells = [cell for cell in case.cells if cell.row.id in cause.rows]
     if not all(cell.bits.state == SAME for cell in cells):
@@ -199,10 +162,9 @@ def correctness_causes(case: CaseFacts) -> list[Cause]:
         open_rows = set(undecided.rows) - explained
         left = tuple(cell.row for cell in case.cells if cell.row.id in open_rows)
         found += [verdicts.undecided(CaseFacts(case.evidence, left)) or undecided] if left else []
-    healthy = None
-    if all(cause.cause in (causes.REFERENCE_MOVED, causes.DEFAULT_BACKEND_MOVED) for cause in found):
-        healthy = verdicts.nothing_moved(case)
-    return [*_joined(case, found), *([healthy] if healthy is not None else []), *asides]
+    harmless = all(cause.cause in causes.REFERENCES for cause in found)
+    healthy = [cause for cause in [verdicts.nothing_moved(case)] if harmless and cause is not None]
+    return [*_joined(case, found), *healthy, *asides]
 
 
 def _joined(case: CaseFacts, found: Sequence[Cause]) -> list[Cause]:

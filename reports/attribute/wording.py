@@ -83,7 +83,7 @@ SENTENCES = {
     "operator_inside_moved": "{kernel} is made of PyTorch's operators by {file} the same in both environments: one of "
     "these operators moved.",
     # what is refused
-    "refused_by_itself": "{kernel} refuses by itself what it is asked for{where}: {message}",
+    "refused_by_itself": "{kernel} does not support this shape or type{where}, by its own error code: {message}",
     "refused_by_error": "{kernel} asks {where} for what PyTorch has no code for there: {message}",
     "raises_on_one_side": "{kernel} is refused {where}, and not in the other environment: {message}",
     "unsupported": "{who} {how}: {what} on {device}.",
@@ -161,6 +161,7 @@ def make(
 ) -> Cause:
     """`sentence`: of `SENTENCES`, which `names` complete. `group`: what else must be alike for two causes to share a
     card, where that is not the sentence with all that completes it."""
+    cells = list(dict.fromkeys(cells))
     facts = (str(fact).replace(case.kernel or "\0", "") for fact in names.values())
     return Cause(
         cause=cause,

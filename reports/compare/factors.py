@@ -95,10 +95,10 @@ def _code(record: BuildRecord) -> dict[str, str]:
 def native_code(evidence: Evidence, kernel: str, device: str, environment: str) -> dict[str, Seen]:
     """Machine code that a Python kernel brought into its processes, by digest."""
     found = {}
-    for pointer, record in evidence.validations.items():
+    for record in evidence.validations.values():
         if (record.environment, record.kernel, record.device) == (environment, kernel, device):
             for name, sha256 in record.native.items():
-                found[sha256] = Seen(text=name, record=f"validations/{pointer}.json")
+                found[sha256] = Seen(text=name, record=evidence.validation_pointer(record))
     return found
 
 
@@ -122,7 +122,9 @@ def machine_code(evidence: Evidence, kernel: str, device: str, baseline: str, en
     record = evidence.build_pointer(environment, kernel, device)
     one, two = _code(base), _code(this)
     if one and one == two:
-        return _factor(SAME, f"the kernel's machine code is identical ({len(one)} normalised disassemblies)", record)
+        noun = "disassembly" if len(one) == 1 else "disassemblies"
+        text = f"the kernel's machine code is identical ({len(one)} normalised {noun})"
+        return _factor(SAME, text, record)
     if base.artifact_sha256 and base.artifact_sha256 == this.artifact_sha256:
         return _factor(SAME, "the built file is identical, byte for byte", record)
     if not one or not two:

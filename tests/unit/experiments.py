@@ -40,17 +40,13 @@ def result(
     runs = TRIALS * len(outputs)
     told = label or " ".join(map(str, condition.values())) or "as validated"
     return ConditionResult(
-        status="ok" if passed == 1 else "wrong",
-        condition=Condition(label=told, **condition),
-        runs=runs,
-        passed=round(passed * runs),
-        nonfinite=runs if nonfinite else 0,
+        status="ok" if passed == 1 else "wrong", condition=Condition(label=told, **condition), runs=runs,
+        passed=round(passed * runs), nonfinite=runs if nonfinite else 0,
         max_units=None if nonfinite else 1.1 if passed == 1 else 412.0,
         output_sha256=[[sha(trial, letter) for letter in outputs] for trial in range(TRIALS)],
         input_sha256=[sha("in", trial) for trial in range(TRIALS)],
-        within=[[passed == 1] * len(outputs)] * TRIALS if passed in (0, 1) else [],
-        scales=scales,
-    )
+        within=[[passed == 1] * len(outputs)] * TRIALS if passed in (0, 1) else [], scales=scales,
+    )  # fmt: skip
 
 
 def conditions(
@@ -62,15 +58,9 @@ def conditions(
     workload: str = SEED,
 ) -> None:
     record = ConditionsRecord(
-        status="ok",
-        experiment=experiment,
-        environment=environment,
-        kernel=KERNEL,
-        workload=workload,
-        device=device,
-        results=list(results),
-        **WHEN,
-    )
+        status="ok", experiment=experiment, environment=environment, kernel=KERNEL, workload=workload, device=device,
+        results=list(results), **WHEN,
+    )  # fmt: skip
     save_record(run.experiment_path(environment, KERNEL, device, workload, experiment), record)
 
 
@@ -92,13 +82,11 @@ def history(
             ConditionResult(
                 status="ok" if all(right) else "wrong",
                 condition=Condition(label=f"process {number}", recipe=recipe, before="fresh", process=number),
-                runs=len(right),
-                passed=sum(right),
+                runs=len(right), passed=sum(right),
                 output_sha256=[[sha(trial, letter) for letter in word] for trial, word in enumerate(words.split())],
-                input_sha256=[sha("in", trial) for trial in range(len(within))],
-                within=within,
+                input_sha256=[sha("in", trial) for trial in range(len(within))], within=within,
             )
-        )
+        )  # fmt: skip
     conditions(run, "history", results, environment, device)
 
 
@@ -160,16 +148,11 @@ def swap(
         SwapResult(status="crashed", message="the process died by SIGABRT", code_from=code, run_in=place)
         if letter == "X"
         else SwapResult(
-            status="ok",
-            code_from=code,
-            run_in=place,
-            runtime="libgomp.so.1",
-            runs=TRIALS,
-            passed=TRIALS if letter in right else 0,
-            output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+            status="ok", code_from=code, run_in=place, runtime="libgomp.so.1", runs=TRIALS,
+            passed=TRIALS if letter in right else 0, output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
         )
         for (code, place), letter in zip(places, letters, strict=True)
-    ]
+    ]  # fmt: skip
     record = SwapRecord(status="ok", kernel=KERNEL, workload=SEED, device=device, results=results, **WHEN)
     save_record(run.swap_path(KERNEL, device, SEED), record)
 
@@ -183,14 +166,8 @@ def checkers(
         status="ok", tool=tool, control="planted fault", control_found=works, findings=found, command=f"run {tool}"
     )
     record = CheckersRecord(
-        status="ok",
-        environment=environment,
-        kernel=KERNEL,
-        workload=SEED,
-        device=device,
-        results=[said],
-        **WHEN,
-    )
+        status="ok", environment=environment, kernel=KERNEL, workload=SEED, device=device, results=[said], **WHEN,
+    )  # fmt: skip
     save_record(run.experiment_path(environment, KERNEL, device, SEED, "checkers"), record)
 
 
@@ -212,14 +189,8 @@ def profiles(
     as the model."""
     for place, (environment, operators) in enumerate(((BASE, base), (NEXT, this))):
         record = ProfileRecord(
-            status="crashed" if ends and environment == NEXT else "ok",
-            environment=environment,
-            kernel=KERNEL,
-            target=target,
-            workload=SEED,
-            device=device,
-            threads=threads[place],
-            profiled_calls=20,
+            status="crashed" if ends and environment == NEXT else "ok", environment=environment, kernel=KERNEL,
+            target=target, workload=SEED, device=device, threads=threads[place], profiled_calls=20,
             lines=[Line(number=number, text=texts.get(number, f"text of {number}")) for number in lines[place]],
             draws_as_model=as_model[place],
             operators=[
@@ -227,5 +198,5 @@ def profiles(
                 for name, (calls, self_us) in operators.items()
             ],
             **WHEN,
-        )
+        )  # fmt: skip
         save_record(run.experiment_path(environment, KERNEL, device, SEED, f"profile-{target}"), record)

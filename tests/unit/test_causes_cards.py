@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,38 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.schema.storage import Run
-from reports.attribute import Cause, explained
-from reports.attribute.causes import (
-    CORRECTNESS,
-    DECISIVE,
-    EXCLUDES,
-    NAMES,
-    OUT_OF_BOUNDS,
-    RACE,
-    STRONG,
-    SUGGESTIVE,
-    UNINITIALISED_GLOBAL,
-    RuledOut,
-    combined,
-)
+from reports.attribute import Cause, causes, explained
+from reports.attribute.causes import DECISIVE, EXCLUDES, NAMES, STRONG, SUGGESTIVE, RuledOut, combined
 from reports.render.explanations import explanations
+from tests.unit.attributed import Make, by, called, causes_of, tried
 from tests.unit.committed import committed
-from tests.unit.experiments import (
-    FOLLOWS,
-    STILL,
-    checkers,
-    clean,
-    conditions,
-    history,
-    poison,
-    profiles,
-    result,
-    swap,
-    variables,
-)
+from tests.unit.experiments import FOLLOWS, STILL, checkers, clean, poison, profiles, result, swap, variables
 from tests.unit.spec import BASE, NEXT, Case, Spec
-from tests.unit.synthetic import write_run
 from tests.unit.timed import SAFE, SOFTMAX
 
 SAME_BITS = ("the same bits in both", "gives the same bits in all")
@@ -78,88 +53,64 @@ def test_over_every_committed_run(tmp_path: Path) -> None:
     runs = committed(tmp_path)
     assert len(runs) >= 9
     for run in runs:
-        told_ = explained(run)
-        for card in explanations(told_):
-            assert not contradictions([*card.causes]), run.name
+        for card in explanations(explained(run)):
+            assert not contradictions(card.causes), run.name
 
 
 LETTERS = ["".join(letters) for letters in itertools.product("AB", repeat=4)] + ["AAXX", "AXAX", "ABCD"]
-Make = Callable[[Run], None]
+CHECKERS = [("address", "out_of_bounds"), ("thread", "race"), ("racecheck", ""), ("initcheck", "uninitialised")]
+PLACES = tuple(itertools.product((BASE, NEXT), repeat=2))
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Spec, list[Make]]:
     """A run of one workload in two environments, and experiments on it that say whatever they like."""
-    maybe = st.booleans()
-    device = draw(st.sampled_from(["cpu", "cuda"]))
+
+    def pick(*values: Any) -> Any:
+        return draw(st.sampled_from(values))
+
+    def maybe() -> bool:
+        return draw(st.booleans())
 
     def case() -> Case:
-        passed = draw(st.sampled_from([4, 4, 3, 0]))
-        status = draw(st.sampled_from(["ok"] * 5 + ["unsupported", "crashed"]))
+        passed, status = pick(4, 4, 3, 0), pick(*["ok"] * 5, "unsupported", "crashed")
         return Case(
-            passed=passed,
-            units=1.2 if passed == 4 else draw(st.sampled_from([1.9, 30.0, 400.0])),
-            status=status,
-            message="" if status == "ok" else draw(st.sampled_from(["no code for it", "died by SIGSEGV"])),
-            bits=draw(st.sampled_from(["", "", "new"])),
-            repeats_differ=draw(st.sampled_from([0, 0, 2])),
-            unwritten=draw(st.sampled_from([0, 0, 0, 2])),
-            slowdown=draw(st.sampled_from([1.0, 1.0, 1.5, 0.6])),
-            hot_slowdown=draw(st.sampled_from([None, 1.0])),
-            agrees=draw(st.sampled_from([None, 4, 1])),
-        )
+            passed=passed, units=1.2 if passed == 4 else pick(1.9, 30.0, 400.0), status=status,
+            message="" if status == "ok" else pick("no code for it", "died by SIGSEGV"), bits=pick("", "", "new"),
+            repeats_differ=pick(0, 0, 2), unwritten=pick(0, 0, 0, 2), slowdown=pick(1.0, 1.0, 1.5, 0.6),
+            hot_slowdown=pick(None, 1.0), agrees=pick(None, 4, 1),
+        )  # fmt: skip
 
+    device = pick("cpu", "cuda")
     made = Spec(
-        trials=4,
-        launches=6,
-        spread=0.002,
-        workloads=("seed-fp16",),
-        device=device,
+        trials=4, launches=6, spread=0.002, workloads=("seed-fp16",), device=device,
         cases={(name, target, "seed-fp16"): case() for name in (BASE, NEXT) for target in ("kernel", "math")},
-        machine_code=draw(st.sampled_from([{}, {NEXT: "new"}])),
-        flags=draw(st.sampled_from([{}, {NEXT: ("-O1",)}])),
-        variables=draw(st.sampled_from([{}, {NEXT: {"MKL_CBWR": "AVX2"}}])),
-        threads=draw(st.sampled_from([{}, {BASE: 4, NEXT: 2}])),
-        settings=draw(st.sampled_from([{}, {NEXT: {"float32_matmul_precision": "medium"}}])),
-        busy_processors=draw(st.sampled_from([{}, {BASE: 1.0, NEXT: 1.0}, {BASE: 1.9, NEXT: 1.0}])),
-        enqueue_us=draw(st.sampled_from([{}, {NEXT: 500.0}])),
-        own_binding=draw(maybe),
-    )
+        machine_code=pick({}, {NEXT: "new"}), flags=pick({}, {NEXT: ("-O1",)}),
+        variables=pick({}, {NEXT: {"MKL_CBWR": "AVX2"}}), threads=pick({}, {BASE: 4, NEXT: 2}),
+        settings=pick({}, {NEXT: {"float32_matmul_precision": "medium"}}),
+        busy_processors=pick({}, {BASE: 1.0, NEXT: 1.0}, {BASE: 1.9, NEXT: 1.0}), enqueue_us=pick({}, {NEXT: 500.0}),
+        own_binding=maybe(),
+    )  # fmt: skip
     experiments: list[Make] = []
-    if draw(maybe):
-        experiments.append(lambda run: clean(run, device=device))
-    elif draw(maybe):
-        patterns = draw(st.lists(st.sampled_from([STILL, FOLLOWS]), min_size=3, max_size=3))
-        sites = dict(zip(("output", "heap", "shared"), patterns, strict=True))
-        experiments.append(lambda run: poison(run, sites, device=device))
-    if draw(maybe):
-        letters, right = draw(st.sampled_from(LETTERS)), draw(st.sampled_from(["A", "AB", ""]))
-        experiments.append(lambda run: swap(run, letters, device=device, right=right))
-    if draw(maybe):
-        tool, kind = draw(
-            st.sampled_from(
-                [("address", "out_of_bounds"), ("thread", "race"), ("racecheck", ""), ("initcheck", "uninitialised")]
-            )
-        )
-        works = draw(maybe)
-        experiments.append(lambda run: checkers(run, tool, kind, works=works, device=device))
-    if draw(maybe):
-        masks = [
-            result("AA"),
-            result(draw(st.sampled_from(["AA", "AB"])), draw(st.sampled_from([0.0, 1.0])), layout="offset"),
-        ]
-        experiments.append(lambda run: conditions(run, "inputs", masks, device=device))
-    if draw(maybe):
-        words = draw(st.lists(st.sampled_from(["AA BB", "AB BB", "BA BB"]), min_size=2, max_size=2))
-        experiments.append(lambda run: history(run, *words, wrong="B", device=device))
-    if device == "cpu" and draw(maybe):
-        tried = dict(
-            zip(itertools.product((BASE, NEXT), repeat=2), draw(st.lists(maybe, min_size=4, max_size=4)), strict=True)
-        )
-        experiments.append(lambda run: variables(run, dict(tried)))
-    if draw(maybe):
-        sides = draw(st.sampled_from([(SOFTMAX, SAFE), (SAFE, SOFTMAX)]))
-        experiments.append(lambda run: profiles(run, "kernel", *sides, device=device))
+    if maybe():
+        experiments.append(by(clean, device=device))
+    elif maybe():
+        sites = {site: pick(STILL, FOLLOWS) for site in ("output", "heap", "shared")}
+        experiments.append(by(poison, sites, device=device))
+    if maybe():
+        experiments.append(by(swap, pick(*LETTERS), device=device, right=pick("A", "AB", "")))
+    if maybe():
+        experiments.append(by(checkers, *pick(*CHECKERS), works=maybe(), device=device))
+    if maybe():
+        offset = result(pick("AA", "AB"), pick(0.0, 1.0), layout="offset")
+        experiments.append(tried("inputs", result("AA"), offset, device=device))
+    if maybe():
+        words = [pick("AA BB", "AB BB", "BA BB") for _ in range(2)]
+        experiments.append(called(*words, wrong="B", device=device))
+    if device == "cpu" and maybe():
+        experiments.append(by(variables, {place: maybe() for place in PLACES}))
+    if maybe():
+        experiments.append(by(profiles, "kernel", *pick((SOFTMAX, SAFE), (SAFE, SOFTMAX)), device=device))
     return made, experiments
 
 
@@ -168,10 +119,7 @@ def worlds(draw: st.DrawFn) -> tuple[Spec, list[Make]]:
 def test_over_generated_records(world: tuple[Spec, list[Make]]) -> None:
     made, experiments = world
     with tempfile.TemporaryDirectory() as folder:
-        run = write_run(Path(folder), made)
-        for experiment in experiments:
-            experiment(run)
-        for card in explanations(explained(run.folder)):
+        for card in explanations(causes_of(Path(folder), made, *experiments)):
             assert not contradictions(card.causes)
 
 
@@ -180,8 +128,8 @@ def test_over_generated_records(world: tuple[Spec, list[Make]]) -> None:
 
 def cause(name: str, grade: str = STRONG, **changes: Any) -> Cause:
     values: dict[str, Any] = {
-        "about": CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda", "environment": NEXT,
-        "baseline": BASE, "statement": name, "evidence": (),
+        "about": causes.CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda",
+        "environment": NEXT, "baseline": BASE, "statement": name, "evidence": (),
     }  # fmt: skip
     return Cause(cause=name, grade=grade, **values | changes)
 
@@ -191,17 +139,18 @@ NO_RACE = RuledOut(rival="a race", how="racecheck found nothing")
 
 def test_a_card_that_tells_what_it_rules_out_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="names and rules out: race"):
-        cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,), parts=(cause(RACE),))
+        cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,), parts=(cause(causes.RACE),))
     with pytest.raises(ValueError, match="race"):
-        replace(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), parts=(cause(RACE),))
+        replace(cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), parts=(cause(causes.RACE),))
     with pytest.raises(ValueError, match="say in EXCLUDES"):
         RuledOut(rival="something else", how="")
 
 
 def test_one_story_leaves_out_the_words_that_rule_out_what_it_tells() -> None:
-    story = combined(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(RACE), cause(RACE, SUGGESTIVE))
-    assert (story.causes, story.ruled_out) == ((OUT_OF_BOUNDS, RACE), ())
-    alone = combined(cause(OUT_OF_BOUNDS, ruled_out=(NO_RACE,)), cause(UNINITIALISED_GLOBAL))
+    lead = cause(causes.OUT_OF_BOUNDS, ruled_out=(NO_RACE,))
+    story = combined(lead, cause(causes.RACE), cause(causes.RACE, SUGGESTIVE))
+    assert (story.causes, story.ruled_out) == ((causes.OUT_OF_BOUNDS, causes.RACE), ())
+    alone = combined(lead, cause(causes.UNINITIALISED_GLOBAL))
     assert alone.ruled_out == (NO_RACE,)
 
 

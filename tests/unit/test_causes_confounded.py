@@ -9,72 +9,77 @@ from typing import Any
 import pytest
 
 from harness.schema.records import Outcome
-from reports.attribute.causes import (
-    BUILD_MOVED,
-    CODE,
-    DECISIVE,
-    ENVIRONMENT_CONFOUNDER,
-    KERNEL_CODE_MOVED,
-    LATENCY_LAUNCH_OVERHEAD,
-    LATENCY_OPERATOR,
-    LATENCY_THREAD_COUNT,
-    OUT_OF_BOUNDS,
-    REFERENCE_MOVED,
-    STRONG,
-    SUGGESTIVE,
-    UNDECIDED,
-    UNSUPPORTED_COMBINATION,
-    Cause,
-)
+from reports.attribute import causes
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause
 from tests.unit import timed
-from tests.unit.attributed import CODE as OTHER_CODE
-from tests.unit.attributed import FELL, FLAGS, causes_of, first, spec
-from tests.unit.experiments import FOLLOWS, STILL, checkers, clean, poison, swap
-from tests.unit.spec import BASE, NEXT, Case
+from tests.unit.attributed import CODE, FELL, FLAGS, Known, causes_of, check, checked, filled, here, spec, swapped
+from tests.unit.experiments import FOLLOWS, KERNEL, STILL, clean
+from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.timed import SOFTMAX, TARGETS, only, slower
 
 FROM_4_TO_2 = {BASE: 4, NEXT: 2}
+NEW: dict[str, Any] = {"machine_code": CODE}
+REBUILT: dict[str, Any] = {"machine_code": CODE, "flags": FLAGS}
+SET: dict[str, Any] = {"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}
+NO_MKLDNN: dict[str, Any] = {"settings": {BASE: {"mkldnn.enabled": "True"}, NEXT: {"mkldnn.enabled": "False"}}}
+LACKING = Outcome(status="build_failed", message="error: no member named 'item' in namespace 'at'")
+NOT_BUILT: dict[str, Any] = {"builds": {NEXT: LACKING}}
+REFUSED = Case(status="unsupported", message="head_dim 64 is not supported")
+ACCESS = checked("address", "out_of_bounds")
+BOTH_FOUND = [causes.OUT_OF_BOUNDS, causes.BUILD_MOVED]
 
 
 def names_both(cause: Cause, *wanted: str) -> bool:
     return set(wanted) <= set(cause.causes) and any("To separate the two" in part.statement for part in cause.parts)
 
 
-@pytest.mark.parametrize("enqueue_us", [47.0, 17.0], ids=["far more than what moved", "what moved"])
-def test_a_call_that_costs_more_where_the_code_differs_too(enqueue_us: float, tmp_path: Path) -> None:
-    """Cold moved by 10 us, hot stands."""
-    made = timed.spec(
-        ("kernel", Case(slowdown=1.2, hot_slowdown=1.0)), device="cuda", times_us={("kernel", "seed-fp16"): 50.0},
-        enqueue_us={NEXT: enqueue_us}, machine_code=OTHER_CODE, flags=FLAGS,
-    )  # fmt: skip
-    cause = only(tmp_path, made)
-    assert cause.grade != DECISIVE and names_both(cause, LATENCY_LAUNCH_OVERHEAD, BUILD_MOVED)
-    assert (cause.grade == STRONG) is (enqueue_us == 17.0)
+KNOWN = {
+    **{
+        f"no swapped object fails, whatever their bits: {letters}": Known(
+            spec(FELL, **REBUILT), [clean, swapped(letters, "AB")], causes.UNDECIDED
+        )
+        for letters in ("AABB", "ABAB", "BBAA")
+    },
+    "objects that fail the other way round": Known(spec(FELL, **NEW), [clean, swapped("BBAA")], causes.UNDECIDED),
+    "other bits in every combination hide no failure that goes with the object": Known(
+        spec(FELL, **NEW), [clean, swapped("ABCD", "AB")], causes.KERNEL_CODE_MOVED, DECISIVE
+    ),
+    # What the swap shows outranks an access that a checker names beside it, unless outputs were seen to follow that.
+    "an access beside a build that fails": Known(
+        spec(FELL, **REBUILT), [ACCESS, swapped("AABB")], causes.BUILD_MOVED, also=BOTH_FOUND
+    ),
+    "the same, and no filling matters": Known(
+        spec(FELL, **REBUILT), [filled(output=STILL, heap=STILL, stack=STILL), ACCESS, swapped("AABB")],
+        causes.BUILD_MOVED, also=BOTH_FOUND,
+    ),
+    "the same, and outputs follow the filling": Known(
+        spec(FELL, **REBUILT), [filled(output=STILL, heap=FOLLOWS, stack=STILL), ACCESS, swapped("AABB")],
+        causes.OUT_OF_BOUNDS, also=BOTH_FOUND,
+    ),
+    "refused beside another build": Known(
+        here(REFUSED, **REBUILT), [], causes.UNSUPPORTED_COMBINATION, SUGGESTIVE, also=[causes.BUILD_MOVED]
+    ),
+    "a build that failed with other flags under another PyTorch": Known(
+        spec(**NOT_BUILT, flags=FLAGS), [], causes.BUILD_MOVED, STRONG, also=[causes.UNSUPPORTED_COMBINATION]
+    ),
+    "the same, and nothing else differs": Known(
+        spec(**NOT_BUILT), [], causes.UNSUPPORTED_COMBINATION, DECISIVE, never=[causes.BUILD_MOVED]
+    ),
+    "code beside threads and variables": Known(
+        spec(FELL, **REBUILT, threads=FROM_4_TO_2, **SET), [clean], causes.BUILD_MOVED, SUGGESTIVE,
+        also=[causes.ENVIRONMENT_CONFOUNDER],
+    ),
+    "the same, and a swap held what moved beside it": Known(
+        spec(FELL, **REBUILT, threads=FROM_4_TO_2, **SET), [clean, swapped("AABB")], causes.BUILD_MOVED, DECISIVE,
+        never=[causes.ENVIRONMENT_CONFOUNDER],
+    ),
+}  # fmt: skip
 
 
-def test_a_call_that_costs_far_more_than_what_moved_is_not_shown_by_that(tmp_path: Path) -> None:
-    made = timed.spec(
-        ("kernel", Case(slowdown=1.2, hot_slowdown=1.0)), device="cuda", times_us={("kernel", "seed-fp16"): 50.0},
-        enqueue_us={NEXT: 47.0},
-    )  # fmt: skip
-    assert only(tmp_path, made).grade == SUGGESTIVE
-
-
-@pytest.mark.parametrize("letters", ["AABB", "ABAB", "BBAA"])
-def test_a_failure_that_no_swapped_object_shows_is_not_explained_by_their_bits(letters: str, tmp_path: Path) -> None:
-    made = spec(FELL, machine_code=OTHER_CODE, flags=FLAGS)
-    found = first(tmp_path, made, clean, lambda run: swap(run, letters, right="AB"))
-    assert found.cause == UNDECIDED
-
-
-def test_objects_that_fail_the_other_way_round_explain_nothing(tmp_path: Path) -> None:
-    found = first(tmp_path, spec(FELL, machine_code=OTHER_CODE), clean, lambda run: swap(run, "BBAA"))
-    assert found.cause == UNDECIDED
-
-
-def test_other_bits_in_every_combination_hide_no_failure_that_goes_with_the_object(tmp_path: Path) -> None:
-    found = first(tmp_path, spec(FELL, machine_code=OTHER_CODE), clean, lambda run: swap(run, "ABCD", right="AB"))
-    assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, DECISIVE)
+@pytest.mark.parametrize("name", KNOWN)
+def test_outputs_that_moved_with_two_factors(name: str, tmp_path: Path) -> None:
+    found = check(KNOWN[name], tmp_path)
+    assert found.grade == DECISIVE or len(found.causes) == 1 or ACCESS in KNOWN[name].experiments or names_both(found)
 
 
 def test_a_reference_that_differs_at_each_call_did_not_move_for_sure(tmp_path: Path) -> None:
@@ -84,107 +89,82 @@ def test_a_reference_that_differs_at_each_call_did_not_move_for_sure(tmp_path: P
         (NEXT, "math", Case(bits="new", repeats_differ=10, passed=2, units=30.0)),
         (NEXT, "kernel", Case(agrees=2)),
     )
-    told = [cause for cause in causes_of(tmp_path, made) if REFERENCE_MOVED in cause.causes]
-    assert {cause.subject for cause in told} == {"math", "attention_scalar"}
+    told = [cause for cause in causes_of(tmp_path, made) if causes.REFERENCE_MOVED in cause.causes]
+    assert {cause.subject for cause in told} == {"math", KERNEL}
     for cause in told:
         assert cause.grade == SUGGESTIVE
         assert any("not excluded: chance" in seen.text and "replica: 1" in seen.text for seen in cause.evidence)
     steady = spec((NEXT, "math", Case(bits="new", passed=8, units=30.0)), (NEXT, "kernel", Case(agrees=8)))
-    told = [cause for cause in causes_of(tmp_path / "steady", steady) if REFERENCE_MOVED in cause.causes]
+    told = [cause for cause in causes_of(tmp_path / "steady", steady) if causes.REFERENCE_MOVED in cause.causes]
     assert {cause.grade for cause in told} == {DECISIVE}
-
-
-ONE_PROCESSOR: dict[str, Any] = {"busy_processors": {BASE: 1.0, NEXT: 1.0}}
-
-
-@pytest.mark.parametrize("targets", [TARGETS, ("kernel",)])
-def test_other_threads_and_other_flags_at_once(targets: tuple[str, ...], tmp_path: Path) -> None:
-    """Which of them, nothing tells, unless it keeps one processor busy in both."""
-    told: dict[str, Any] = {"threads": FROM_4_TO_2, "flags": {NEXT: ("-O0",)}, "machine_code": OTHER_CODE}
-    cause = only(tmp_path / "open", timed.spec(*slower(*targets, by=1.9), **told))
-    assert (cause.cause, cause.grade) == (LATENCY_THREAD_COUNT, SUGGESTIVE)
-    assert names_both(cause, LATENCY_THREAD_COUNT, BUILD_MOVED)
-    cause = only(tmp_path / "told", timed.spec(*slower("kernel", by=1.9), **told, **ONE_PROCESSOR))
-    assert (cause.cause, cause.grade) == (BUILD_MOVED, STRONG) and LATENCY_THREAD_COUNT not in cause.causes
-    assert any(each.rival == "the number of threads" for each in cause.ruled_out)
-
-
-@pytest.mark.parametrize(("flags", "wanted"), [(FLAGS, BUILD_MOVED), ({}, KERNEL_CODE_MOVED)])
-def test_a_kernels_own_device_function_is_no_operator(flags: Any, wanted: str, tmp_path: Path) -> None:
-    made = timed.spec(*slower("kernel"), device="cuda", machine_code=OTHER_CODE, flags=flags)
-    own = "void (anonymous namespace)::attention_scalar_forward<__half, 64>(__half const*, int)"
-    profiled: dict[str, Any] = {"target": "kernel", "device": "cuda", "kind": "device_function"}
-    cause = only(tmp_path, made, base={own: (1.0, 800.0)}, this={own: (1.0, 1120.0)}, **profiled)
-    assert cause.cause == wanted and cause.grade != DECISIVE and LATENCY_OPERATOR not in cause.causes
-    assert "Where a call's time goes" in cause.figures[0].title
-
-
-def test_an_operator_that_slowed_under_other_code_is_named_with_it(tmp_path: Path) -> None:
-    """Of an extension, say: its code may ask more of the same operators."""
-    slow = SOFTMAX | {"aten::bmm": (2.0, 720.0)}
-    made = timed.spec(*slower("kernel"), machine_code=OTHER_CODE, flags=FLAGS)
-    cause = only(tmp_path, made, target="kernel", base=SOFTMAX, this=slow)
-    assert cause.grade == SUGGESTIVE and names_both(cause, LATENCY_OPERATOR, BUILD_MOVED)
-
-
-@pytest.mark.parametrize(("filled", "lead"), [(None, BUILD_MOVED), (STILL, BUILD_MOVED), (FOLLOWS, OUT_OF_BOUNDS)])
-def test_an_access_that_a_checker_names_and_a_failure_that_the_build_brings(
-    filled: Any, lead: str, tmp_path: Path
-) -> None:
-    """What the swap shows outranks what was found beside it, unless outputs were seen to follow that."""
-
-    def fill(run: Any) -> None:
-        if filled is not None:
-            poison(run, {"output": STILL, "heap": filled, "stack": STILL})
-
-    made = spec(FELL, machine_code=OTHER_CODE, flags=FLAGS)
-    found = first(
-        tmp_path, made, fill, lambda run: checkers(run, "address", "out_of_bounds"), lambda run: swap(run, "AABB")
-    )
-    assert found.cause == lead and {OUT_OF_BOUNDS, BUILD_MOVED} <= set(found.causes)
 
 
 @pytest.mark.parametrize(
     ("changes", "rival"),
     [
-        ({"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}, ENVIRONMENT_CONFOUNDER),
-        ({"settings": {BASE: {"mkldnn.enabled": "True"}, NEXT: {"mkldnn.enabled": "False"}}}, ENVIRONMENT_CONFOUNDER),
-        ({"threads": FROM_4_TO_2}, ENVIRONMENT_CONFOUNDER),
+        (SET, causes.ENVIRONMENT_CONFOUNDER),
+        (NO_MKLDNN, causes.ENVIRONMENT_CONFOUNDER),
+        ({"threads": FROM_4_TO_2}, causes.ENVIRONMENT_CONFOUNDER),
         ({}, ""),
     ],
 )
 def test_a_reference_that_became_wrong_beside_another_factor(changes: Any, rival: str, tmp_path: Path) -> None:
     made = spec((NEXT, "math", Case(passed=1, units=30.0, bits="new")), **changes)
     found = next(cause for cause in causes_of(tmp_path, made) if cause.reference == "math")
-    assert (found.cause, found.grade) == (REFERENCE_MOVED, SUGGESTIVE if rival else DECISIVE)
-    assert (not rival and not found.parts) or names_both(found, REFERENCE_MOVED, rival)
+    assert (found.cause, found.grade) == (causes.REFERENCE_MOVED, SUGGESTIVE if rival else DECISIVE)
+    assert (not rival and not found.parts) or names_both(found, causes.REFERENCE_MOVED, rival)
 
 
-def test_a_kernel_that_is_refused_beside_another_build(tmp_path: Path) -> None:
-    refused = (NEXT, "kernel", Case(status="unsupported", message="head_dim 64 is not supported"))
-    found = first(tmp_path, spec(refused, machine_code=OTHER_CODE, flags=FLAGS))
-    assert found.grade == SUGGESTIVE and names_both(found, UNSUPPORTED_COMBINATION, BUILD_MOVED)
+# -- times --------------------------------------------------------------------------------------------------
+
+# Cold moved by 10 us, hot stands.
+DEARER = ("kernel", Case(slowdown=1.2, hot_slowdown=1.0))
+OVERHEAD: dict[str, Any] = {"device": "cuda", "times_us": {("kernel", "seed-fp16"): 50.0}}
+OTHER_THREADS: dict[str, Any] = {"threads": FROM_4_TO_2, "flags": {NEXT: ("-O0",)}, **NEW}
+BUSY: dict[str, Any] = {"busy_processors": {BASE: 1.0, NEXT: 1.0}}
+BY_THREADS, BY_CODE = causes.LATENCY_THREAD_COUNT, causes.BUILD_MOVED
 
 
-def test_a_build_that_failed_with_other_flags_under_another_pytorch(tmp_path: Path) -> None:
-    failed = {
-        "builds": {NEXT: Outcome(status="build_failed", message="error: no member named 'item' in namespace 'at'")}
-    }
-    found = first(tmp_path / "both", spec(**failed, flags=FLAGS))
-    assert found.grade == STRONG and names_both(found, BUILD_MOVED, UNSUPPORTED_COMBINATION)
-    found = first(tmp_path / "alone", spec(**failed))
-    assert (found.causes, found.grade) == ((UNSUPPORTED_COMBINATION,), DECISIVE)
+@pytest.mark.parametrize(
+    ("made", "profiled", "grade", "named", "never"),
+    [
+        (
+            timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 47.0}, **REBUILT), None, SUGGESTIVE,
+            [causes.LATENCY_LAUNCH_OVERHEAD, BY_CODE], [],
+        ),
+        (
+            timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 17.0}, **REBUILT), None, STRONG,
+            [causes.LATENCY_LAUNCH_OVERHEAD, BY_CODE], [],
+        ),
+        (timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 47.0}), None, SUGGESTIVE, [], []),
+        (timed.spec(*slower(*TARGETS, by=1.9), **OTHER_THREADS), None, SUGGESTIVE, [BY_THREADS, BY_CODE], []),
+        (timed.spec(*slower("kernel", by=1.9), **OTHER_THREADS), None, SUGGESTIVE, [BY_THREADS, BY_CODE], []),
+        (timed.spec(*slower("kernel", by=1.9), **OTHER_THREADS, **BUSY), None, STRONG, [BY_CODE], [BY_THREADS]),
+        (  # of an extension, say: its code may ask more of the same operators
+            timed.spec(*slower("kernel"), **REBUILT), (SOFTMAX, SOFTMAX | {"aten::bmm": (2.0, 720.0)}), SUGGESTIVE,
+            [causes.LATENCY_OPERATOR, BY_CODE], [],
+        ),
+        (timed.spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}), None, DECISIVE, [BY_THREADS], causes.CODE),
+    ],
+    ids=["a call costs far more than what moved", "a call costs what moved", "that alone", "threads and flags",
+         "the kernel alone", "one processor busy in both", "an operator under other code", "one factor alone"],
+)  # fmt: skip
+def test_times_that_moved_with_two_factors(
+    made: Spec, profiled: Any, grade: str, named: list[str], never: Any, tmp_path: Path
+) -> None:
+    profile = {"target": "kernel", "base": profiled[0], "this": profiled[1]} if profiled else {}
+    cause = only(tmp_path, made, **profile)
+    assert cause.grade == grade and set(named) <= set(cause.causes) and not set(never) & set(cause.causes)
+    assert cause.cause == (named or [cause.cause])[0] and (len(named) < 2 or names_both(cause))
+    ruled_out = {each.rival for each in cause.ruled_out}
+    assert BY_THREADS not in never or "the number of threads" in ruled_out
 
 
-def test_code_that_a_swap_shows_has_no_rival_in_what_the_swap_held(tmp_path: Path) -> None:
-    made = spec(FELL, machine_code=OTHER_CODE, flags=FLAGS, threads=FROM_4_TO_2, variables={NEXT: {"MKL_CBWR": "AVX2"}})
-    shown = first(tmp_path / "shown", made, clean, lambda run: swap(run, "AABB"))
-    assert (shown.cause, shown.grade, shown.parts) == (BUILD_MOVED, DECISIVE, ())
-    open_ = first(tmp_path / "open", made, clean)
-    assert open_.grade == SUGGESTIVE and names_both(open_, BUILD_MOVED, ENVIRONMENT_CONFOUNDER)
-
-
-def test_one_factor_that_moved_alone_is_still_decisive(tmp_path: Path) -> None:
-    cause = only(tmp_path, timed.spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}))
-    assert (cause.cause, cause.grade, cause.parts) == (LATENCY_THREAD_COUNT, DECISIVE, ())
-    assert not set(CODE) & set(cause.causes)
+@pytest.mark.parametrize(("flags", "wanted"), [(FLAGS, causes.BUILD_MOVED), ({}, causes.KERNEL_CODE_MOVED)])
+def test_a_kernels_own_device_function_is_no_operator(flags: Any, wanted: str, tmp_path: Path) -> None:
+    made = timed.spec(*slower("kernel"), device="cuda", machine_code=CODE, flags=flags)
+    own = "void (anonymous namespace)::attention_scalar_forward<__half, 64>(__half const*, int)"
+    profiled: dict[str, Any] = {"target": "kernel", "device": "cuda", "kind": "device_function"}
+    cause = only(tmp_path, made, base={own: (1.0, 800.0)}, this={own: (1.0, 1120.0)}, **profiled)
+    assert cause.cause == wanted and cause.grade != DECISIVE and causes.LATENCY_OPERATOR not in cause.causes
+    assert "Where a call's time goes" in cause.figures[0].title

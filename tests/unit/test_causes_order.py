@@ -53,14 +53,8 @@ def test_what_broke_precedes_a_slow_down_and_a_fix_comes_after(tmp_path: Path) -
         (BASE, "kernel", "causal-fp16"): WRONG,
         (NEXT, "kernel", "causal-fp16"): Case(bits="new"),
     }
-    made = Spec(
-        trials=5,
-        cases=cases,
-        workloads=("seed-fp16", "seed-fp32", "causal-fp16"),
-        machine_code={NEXT: "new"},
-        flags={NEXT: ("-O1",)},
-        spread=0.002,
-    )
-    write_run(tmp_path, made)
+    built: dict[str, Any] = {"machine_code": {NEXT: "new"}, "flags": {NEXT: ("-O1",)}}
+    workloads = ("seed-fp16", "seed-fp32", "causal-fp16")
+    write_run(tmp_path, Spec(trials=5, cases=cases, workloads=workloads, spread=0.002, **built))
     leads = [card.lead for card in cards(tmp_path) if card.lead.kernel and card.lead.cause != NOTHING_MOVED]
     assert [(lead.about, lead.improved) for lead in leads][:2] == [(CORRECTNESS, False), (LATENCY, False)]

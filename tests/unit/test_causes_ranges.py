@@ -1,4 +1,5 @@
-"""What leaves the range of its type, what only seems to, and what nothing may call wrong everywhere for sure."""
+"""What leaves the range of its type, what only seems to, at which lengths a kernel is wrong, and what nothing may call
+wrong everywhere for sure."""
 
 from __future__ import annotations
 
@@ -9,27 +10,16 @@ import pytest
 
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.storage import Run
-from reports.attribute.causes import (
-    MASKED_BY_INPUTS,
-    RANGE_OVERFLOW,
-    STRONG,
-    SUGGESTIVE,
-    UNINITIALISED_HOST,
-    WRONG_EVERYWHERE,
-    Cause,
-)
-from tests.unit.attributed import RECIPES, both, first, of_kernel, spec
-from tests.unit.experiments import FOLLOWS, clean, conditions, history, poison, result
-from tests.unit.spec import Case
+from reports.attribute import causes
+from reports.attribute.causes import STRONG, SUGGESTIVE
+from reports.attribute.facts.experiments import Conditions, LengthTrials
+from tests.unit.attributed import RECIPES, Known, Make, called, check, filled, of_both, tried
+from tests.unit.experiments import FOLLOWS, clean, conditions, dead, history, result
+from tests.unit.spec import Case, Spec
 
-ALWAYS = Case(passed=0, units=412.0)
-INFINITE = Case(passed=0, units=412.0, nonfinite=10)
-PLAIN = result("AA", 0.0)
-NAN = result("AA", 0.0, nonfinite=True)
-
-
-def units(made: ConditionResult, told: float) -> ConditionResult:
-    return made.model_copy(update={"max_units": told})
+ALWAYS = of_both(Case(passed=0, units=412.0))
+INFINITE = of_both(Case(passed=0, units=412.0, nonfinite=10))
+PLAIN, NAN = result("AA", 0.0), result("AA", 0.0, nonfinite=True)
 
 
 def scaled(recipe: str = "halved_4", passed: float = 0.0, **more: Any) -> ConditionResult:
@@ -40,15 +30,16 @@ def wider(passed: float, **more: Any) -> ConditionResult:
     return result("CC", passed, dtype="float64", **more)
 
 
+SMALLER = [scaled("halved_4", scales=True), scaled("halved_8", scales=True)]
+FLAT = result("BB", recipe="flat_logits")
+
+
 def asked(
-    folder: Path,
-    case: Case,
     inputs: list[ConditionResult],
     in_float64: ConditionResult | None = None,
     lengths: tuple[int, ...] = (1, 64, 100, 512),
-    **changes: Any,
-) -> Cause:
-    """A kernel that is wrong by the same bits in both environments, of whose memory and calls all was tried."""
+) -> list[Make]:
+    """Of a kernel that is wrong by the same bits in both environments, of whose memory and calls all was tried."""
 
     def make(run: Run) -> None:
         clean(run, passed=0.0)
@@ -58,53 +49,74 @@ def asked(
         if in_float64 is not None:
             conditions(run, "wider", [inputs[0], in_float64])
 
-    return first(folder, spec(*both("kernel", case), **changes), make)
+    return [make]
 
 
-SMALLER = [scaled("halved_4", scales=True), scaled("halved_8", scales=True)]
+def on_sizes(other: str) -> Spec:
+    return of_both(Case(passed=0, units=412.0), workloads=("seed-fp16", other))
+
+
+EXCLUDED = ["it is wrong by as much on smaller inputs"]
+IN_FLOAT64 = ["it is wrong on smaller inputs, and on the same numbers in float64, too"]
+ONE_SIZE = "another workload does not show it"
+KNOWN = {
+    "as wrong on smaller inputs": Known(
+        ALWAYS, asked([PLAIN, *SMALLER]), causes.WRONG_EVERYWHERE, STRONG, says=EXCLUDED
+    ),
+    "wrong in float64": Known(
+        ALWAYS, asked([PLAIN, scaled(scales=False)], wider(0.0)), causes.WRONG_EVERYWHERE, STRONG, says=IN_FLOAT64
+    ),
+    "what larger logits do besides is another question": Known(
+        ALWAYS, asked([PLAIN, *SMALLER, result("DD", 0.0, nonfinite=True, recipe="steep_logits")]),
+        causes.WRONG_EVERYWHERE, STRONG, says=EXCLUDED,
+    ),
+    # A problem file has one length: a count that fits in its type up to some length is not told from an algorithm.
+    "no length was tried": Known(
+        ALWAYS, asked([PLAIN, *SMALLER], lengths=()), causes.WRONG_EVERYWHERE, SUGGESTIVE, says=["a count or an end"]
+    ),
+    # An offset of sixteen bits does that.
+    "wrong on one size alone is perhaps not the algorithm": Known(
+        on_sizes("long64-fp16"), asked([PLAIN, *SMALLER]), causes.WRONG_EVERYWHERE, SUGGESTIVE, says=[ONE_SIZE]
+    ),
+    "what is right in another type says nothing of sizes": Known(
+        on_sizes("small-fp32"), asked([PLAIN, *SMALLER]), causes.WRONG_EVERYWHERE, STRONG, silent=[ONE_SIZE]
+    ),
+    "NaN that nobody asked about": Known(INFINITE, [], causes.WRONG_EVERYWHERE, SUGGESTIVE),
+    "a wider type makes it right": Known(
+        INFINITE, asked([NAN, scaled(nonfinite=True)], wider(1.0)), causes.RANGE_OVERFLOW, STRONG,
+        never=[causes.WRONG_EVERYWHERE], says=["float64 6/6"],
+    ),
+    "where the first call is right no type is too narrow": Known(
+        INFINITE,
+        [tried("wider", NAN, wider(1.0)), tried("inputs", result("BB", 0.0)), called("AB AB", "AB AB", wrong="B")],
+        causes.PREDECESSOR_SENSITIVITY, never=[causes.RANGE_OVERFLOW],
+    ),
+    "memory that is read may hold what a wider type does not meet": Known(
+        INFINITE, [filled(output=FOLLOWS), tried("wider", NAN, wider(1.0))], causes.UNINITIALISED_HOST,
+        never=[causes.RANGE_OVERFLOW],
+    ),
+    # A flat softmax hides much that is wrong; where NaN goes with it, its logits had no place in their type.
+    "flat logits make right what was not finite": Known(INFINITE, asked([NAN, FLAT]), causes.RANGE_OVERFLOW),
+    "flat logits make right what was finite": Known(ALWAYS, asked([PLAIN, FLAT]), causes.WRONG_EVERYWHERE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_range_is_told_or_excluded(name: str, tmp_path: Path) -> None:
+    found = check(KNOWN[name], tmp_path)
+    if found.cause == causes.WRONG_EVERYWHERE and found.grade == STRONG:
+        assert any(each.rival == "the range of its type" for each in found.ruled_out)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "in_float64"),
-    [
-        ([PLAIN, *SMALLER], None),
-        ([PLAIN, scaled(scales=False)], wider(0.0)),
-        ([PLAIN, *SMALLER, result("DD", 0.0, nonfinite=True, recipe="steep_logits")], None),
-    ],
-    ids=["as wrong on smaller inputs", "wrong in float64", "what larger logits do besides is another question"],
-)
-def test_wrong_everywhere_where_nothing_else_is_left(
-    inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
-) -> None:
-    found = asked(tmp_path, ALWAYS, inputs, in_float64)
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, STRONG)
-    assert any(each.rival == "the range of its type" for each in found.ruled_out)
-
-
-def test_a_kernel_of_one_length_may_be_right_at_others(tmp_path: Path) -> None:
-    """A problem file has one: a count that fits in its type up to some length is not told from an algorithm."""
-    found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], lengths=())
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
-    assert any("a count or an end" in seen.text for seen in found.evidence)
-
-
-@pytest.mark.parametrize(("other", "grade"), [("long64-fp16", SUGGESTIVE), ("small-fp32", STRONG)])
-def test_wrong_on_one_size_alone_is_perhaps_not_the_algorithm(other: str, grade: str, tmp_path: Path) -> None:
-    """An offset of sixteen bits does that. What is right in another type says nothing of sizes."""
-    found = asked(tmp_path, ALWAYS, [PLAIN, *SMALLER], workloads=("seed-fp16", other))
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, grade)
-    assert ("another workload does not show it" in found.statement) is (grade == SUGGESTIVE)
-
-
-@pytest.mark.parametrize(
-    ("case", "inputs", "in_float64"),
+    ("made", "inputs", "in_float64"),
     [
         (INFINITE, [NAN, scaled(nonfinite=True), scaled("halved_8", nonfinite=True)], None),
         (INFINITE, [NAN, scaled(scales=True)], None),
         (ALWAYS, [PLAIN, scaled(scales=True, nonfinite=True)], None),
         (INFINITE, [NAN, scaled(nonfinite=True)], wider(0.0, nonfinite=True)),  # as zero by zero is
         (ALWAYS, [PLAIN, scaled(scales=False)], None),
-        (ALWAYS, [PLAIN, units(scaled(scales=True), 9000.0)], None),
+        (ALWAYS, [PLAIN, scaled(scales=True).model_copy(update={"max_units": 9000.0})], None),
         (ALWAYS, [PLAIN, scaled(scales=False)], wider(1.0)),  # its digits, and not its range
         (ALWAYS, [PLAIN, scaled(scales=False), scaled("halved_8", 0.5, scales=False)], wider(0.0)),
         (ALWAYS, [PLAIN], wider(0.0)),
@@ -114,86 +126,76 @@ def test_wrong_on_one_size_alone_is_perhaps_not_the_algorithm(other: str, grade:
          "digits", "less wrong on smaller", "smaller not tried", "not asked"],
 )  # fmt: skip
 def test_what_does_not_exclude_a_range(
-    case: Case, inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
+    made: Spec, inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
 ) -> None:
-    found = asked(tmp_path, case, inputs, in_float64)
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
-    assert any("not excluded:" in seen.text for seen in found.evidence)
-    assert all(each.rival != "the range of its type" for each in found.ruled_out)
+    known = Known(made, asked(inputs, in_float64), causes.WRONG_EVERYWHERE, SUGGESTIVE, says=["not excluded:"])
+    assert all(each.rival != "the range of its type" for each in check(known, tmp_path).ruled_out)
 
 
-def test_nan_that_nobody_asked_about_is_suggestive_at_most(tmp_path: Path) -> None:
-    found = first(tmp_path, spec(*both("kernel", INFINITE)))
-    assert (found.cause, found.grade) == (WRONG_EVERYWHERE, SUGGESTIVE)
+# -- large logits -------------------------------------------------------------------------------------------
 
-
-def test_what_a_wider_type_makes_right_left_its_range(tmp_path: Path) -> None:
-    found = asked(tmp_path, INFINITE, [NAN, scaled(nonfinite=True)], wider(1.0))
-    assert (found.cause, found.grade) == (RANGE_OVERFLOW, STRONG)
-    assert WRONG_EVERYWHERE not in found.causes
-    assert any("float64 6/6" in seen.text for seen in found.evidence)
-
-
-def test_where_the_first_call_is_right_no_type_is_too_narrow(tmp_path: Path) -> None:
-    def make(run: Run) -> None:
-        conditions(run, "wider", [NAN, wider(1.0)])
-        conditions(run, "inputs", [result("BB", 0.0)])
-        history(run, "AB AB", "AB AB", wrong="B")
-
-    found = first(tmp_path, spec(*both("kernel", INFINITE)), make)
-    assert RANGE_OVERFLOW not in found.causes
-
-
-def test_memory_that_is_read_may_hold_what_a_wider_type_does_not_meet(tmp_path: Path) -> None:
-    def make(run: Run) -> None:
-        poison(run, {"output": FOLLOWS})
-        conditions(run, "wider", [NAN, wider(1.0)])
-
-    found = first(tmp_path, spec(*both("kernel", INFINITE)), make)
-    assert found.cause == UNINITIALISED_HOST and RANGE_OVERFLOW not in found.causes
-
-
-LARGE = Case(recipes={"large_logits": (0, 400.0)})
-ON_LARGE = result("BB", 0.0, recipe="large_logits")
+LARGE = of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES)
+FINITE = "stay finite however large they are"
+LIMIT = "not excluded: a limit that the kernel sets"
 
 
 @pytest.mark.parametrize(
-    ("more", "cause"),
+    ("offset", "steep", "cause", "beside"),
     [
-        ([result("CC", recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits")], MASKED_BY_INPUTS),
-        ([result("CC", 0.0, recipe="offset_logits")], RANGE_OVERFLOW),  # their size alone is enough
-        ([result("CC", recipe="offset_logits"), result("DD", 0.0, True, recipe="steep_logits")], RANGE_OVERFLOW),
-        ([result("DD", 0.0, recipe="steep_logits")], RANGE_OVERFLOW),  # their size alone was not tried
+        (result("CC", recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits"), causes.MASKED_BY_INPUTS, ""),
+        (result("CC", 0.0, recipe="offset_logits"), None, causes.RANGE_OVERFLOW, ""),  # their size alone is enough
+        (
+            result("CC", recipe="offset_logits"), result("DD", 0.0, True, recipe="steep_logits"),
+            causes.RANGE_OVERFLOW, "",
+        ),
+        (None, result("DD", 0.0, recipe="steep_logits"), causes.RANGE_OVERFLOW, ""),  # their size alone was not tried
+        # Clipped, or kept as an integer, which wraps: not excluded, and not shown.
+        (
+            result("CC", 0.0, recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits"),
+            causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW,
+        ),
+        (
+            result("CC", 0.0, recipe="offset_logits"), result("DD", recipe="steep_logits"),
+            causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW,
+        ),
     ],
-    ids=["finite, and right on larger ones", "wrong on larger ones", "infinite somewhere", "not tried"],
-)
-def test_whether_large_logits_are_too_large(more: list[ConditionResult], cause: str, tmp_path: Path) -> None:
-    made = spec(*both("kernel", LARGE), recipes=RECIPES)
-    found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *more]))
-    assert (found[0].cause, found[0].grade) == (cause, STRONG)
-    assert not {MASKED_BY_INPUTS, RANGE_OVERFLOW} - {cause} & set(found[0].causes)
-
-
-@pytest.mark.parametrize("steep", [0.0, 1.0], ids=["wrong on steep logits", "right on steep logits"])
-def test_what_stays_finite_on_large_logits_is_hidden_by_ordinary_ones_and_perhaps_a_range(
-    steep: float, tmp_path: Path
+    ids=["finite, and right on larger ones", "wrong on larger ones", "infinite somewhere", "not tried",
+         "finite, and wrong on all", "finite, and right on steep ones"],
+)  # fmt: skip
+def test_whether_large_logits_are_too_large(
+    offset: ConditionResult | None, steep: ConditionResult | None, cause: str, beside: str, tmp_path: Path
 ) -> None:
-    """Clipped, or kept as an integer, which wraps: not excluded, and not shown."""
-    made = spec(*both("kernel", LARGE), recipes=RECIPES)
-    larger = [result("CC", 0.0, recipe="offset_logits"), result("DD", steep, recipe="steep_logits")]
-    found = of_kernel(tmp_path, made, clean, lambda run: conditions(run, "inputs", [result("AA"), ON_LARGE, *larger]))
-    beside = next(part for part in found[0].parts if part.cause == RANGE_OVERFLOW)
-    assert (found[0].cause, found[0].grade, beside.grade) == (MASKED_BY_INPUTS, STRONG, SUGGESTIVE)
-    assert "stay finite however large they are" in found[0].statement
-    assert any("not excluded: a limit that the kernel sets" in seen.text for seen in beside.evidence)
+    more = [each for each in (offset, steep) if each is not None]
+    inputs = tried("inputs", result("AA"), result("BB", 0.0, recipe="large_logits"), *more)
+    never = {causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW} - {cause, beside}
+    known = Known(LARGE, [clean, inputs], cause, STRONG, never=never, says=[FINITE] if beside else [])
+    parts = [part for part in check(known, tmp_path).parts if part.cause == beside]
+    assert [part.grade for part in parts] == ([SUGGESTIVE] if beside else [])
+    assert all(any(LIMIT in seen.text for seen in part.evidence) for part in parts)
+
+
+# -- lengths ------------------------------------------------------------------------------------------------
+
+UP_TO_512 = dict.fromkeys([1, 16, 64, 257, 511, 512], True) | dict.fromkeys([513, 544, 559, 560, 576], False)
+TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513, 544)}
 
 
 @pytest.mark.parametrize(
-    ("case", "plain", "cause"), [(INFINITE, NAN, RANGE_OVERFLOW), (ALWAYS, PLAIN, WRONG_EVERYWHERE)]
+    ("right", "said"),
+    [
+        (TILES, "right where 32 divides the length, wrong where it does not (10 lengths tried)"),
+        (UP_TO_512, "right up to 512 rows, wrong from 513 on (11 lengths tried)"),
+        (dict.fromkeys(TILES, False), "wrong at every length (10 lengths tried)"),
+        (TILES | {500: True}, "right at 7 of 10 lengths tried: 32, 64, 96, 128, 500, 512, ...; wrong at 1, 16, 513"),
+    ],
 )
-def test_what_flat_logits_make_right_where_it_was_not_finite(
-    case: Case, plain: ConditionResult, cause: str, tmp_path: Path
-) -> None:
-    """A flat softmax hides much that is wrong; where NaN goes with it, its logits had no place in their type."""
-    found = asked(tmp_path, case, [plain, result("BB", recipe="flat_logits")])
-    assert found.cause == cause
+def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:
+    lengths = tried("lengths", *(result("A", float(each), seq_len=length) for length, each in right.items()))
+    check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
+
+
+def test_a_process_that_died_was_not_right() -> None:
+    refused = dead(seq_len=7).model_copy(update={"message": "trial 0 raised ValueError"})
+    record = type("Record", (), {"results": [result("A", seq_len=64), dead(seq_len=100), refused]})()
+    lengths = LengthTrials(conditions=Conditions(record=record, path="p"))
+    assert (lengths.right, lengths.wrong) == ([64], [100])

@@ -1,4 +1,4 @@
-"""A kernel that works on a stream other than the one it was given: right in every trial, and wrong all the same."""
+"""A kernel that works on a stream, or a GPU, other than its own: right in every trial, and wrong all the same."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.storage import Run
 from reports import model
-from reports.attribute import explained
-from reports.attribute.causes import DECISIVE, MASKED_BY_INPUTS, NOTHING_MOVED, RACE, STRONG, WRONG_STREAM
+from reports.attribute import Cause, causes, explained
+from reports.attribute.causes import DECISIVE, STRONG
 from reports.compare.gate import WRONG, judge
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.explanations import explanations
-from reports.render.report import Report
-from tests.unit.attributed import first, spec
-from tests.unit.experiments import conditions, result
+from tests.unit.attributed import FELL, Known, both, causes_of, check, first, spec, tried
+from tests.unit.experiments import clean, conditions, result
+from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -39,13 +40,12 @@ def made(*where: str, case: Case = ESCAPED, **changes: Any) -> Spec:
     ("case", "grade"), [(ESCAPED, DECISIVE), (Case(hot_message=AS_BEFORE), STRONG)], ids=["seen", "by its message"]
 )
 def test_it_is_told_first_and_how_to_mend_it(case: Case, grade: str, tmp_path: Path) -> None:
-    write_run(tmp_path, made(BASE, NEXT, case=case))
-    told = explanations(explained(tmp_path))
-    assert (told[0].lead.cause, told[0].lead.grade, told[0].lead.kernel) == (WRONG_STREAM, grade, "attention_scalar")
-    assert "at::cuda::getCurrentCUDAStream()" in told[0].lead.statement
-    assert all(card.lead.cause != NOTHING_MOVED for card in told if card.lead.kernel)
-    headline = Report(load_evidence(tmp_path)).headline
+    headline = report_of(tmp_path, made(BASE, NEXT, case=case)).headline
     assert "attention_scalar on another stream than the one given" in headline and "correct as before" not in headline
+    leads = [card.lead for card in explanations(explained(tmp_path))]
+    assert (leads[0].cause, leads[0].grade, leads[0].kernel) == (causes.WRONG_STREAM, grade, "attention_scalar")
+    assert "at::cuda::getCurrentCUDAStream()" in leads[0].statement
+    assert all(lead.cause != causes.NOTHING_MOVED for lead in leads if lead.kernel)
 
 
 @pytest.mark.parametrize(
@@ -58,39 +58,88 @@ def test_every_trial_passes_and_its_verdict_is_no_pass(where: tuple[str, ...], v
     row = next(row for row in compare(evidence) if row.kind == "kernel")
     assert row.correctness.verdict == verdict and row.correctness.this.status == "ok"
     assert ("on another stream" in row.correctness.why) is bool(where)
-    here = next(cell for cell in evidence.run.cells if cell.environment == NEXT)
-    assert (judge(evidence, here, "flash", model.COLD).verdict == WRONG) is (NEXT in where)
+    cell = next(cell for cell in evidence.run.cells if cell.environment == NEXT)
+    assert (judge(evidence, cell, "flash", model.COLD).verdict == WRONG) is (NEXT in where)
 
 
 @pytest.mark.parametrize("case", [SKIPPED, Case(hot_message="capturing its calls raised RuntimeError: x"), Case()])
 def test_what_is_not_captured_for_another_reason_is_no_matter_of_streams(case: Case, tmp_path: Path) -> None:
-    write_run(tmp_path, made(BASE, NEXT, case=case))
-    assert all(WRONG_STREAM not in cause.causes for cause in explained(tmp_path))
+    found = causes_of(tmp_path, made(BASE, NEXT, case=case))
+    assert all(causes.WRONG_STREAM not in cause.causes for cause in found)
 
 
-def tried(beside: float, plain: float = 1.0) -> Any:
-    def make(run: Run) -> None:
-        found = [result("AA", plain), result("BB", beside, stream="side")]
-        conditions(run, "inputs", found, device="cuda")
-
-    return make
-
-
-def test_inputs_that_it_does_not_wait_for_show_it(tmp_path: Path) -> None:
-    found = first(tmp_path / "side", made(), tried(0.0))
-    assert (found.cause, found.grade) == (WRONG_STREAM, DECISIVE) and MASKED_BY_INPUTS not in found.causes
-    assert any("before that stream has put them there" in seen.text for seen in found.evidence)
-    assert first(tmp_path / "right", made(), tried(1.0)).cause == NOTHING_MOVED
-    assert WRONG_STREAM not in first(tmp_path / "both", made(), tried(0.0, plain=0.0)).causes
-    assert WRONG_STREAM not in first(tmp_path / "now and then", made(), tried(0.67)).causes
+@pytest.mark.parametrize(
+    ("plain", "beside", "told"),
+    [(1.0, 0.0, True), (1.0, 1.0, False), (0.0, 0.0, False), (1.0, 0.67, False)],
+    ids=["wrong there", "right there", "wrong on both", "now and then"],
+)
+def test_inputs_that_it_does_not_wait_for_show_it(plain: float, beside: float, told: bool, tmp_path: Path) -> None:
+    streams = tried("inputs", result("AA", plain), result("BB", beside, stream="side"), device="cuda")
+    if told:
+        says, never = ["before that stream has put them there"], [causes.MASKED_BY_INPUTS]
+        check(Known(made(), [streams], causes.WRONG_STREAM, DECISIVE, says=says, never=never), tmp_path)
+    else:
+        found = first(tmp_path, made(), streams)
+        assert causes.WRONG_STREAM not in found.causes and (beside < 1 or found.cause == causes.NOTHING_MOVED)
 
 
 def test_a_race_with_that_stream_is_the_other_part(tmp_path: Path) -> None:
     unsteady = replace(ESCAPED, passed=3, units=400.0, repeats_differ=6)
+    filled = itertools.product(("output", "shared"), ("zero", "nan"))
+    loose = tried("poison", *(result("AB", 0.0, site=s, pattern=p) for s, p in filled), device="cuda")
+    check(Known(made(BASE, NEXT, case=unsteady), [loose], causes.WRONG_STREAM, also=[causes.RACE]), tmp_path)
 
-    def loose(run: Run) -> None:
-        filled = itertools.product(("output", "shared"), ("zero", "nan"))
-        conditions(run, "poison", [result("AB", 0.0, site=s, pattern=p) for s, p in filled], device="cuda")
 
-    found = first(tmp_path, made(BASE, NEXT, case=unsteady), loose)
-    assert found.cause == WRONG_STREAM and RACE in found.causes
+# -- a second GPU -------------------------------------------------------------------------------------------
+
+OFTEN = Case(passed=9, units=40.0)  # what made it a suspect
+RIGHT_THERE, WRONG_THERE = result("AA", gpu="second"), result("BB", 0.0, gpu="second")
+CRASHED = ConditionResult(
+    status="crashed",
+    message="trial 0 raised RuntimeError: an illegal memory access was encountered",
+    condition=Condition(label="on a second GPU", gpu="second"),
+)
+
+
+def asked(folder: Path, places: list[ConditionResult], *cases: Any) -> list[Cause]:
+    def make(run: Run) -> None:
+        clean(run, device="cuda")
+        conditions(run, "inputs", [result("AA"), result("AA", recipe="shared_qkv")], device="cuda")
+        conditions(run, "places", places, device="cuda")
+
+    return causes_of(folder, spec(*cases, device="cuda"), make)
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        ([result("AA"), WRONG_THERE], True),
+        ([result("AA"), CRASHED], True),
+        ([result("AA"), RIGHT_THERE], False),
+        ([result("AA", 0.0), WRONG_THERE], False),
+        ([result("AA"), CRASHED.model_copy(update={"status": "not_run"})], False),
+        ([], False),
+    ],
+    ids=["wrong there", "ended there", "right there", "wrong on both", "in use", "no second GPU"],
+)
+def test_a_kernel_that_is_right_on_the_current_gpu_alone(
+    places: list[ConditionResult], told: bool, tmp_path: Path
+) -> None:
+    found = asked(tmp_path, places, *both("kernel", OFTEN))
+    grades = [(cause.cause, cause.grade) for cause in found if "tensors are on another one" in cause.statement]
+    assert grades == ([(causes.MASKED_BY_INPUTS, STRONG)] if told else [])
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [both("kernel", OFTEN), (FELL,), (), ((NEXT, "kernel", Case(bits="new")),)],
+    ids=["wrong in few trials", "became wrong", "healthy", "other bits"],
+)
+@pytest.mark.parametrize("second", [WRONG_THERE, CRASHED], ids=["wrong there", "ended there"])
+def test_it_explains_nothing_of_what_one_gpu_showed(second: ConditionResult, cases: Any, tmp_path: Path) -> None:
+    without = asked(tmp_path / "without", [], *cases)
+    beside = asked(tmp_path / "beside", [result("AA"), second], *cases)
+    told = [cause for cause in beside if cause.aside]
+    assert [cause.cause for cause in told] == [causes.MASKED_BY_INPUTS]
+    assert [cause for cause in beside if not cause.aside] == without
+    assert not beside[0].aside or not any(cause.wrong for cause in without), "what was asked about comes first"

@@ -8,22 +8,8 @@ from typing import Any
 import pytest
 
 from harness.worker import operators
-from reports.attribute import explained
-from reports.attribute.causes import (
-    BUILD_MOVED,
-    DECISIVE,
-    DEFAULT_BACKEND_MOVED,
-    ENVIRONMENT_CONFOUNDER,
-    KERNEL_CODE_MOVED,
-    LATENCY,
-    LATENCY_CLOCK_OR_LOAD,
-    LATENCY_LAUNCH_OVERHEAD,
-    LATENCY_OPERATOR,
-    NOTHING_MOVED,
-    STRONG,
-    SUGGESTIVE,
-    UNDECIDED,
-)
+from reports.attribute import causes, explained
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
 from reports.attribute.facts.profiles import OUTSIDE
 from tests.unit.experiments import KERNEL
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -58,52 +44,47 @@ MANY = {"aten::bmm": (128.0, 800.0), "aten::softmax": (64.0, 500.0)}
 ALL_SLOWER = {name: (calls, 1.4 * us) for name, (calls, us) in SOFTMAX.items()}
 
 
+SAME, OTHER = "by the same operator", "another operator"
+BUSY: dict[str, Any] = {"busy_in": {NEXT: 0.6}}
+O0: dict[str, Any] = {"flags": {NEXT: ("-O0",)}}
+FLAG: dict[str, Any] = {"variables": {NEXT: {"MKL_CBWR": "COMPATIBLE"}}}
+IN_CODE = {OUTSIDE: (1, 90.0)}, {OUTSIDE: (1, 180.0)}
+
+
 @pytest.mark.parametrize(
-    ("made", "profiled", "cause", "grade", "text"),
+    ("made", "subject", "profiled", "cause", "grade", "text"),
     [
-        (spec(*slower("math")), ("math", SOFTMAX, SAFE), LATENCY_OPERATOR, DECISIVE, "aten::_safe_softmax appeared"),
-        (spec(*slower("math", by=0.7)), ("math", SAFE, SOFTMAX), LATENCY_OPERATOR, DECISIVE, "_safe_softmax vanished"),
-        (spec(*slower("kernel")), ("kernel", SAFE, SOFTMAX), UNDECIDED, UNDECIDED, ""),  # the other way
-        (spec(*slower("math")), ("math", None, None), LATENCY_OPERATOR, STRONG, "by the same operator"),
-        (ran_as(FLASH, f"{FLASH}_for_cpu", "flash"), ("flash", None, None), LATENCY_OPERATOR, STRONG, "same operator"),
-        (ran_as("aten::a", "aten::b", "math"), ("math", None, None), LATENCY_OPERATOR, STRONG, "another operator"),
-        (spec(*slower("kernel", by=1.7)), ("kernel", FEW, MANY), LATENCY_LAUNCH_OVERHEAD, STRONG, "calling them"),
-        (HOST, ("kernel", None, None), LATENCY_LAUNCH_OVERHEAD, DECISIVE, "the host's part of a call"),
-        (REPLAYS_TOO, ("kernel", None, None), UNDECIDED, UNDECIDED, ""),
-        (
-            spec(*slower("kernel"), variables={NEXT: {"MKL_CBWR": "COMPATIBLE"}}),
-            ("kernel", SOFTMAX, ALL_SLOWER), LATENCY_OPERATOR, SUGGESTIVE, "slowed",
+        (spec(*slower("math")), "math", (SOFTMAX, SAFE), causes.LATENCY_OPERATOR, DECISIVE, "_safe_softmax appeared"),
+        (spec(*slower("math", by=0.7)), "math", (SAFE, SOFTMAX), causes.LATENCY_OPERATOR, DECISIVE, "vanished"),
+        (spec(*slower("kernel")), KERNEL, (SAFE, SOFTMAX), causes.UNDECIDED, causes.UNDECIDED, ""),  # the other way
+        (spec(*slower("math")), "math", None, causes.LATENCY_OPERATOR, STRONG, SAME),
+        (ran_as(FLASH, f"{FLASH}_for_cpu", "flash"), "flash", None, causes.LATENCY_OPERATOR, STRONG, SAME),
+        (ran_as("aten::a", "aten::b", "math"), "math", None, causes.LATENCY_OPERATOR, STRONG, OTHER),
+        (spec(*slower("kernel", by=1.7)), KERNEL, (FEW, MANY), causes.LATENCY_LAUNCH_OVERHEAD, STRONG, "calling them"),
+        (HOST, KERNEL, None, causes.LATENCY_LAUNCH_OVERHEAD, DECISIVE, "the host's part of a call"),
+        (REPLAYS_TOO, KERNEL, None, causes.UNDECIDED, causes.UNDECIDED, ""),
+        (spec(*slower("kernel"), **FLAG), KERNEL, (SOFTMAX, ALL_SLOWER), causes.LATENCY_OPERATOR, SUGGESTIVE, "slowed"),
+        (BY_CLOCK, KERNEL, None, causes.LATENCY_CLOCK_OR_LOAD, DECISIVE, "the GPU's clock moved with it"),
+        (FASTER_CLOCK, KERNEL, None, causes.UNDECIDED, causes.UNDECIDED, ""),
+        (spec(*slower(*TARGETS), **BUSY), KERNEL, None, causes.LATENCY_CLOCK_OR_LOAD, STRONG, "other processes used"),
+        (spec(*slower(*TARGETS)), KERNEL, None, causes.LATENCY_CLOCK_OR_LOAD, SUGGESTIVE, ""),
+        (  # references would say nothing
+            spec(*slower("kernel", by=2.2), busy_in={NEXT: 0.45}, references=()), KERNEL, None,
+            causes.LATENCY_CLOCK_OR_LOAD, STRONG, "of the machine in each of the baseline's",
         ),
-        (BY_CLOCK, ("kernel", None, None), LATENCY_CLOCK_OR_LOAD, DECISIVE, "the GPU's clock moved with it"),
-        (FASTER_CLOCK, ("kernel", None, None), UNDECIDED, UNDECIDED, ""),
-        (
-            spec(*slower(*TARGETS), busy_in={NEXT: 0.6}),
-            ("kernel", None, None), LATENCY_CLOCK_OR_LOAD, STRONG, "other processes used",
-        ),
-        (spec(*slower(*TARGETS)), ("kernel", None, None), LATENCY_CLOCK_OR_LOAD, SUGGESTIVE, ""),
-        (
-            spec(*slower("kernel", by=2.2), busy_in={NEXT: 0.45}, references=()),  # theirs would say nothing
-            ("kernel", None, None), LATENCY_CLOCK_OR_LOAD, STRONG, "of the machine in each of the baseline's",
-        ),
-        (spec(*slower("kernel"), busy_in={NEXT: 0.6}), ("kernel", None, None), UNDECIDED, UNDECIDED, ""),
-        (
-            spec(*slower("kernel", by=2.0)),  # outside of all operators
-            ("kernel", {OUTSIDE: (1, 90.0)}, {OUTSIDE: (1, 180.0)}), UNDECIDED, UNDECIDED, "",
-        ),
-        (
-            spec(*slower("kernel"), **OTHER_CODE, flags={NEXT: ("-O0",)}),
-            ("kernel", None, None), BUILD_MOVED, STRONG, "",
-        ),
-        (spec(*slower("kernel"), **OTHER_CODE), ("kernel", None, None), KERNEL_CODE_MOVED, STRONG, ""),
-        (spec(*slower("kernel")), ("kernel", None, None), UNDECIDED, UNDECIDED, "its machine code is the same"),
+        (spec(*slower("kernel"), **BUSY), KERNEL, None, causes.UNDECIDED, causes.UNDECIDED, ""),
+        (spec(*slower("kernel", by=2.0)), KERNEL, IN_CODE, causes.UNDECIDED, causes.UNDECIDED, ""),
+        (spec(*slower("kernel"), **OTHER_CODE, **O0), KERNEL, None, causes.BUILD_MOVED, STRONG, ""),
+        (spec(*slower("kernel"), **OTHER_CODE), KERNEL, None, causes.KERNEL_CODE_MOVED, STRONG, ""),
+        (spec(*slower("kernel")), KERNEL, None, causes.UNDECIDED, causes.UNDECIDED, "its machine code is the same"),
     ],
 )  # fmt: skip
 def test_what_took_the_time(
-    made: Spec, profiled: tuple[str, Any, Any], cause: str, grade: str, text: str, tmp_path: Path
+    made: Spec, subject: str, profiled: Any, cause: str, grade: str, text: str, tmp_path: Path
 ) -> None:
-    target, base, this = profiled
-    profile = {"target": target, "base": base, "this": this} if base is not None else {}
-    found = only(tmp_path, made, KERNEL if target == "kernel" else target, **profile)
+    target = "kernel" if subject == KERNEL else subject
+    profile = {"target": target, "base": profiled[0], "this": profiled[1]} if profiled else {}
+    found = only(tmp_path, made, subject, **profile)
     assert (found.cause, found.grade) == (cause, grade)
     assert any(text in each for each in (found.statement, *(seen.text for seen in found.evidence)))
 
@@ -122,31 +103,26 @@ def test_a_card_shows_the_operator_first_and_what_did_not_move(tmp_path: Path) -
 def test_device_functions_hold_a_gpus_time(tmp_path: Path) -> None:
     base, this = ({"softmax_warp_forward": (1.0, us)} for us in (300.0, 470.0))
     cause = only(tmp_path, spec(*slower("math", by=1.2), device="cuda"), "math", base=base, this=this, **ON_GPU)
-    assert cause.cause == LATENCY_OPERATOR and "softmax_warp_forward slowed" in cause.statement
+    assert cause.cause == causes.LATENCY_OPERATOR and "softmax_warp_forward slowed" in cause.statement
 
 
 def test_an_operator_that_slowed(tmp_path: Path) -> None:
     slow = SOFTMAX | {"aten::bmm": (2.0, 720.0)}
     ways = ((1, 2), (1, 3))
     cause = only(tmp_path, spec(*slower("kernel")), target="kernel", base=SOFTMAX, this=slow, lines=ways)
-    assert (cause.cause, cause.grade) == (LATENCY_OPERATOR, DECISIVE) and "aten::bmm slowed" in cause.statement
+    assert (cause.cause, cause.grade) == (causes.LATENCY_OPERATOR, DECISIVE) and "aten::bmm slowed" in cause.statement
     told = [seen.text for seen in cause.evidence]
     assert "of its file ran in the baseline alone: line 2" in told and "of its file ran here alone: line 3" in told
 
 
-def test_the_same_microseconds_on_small_problems_and_large(tmp_path: Path) -> None:
-    cases = {(NEXT, "kernel", "small-fp16"): Case(slowdown=2.0), (NEXT, "kernel", "small-fp32"): Case(slowdown=1.01)}
-    made = Spec(trials=2, cases=cases, workloads=("small-fp16", "small-fp32"), times_us=SMALL, spread=0.001)
-    found = timed(tmp_path, made)
-    assert [cause.cause for cause in found] == [LATENCY_LAUNCH_OVERHEAD]
-
-
-def test_work_that_grows_with_the_problem_is_no_overhead(tmp_path: Path) -> None:
-    made = Spec(
-        trials=2, cases={(NEXT, "kernel", "*"): Case(slowdown=2.0)}, workloads=("small-fp16", "small-fp32"),
-        times_us=SMALL, spread=0.004,
-    )  # fmt: skip
-    assert {cause.cause for cause in timed(tmp_path, made)} == {UNDECIDED}
+@pytest.mark.parametrize(
+    ("large", "spread", "cause"), [(1.01, 0.001, causes.LATENCY_LAUNCH_OVERHEAD), (2.0, 0.004, causes.UNDECIDED)],
+    ids=["the same microseconds", "work that grows with the problem"],
+)  # fmt: skip
+def test_a_change_on_small_problems_and_large(large: float, spread: float, cause: str, tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", "small-fp16"): Case(slowdown=2.0), (NEXT, "kernel", "small-fp32"): Case(slowdown=large)}
+    made = Spec(trials=2, cases=cases, workloads=("small-fp16", "small-fp32"), times_us=SMALL, spread=spread)
+    assert {found.cause for found in timed(tmp_path, made)} == {cause}
 
 
 CHOSEN = {"aten::scaled_dot_product_attention": (1.0, 2.0)}
@@ -155,7 +131,7 @@ CHOSEN = {"aten::scaled_dot_product_attention": (1.0, 2.0)}
 @pytest.mark.parametrize(
     ("before", "after", "parts"),
     [
-        ({FLASH: (1.0, 800.0), **CHOSEN}, {MATH: (1.0, 2.0), **SOFTMAX, **CHOSEN}, [DEFAULT_BACKEND_MOVED]),
+        ({FLASH: (1.0, 800.0), **CHOSEN}, {MATH: (1.0, 2.0), **SOFTMAX, **CHOSEN}, [causes.DEFAULT_BACKEND_MOVED]),
         ({FLASH: (1.0, 800.0), **CHOSEN}, {f"{FLASH}_for_cpu": (1.0, 1200.0), **CHOSEN}, []),  # another name
         ({FLASH: (1.0, 800.0), "aten::view": (4.0, 9.0)}, {MATH: (1.0, 2.0), **SOFTMAX}, []),  # the kernel chose
     ],
@@ -163,36 +139,33 @@ CHOSEN = {"aten::scaled_dot_product_attention": (1.0, 2.0)}
 def test_a_choice_that_a_kernel_leaves_to_pytorch(before: Any, after: Any, parts: list[str], tmp_path: Path) -> None:
     made = spec(*slower("kernel", by=2.0))
     cause = only(tmp_path, made, target="kernel", base=before, this={**after, "aten::mul": (1.0, 700.0)})
-    assert (cause.cause, [part.cause for part in cause.parts]) == (LATENCY_OPERATOR, parts)
+    assert (cause.cause, [part.cause for part in cause.parts]) == (causes.LATENCY_OPERATOR, parts)
 
 
-def test_code_whose_time_moved_is_not_said_to_harm_nothing(tmp_path: Path) -> None:
-    for by, harmless in ((3.0, False), (1.0, True)):
-        write_run(tmp_path / str(by), spec(*slower("kernel", by=by), machine_code={NEXT: "new"}))
-        said = [cause.statement for cause in explained(tmp_path / str(by)) if cause.cause == NOTHING_MOVED]
-        assert len(said) == 1 and ("its machine code differs" in said[0]) is harmless
-        assert ("Its time did move" in said[0]) is not harmless
+@pytest.mark.parametrize(("by", "harmless"), [(3.0, False), (1.0, True)])
+def test_code_whose_time_moved_is_not_said_to_harm_nothing(by: float, harmless: bool, tmp_path: Path) -> None:
+    write_run(tmp_path, spec(*slower("kernel", by=by), **OTHER_CODE))
+    (said,) = [cause.statement for cause in explained(tmp_path) if cause.cause == causes.NOTHING_MOVED]
+    assert ("its machine code differs" in said) is harmless and ("Its time did move" in said) is not harmless
 
 
 def test_all_slower_where_the_settings_differ(tmp_path: Path) -> None:
     made = spec(*slower(*TARGETS), settings={BASE: {"mkldnn.enabled": "True"}, NEXT: {"mkldnn.enabled": "False"}})
-    assert only(tmp_path, made).causes == (LATENCY_CLOCK_OR_LOAD, ENVIRONMENT_CONFOUNDER)
+    assert only(tmp_path, made).causes == (causes.LATENCY_CLOCK_OR_LOAD, causes.ENVIRONMENT_CONFOUNDER)
 
 
 def test_slower_and_faster_are_told_apart(tmp_path: Path) -> None:
     cases = {(NEXT, "math", "seed-fp16"): Case(slowdown=1.4), (NEXT, "math", "seed-fp32"): Case(slowdown=0.6)}
     found = timed(tmp_path, Spec(trials=2, cases=cases, spread=0.004), "math")
-    assert {("slower" in cause.statement, cause.workloads) for cause in found} == {
-        (True, ("seed-fp16",)),
-        (False, ("seed-fp32",)),
-    }
+    told = {("slower" in cause.statement, cause.workloads) for cause in found}
+    assert told == {(True, ("seed-fp16",)), (False, ("seed-fp32",))}
 
 
 def test_a_control_is_no_cause(tmp_path: Path) -> None:
     again = f"{BASE}-r1"
     cases = {(again, "kernel", "*"): Case(slowdown=1.4)}
     run = write_run(tmp_path, Spec(trials=2, environments=(BASE, again), cases=cases, spread=0.004))
-    assert all(cause.about != LATENCY for cause in explained(run.folder))
+    assert all(cause.about != causes.LATENCY for cause in explained(run.folder))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -201,5 +174,5 @@ def test_no_rule_fires_on_a_healthy_matrix(seed: int, device: str, tmp_path: Pat
     """Two kernels, two references, all right and equally fast, each seed with other luck in its times."""
     made = Spec(trials=3, kernels=("one", "two"), device=device, seed=seed, machine_code={NEXT: str(seed)})
     found = explained(write_run(tmp_path, made).folder)
-    assert {cause.cause for cause in found} == {NOTHING_MOVED}
+    assert {cause.cause for cause in found} == {causes.NOTHING_MOVED}
     assert {cause.kernel for cause in found} == {"one", "two"}

@@ -7,122 +7,81 @@ from typing import Any
 
 import pytest
 
-from harness.schema.storage import Run
-from reports.attribute.causes import (
-    DECISIVE,
-    ENVIRONMENT_CONFOUNDER,
-    KERNEL_CODE_MOVED,
-    NOTHING_MOVED,
-    OUT_OF_BOUNDS,
-    STRONG,
-    SUGGESTIVE,
-    UNINITIALISED_HOST,
-    UNSUPPORTED_COMBINATION,
-)
-from tests.unit.attributed import CODE, FELL, both, causes_of, first, spec
-from tests.unit.experiments import FOLLOWS, STILL, clean, poison, swap, variables
+from reports.attribute import causes
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
+from tests.unit.attributed import CODE, FELL, TIMED, Known, Make, by, check, filled, here, of_both, spec, swapped
+from tests.unit.experiments import FOLLOWS, STILL, clean, poison, variables
 from tests.unit.spec import BASE, NEXT, Case
 
-SET: dict[str, Any] = {"variables": {NEXT: {"ATEN_CPU_CAPABILITY": "default"}}, "machine_code": CODE}
+ALONE: dict[str, Any] = {"variables": {NEXT: {"ATEN_CPU_CAPABILITY": "default"}}}
+SET: dict[str, Any] = {**ALONE, "machine_code": CODE}
+MEDIUM = {"settings": {NEXT: {"float32_matmul_precision": "medium"}}}
 PLACES = ((BASE, BASE), (BASE, NEXT), (NEXT, BASE), (NEXT, NEXT))
+GARBAGE = here(Case(passed=0, bits="new", units=400.0, repeats_differ=3, unwritten=8), **ALONE)
+DIES = here(Case(status="crashed", message="the kernel's process died by SIGSEGV"), **ALONE)
+REFUSED = Case(status="unsupported", message="no such head size")
+OF_ENVIRONMENT, OF_CODE = causes.ENVIRONMENT_CONFOUNDER, causes.KERNEL_CODE_MOVED
 
 
-def tried(letters: str) -> Any:
+def with_variables(letters: str) -> Make:
     """R, W, X for right, wrong, dead: the baseline with its variables and the other's, then the other with these."""
     told = {"R": True, "W": False, "X": None}
-    return lambda run: variables(run, dict(zip(PLACES, (told[letter] for letter in letters), strict=True)))
+    return by(variables, dict(zip(PLACES, (told[letter] for letter in letters), strict=True)))
 
 
-def test_code_that_moved_beside_a_variable_is_only_suggested(tmp_path: Path) -> None:
-    found = first(tmp_path / "both", spec(FELL, **SET), clean)
-    assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, SUGGESTIVE)
-    assert [part.cause for part in found.parts] == [ENVIRONMENT_CONFOUNDER]
-    assert "ATEN_CPU_CAPABILITY" in found.parts[0].statement and "To separate the two" in found.parts[0].statement
-    found = first(tmp_path / "code", spec(FELL, machine_code=CODE), clean)
-    assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, STRONG)
+def in_baseline(output: tuple[str, ...]) -> Make:
+    return by(poison, {"output": output, "heap": STILL, "stack": STILL}, environment=BASE)
 
 
-def test_object_code_that_decides_under_either_variables_needs_no_other_experiment(tmp_path: Path) -> None:
-    found = first(tmp_path, spec(FELL, **SET), clean, lambda run: swap(run, "AABB"))
-    assert (found.cause, found.grade) == (KERNEL_CODE_MOVED, DECISIVE)
+FAULTY = filled(output=FOLLOWS, heap=FOLLOWS, stack=STILL)
+KNOWN = {
+    "code moved beside a variable": Known(spec(FELL, **SET), [clean], OF_CODE, SUGGESTIVE, also=[OF_ENVIRONMENT]),
+    "object code that decides needs no other experiment": Known(
+        spec(FELL, **SET), [clean, swapped("AABB")], OF_CODE, DECISIVE
+    ),
+    "the result goes with the variable, in both": Known(
+        spec(FELL, **SET), [clean, with_variables("RWRW")], OF_ENVIRONMENT, DECISIVE, never=[OF_CODE],
+        says=["ATEN_CPU_CAPABILITY"],
+    ),
+    "it takes both": Known(spec(FELL, **SET), [clean, with_variables("RRRW")], OF_ENVIRONMENT, STRONG),
+    "with the place, whichever variable": Known(spec(FELL, **SET), [clean, with_variables("RRWW")], OF_CODE, STRONG),
+    "a variable that is excluded is not named beside the place": Known(
+        spec(FELL, **SET, **MEDIUM), [clean, swapped("ABAB"), with_variables("RRWW")], OF_ENVIRONMENT,
+        says=["float32_matmul_precision"], silent=["ATEN_CPU_CAPABILITY"],
+    ),
+    "a variable that brings out a fault in memory is its part": Known(
+        spec(FELL, **SET), [filled(output=FOLLOWS, heap=STILL, stack=STILL), with_variables("RWRW")],
+        causes.UNINITIALISED_HOST, also=[OF_ENVIRONMENT],
+    ),
+    # Where it is right, it notices no filling of its memory: then what made it wrong leads.
+    "a fault in memory that the variables bring": Known(
+        GARBAGE, [FAULTY, in_baseline(STILL), with_variables("RWRW")], OF_ENVIRONMENT, STRONG,
+        also=[causes.UNINITIALISED_HOST],
+    ),
+    "it reads there too, and is right by luck": Known(
+        GARBAGE, [FAULTY, in_baseline(FOLLOWS), with_variables("RWRW")], causes.UNINITIALISED_HOST
+    ),
+    "whether it does was not tried": Known(GARBAGE, [FAULTY, with_variables("RWRW")], causes.UNINITIALISED_HOST),
+    "the variable is not all": Known(
+        GARBAGE, [FAULTY, in_baseline(STILL), with_variables("RWWW")], causes.UNINITIALISED_HOST
+    ),
+    # One death is the end of all runs under them.
+    "a process dies by the variables": Known(
+        DIES, [in_baseline(STILL), with_variables("RXRX")], OF_ENVIRONMENT, also=[causes.OUT_OF_BOUNDS]
+    ),
+    "it dies under either's at times": Known(DIES, [in_baseline(STILL), with_variables("RXXX")], causes.OUT_OF_BOUNDS),
+    "what is refused in both is no matter of a variable": Known(
+        of_both(REFUSED, **SET), [], causes.UNSUPPORTED_COMBINATION, DECISIVE
+    ),
+    "a variable that changes nothing": Known(
+        spec(**SET, **TIMED), [clean, with_variables("RRRR")], causes.NOTHING_MOVED
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("letters", "cause", "grade"),
-    [
-        ("RWRW", ENVIRONMENT_CONFOUNDER, DECISIVE),  # with the variable, in both
-        ("RRRW", ENVIRONMENT_CONFOUNDER, STRONG),  # it takes both
-        ("RRWW", KERNEL_CODE_MOVED, STRONG),  # with the place, whichever variable
-    ],
-)
-def test_what_the_result_goes_with(letters: str, cause: str, grade: str, tmp_path: Path) -> None:
-    found = first(tmp_path, spec(FELL, **SET), clean, tried(letters))
-    assert (found.cause, found.grade) == (cause, grade)
-    if letters == "RWRW":
-        assert KERNEL_CODE_MOVED not in found.causes
-        assert "ATEN_CPU_CAPABILITY" in found.statement
-
-
-def test_a_variable_that_is_excluded_is_not_named_beside_the_place(tmp_path: Path) -> None:
-    made = spec(FELL, **SET, settings={NEXT: {"float32_matmul_precision": "medium"}})
-    found = first(tmp_path, made, clean, lambda run: swap(run, "ABAB"), tried("RRWW"))
-    assert found.cause == ENVIRONMENT_CONFOUNDER
-    assert "float32_matmul_precision" in found.statement and "ATEN_CPU_CAPABILITY" not in found.statement
-
-
-def test_a_variable_that_brings_out_a_fault_in_memory_is_its_part(tmp_path: Path) -> None:
-    filled = {"output": FOLLOWS, "heap": STILL, "stack": STILL}
-    found = first(tmp_path, spec(FELL, **SET), lambda run: poison(run, filled), tried("RWRW"))
-    assert found.cause == UNINITIALISED_HOST and ENVIRONMENT_CONFOUNDER in found.causes
-
-
-GARBAGE = Case(passed=0, bits="new", units=400.0, repeats_differ=3, unwritten=8)
-
-
-@pytest.mark.parametrize(
-    ("in_baseline", "letters", "cause"),
-    [
-        (STILL, "RWRW", ENVIRONMENT_CONFOUNDER),
-        (FOLLOWS, "RWRW", UNINITIALISED_HOST),  # it reads there too, and is right by luck
-        (None, "RWRW", UNINITIALISED_HOST),  # not tried
-        (STILL, "RWWW", UNINITIALISED_HOST),  # the variable is not all
-    ],
-)
-def test_a_fault_in_memory_that_the_variables_bring(
-    in_baseline: tuple[str, ...] | None, letters: str, cause: str, tmp_path: Path
-) -> None:
-    """Where it is right, it notices no filling of its memory: then what made it wrong leads."""
-
-    def filled(run: Run) -> None:
-        poison(run, {"output": FOLLOWS, "heap": FOLLOWS, "stack": STILL})
-        if in_baseline is not None:
-            poison(run, {"output": in_baseline, "heap": STILL, "stack": STILL}, environment=BASE)
-
-    found = first(tmp_path, spec((NEXT, "kernel", GARBAGE), variables=SET["variables"]), filled, tried(letters))
-    assert found.cause == cause
-    if cause == ENVIRONMENT_CONFOUNDER:
-        assert found.grade == STRONG and UNINITIALISED_HOST in found.causes
-
-
-@pytest.mark.parametrize(("letters", "lead"), [("RXRX", ENVIRONMENT_CONFOUNDER), ("RXXX", OUT_OF_BOUNDS)])
-def test_a_process_that_dies_by_the_variables(letters: str, lead: str, tmp_path: Path) -> None:
-    """One death is the end of all runs under them; where some die under either's, the fault in memory is all."""
-    dies = Case(status="crashed", message="the kernel's process died by SIGSEGV")
-    found = first(
-        tmp_path,
-        spec((NEXT, "kernel", dies), variables=SET["variables"]),
-        lambda run: poison(run, {"output": STILL, "heap": STILL, "stack": STILL}, environment=BASE),
-        tried(letters),
-    )
-    assert found.cause == lead and OUT_OF_BOUNDS in found.causes
-
-
-def test_what_is_refused_in_both_is_no_matter_of_a_variable(tmp_path: Path) -> None:
-    refused = Case(status="unsupported", message="no such head size")
-    found = first(tmp_path, spec(*both("kernel", refused), **SET))
-    assert (found.cause, found.grade) == (UNSUPPORTED_COMBINATION, DECISIVE)
-
-
-def test_a_variable_that_changes_nothing_blames_nobody(tmp_path: Path) -> None:
-    found = causes_of(tmp_path, spec(**SET, launches=10, spread=0.001), clean, tried("RRRR"))
-    assert {cause.cause for cause in found if cause.kernel} == {NOTHING_MOVED}
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_the_result_goes_with(name: str, tmp_path: Path) -> None:
+    found = check(KNOWN[name], tmp_path)
+    if name == "code moved beside a variable":
+        (part,) = found.parts
+        assert "ATEN_CPU_CAPABILITY" in part.statement and "To separate the two" in part.statement

@@ -125,23 +125,15 @@ class CaseFacts:
         info = self.evidence.kernel(self.kernel) if self.is_kernel else None
         return info is not None and bool(info.sources) and all(name.endswith(".py") for name in info.sources)
 
+    def of(self, *experiments: str) -> list[tuple[CellFacts, Conditions]]:
+        return [(cell, each) for cell in self.cells for name in experiments for each in cell.of(name)]
+
     # -- chance -----------------------------------------------------------------------------------------------
 
     @cached_property
     def unsteady(self) -> list[Seen]:
         """Observations of other bits from the same call on the same inputs."""
-        found = []
-        for cell in self.cells:
-            for side in cell.sides:
-                if side.repeats_differ and side.repeats_differ > side.inputs_mutated:
-                    text = f"the second run gave other bits in {side.repeats_differ} trials"
-                    found.append(cell.seen(text, side.record))
-            for conditions in cell.of("repeat"):
-                loose = [result for result in conditions.ran if settled([result]) is False]
-                if loose:
-                    labels = ", ".join(result.condition.label for result in loose[:3])
-                    found.append(cell.seen(f"repeated calls gave other bits ({labels})", conditions.path))
-        return found
+        return [seen for cell in self.cells for seen in cell.unsteady]
 
     @cached_property
     def order_of_sums(self) -> Seen | None:
@@ -194,12 +186,9 @@ class CaseFacts:
     @cached_property
     def settling(self) -> list[tuple[CellFacts, Conditions]]:
         """Repeated calls of which the first alone gives other bits, unless the filling of memory does."""
-        if self.follows_poison:
-            return []
         return [
             (cell, conditions)
-            for cell in self.cells
-            for conditions in cell.of("repeat")
+            for cell, conditions in ([] if self.follows_poison else self.of("repeat"))
             if experiments.settles([result for result in conditions.ran if result.condition.load == "alone"])
         ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from harness.schema.experiment_records import ConditionResult, ProfileRecord
+from harness.schema.experiment_records import ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol
@@ -58,10 +58,6 @@ class Reference:
     def fell(self) -> bool:
         one, two = self.agreed
         return one is not None and two is not None and two.share < one.share
-
-    @property
-    def judged_otherwise(self) -> bool:
-        return (self.base.status == protocol.OK) != (self.this.status == protocol.OK)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,22 +232,29 @@ class CellFacts:
 
     @cached_property
     def checkers(self) -> list[Checkers]:
-        return [Checkers(record=record, path=path) for record, path in self._recorded(self.evidence.checkers)]
+        return self._recorded(self.evidence.checkers)
 
     @cached_property
-    def wavers(self) -> bool:
-        """Whether the same call on the same inputs was seen to give other bits."""
-        return bool(self._loose) or any(side.repeats_differ > side.inputs_mutated for side in self.sides)
+    def unsteady(self) -> list[Seen]:
+        """Observations of other bits from the same call on the same inputs."""
+        text = "the second run gave other bits in {} trials"
+        differ = [side for side in self.sides if side.repeats_differ > side.inputs_mutated]
+        found = [self.seen(text.format(side.repeats_differ), side.record) for side in differ]
+        for conditions in self.of("repeat"):
+            if conditions.loose:
+                labels = ", ".join(each.condition.label for each in conditions.loose[:3])
+                found.append(self.seen(f"repeated calls gave other bits ({labels})", conditions.path))
+        return found
 
     @property
-    def _loose(self) -> list[ConditionResult]:
-        return [each for c in self.of("repeat") for each in c.ran if experiments.settled([each]) is False]
+    def wavers(self) -> bool:
+        return bool(self.unsteady)
 
     @cached_property
     def apart_units(self) -> float | None:
         """How far runs of the same call lie apart at most; None where that was not recorded of all that differ."""
         apart = [side.repeats_max_units for side in self.sides if side.repeats_differ]
-        apart += [each.apart_units for each in self._loose]
+        apart += [each.apart_units for conditions in self.of("repeat") for each in conditions.loose]
         known = [units for units in apart if units is not None]
         return max(known) if known and len(known) == len(apart) else None
 

@@ -48,6 +48,11 @@ class Conditions:
     def ran(self) -> list[ConditionResult]:
         return [result for result in self.record.results if result.status in protocol.RAN]
 
+    @cached_property
+    def loose(self) -> list[ConditionResult]:
+        """Those that gave other bits when they were repeated."""
+        return [result for result in self.ran if settled([result]) is False]
+
     @property
     def as_laid_out(self) -> list[ConditionResult]:
         """Those whose tensors lie, and whose calls are enqueued, as in validation."""
@@ -316,10 +321,7 @@ class LengthTrials:
 # -- checkers ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkers:
-    record: CheckersRecord
-    path: str
+Checkers = tuple[CheckersRecord, str]  # and where it stands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,9 +343,9 @@ TOOLS = {"out_of_bounds": ("memcheck", "address"), "race": ("racecheck", "thread
 
 def findings(checkers: Iterable[Checkers], kind: str) -> list[Finding]:
     return [
-        Finding(result=result, finding=finding, path=each.path)
-        for each in checkers
-        for result in each.record.results
+        Finding(result=result, finding=finding, path=path)
+        for record, path in checkers
+        for result in record.results
         for finding in result.findings
         if finding.kind == kind
     ]
@@ -351,9 +353,9 @@ def findings(checkers: Iterable[Checkers], kind: str) -> list[Finding]:
 
 def silent(checkers: Iterable[Checkers], kind: str) -> tuple[CheckerResult, str] | None:
     """A tool that looks for this, that proved it can find it, and that found nothing at all of the kind."""
-    for each in checkers:
-        for result in each.record.results:
+    for record, path in checkers:
+        for result in record.results:
             able = result.tool in TOOLS[kind] and result.control_found and result.status == "ok"
             if able and not any(finding.kind == kind for finding in result.findings):
-                return result, each.path
+                return result, path
     return None

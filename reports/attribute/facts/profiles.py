@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.schema.experiment_records import Line, OperatorTime, ProfileRecord
+from harness.schema.experiment_records import Line, ProfileRecord
 from reports.attribute import thresholds
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import SDPA, CellFacts
@@ -56,25 +56,22 @@ def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[OperatorCh
     """Largest change first. On a GPU its functions hold the time; operators above them are not counted again."""
     kind = "device_function" if any(each.kind == "device_function" for each in this.operators) else "operator"
 
-    def by_name(record: ProfileRecord) -> dict[str, list[OperatorTime]]:
-        found: dict[str, list[OperatorTime]] = {}
+    def by_name(record: ProfileRecord) -> tuple[dict[str, float], dict[str, float]]:
+        times_us: dict[str, float] = {}
+        calls: dict[str, float] = {}
         for each in record.operators:
             if each.kind == kind:
-                found.setdefault(next(iter(operator_names([each.name]))), []).append(each)
-        return found
+                (name,) = operator_names([each.name])
+                times_us[name] = times_us.get(name, 0.0) + each.self_us
+                calls[name] = calls.get(name, 0) + each.calls
+        return times_us, calls
 
-    one, two = by_name(base), by_name(this)
-    changes = []
-    for name in one.keys() | two.keys():
-        before, after = one.get(name), two.get(name)
-        changes.append(
-            OperatorChange(
-                name=name,
-                before_us=sum(each.self_us for each in before) if before else None,
-                after_us=sum(each.self_us for each in after) if after else None,
-                calls=(sum(each.calls for each in before or []), sum(each.calls for each in after or [])),
-            )
-        )
+    (before_us, before), (after_us, after) = by_name(base), by_name(this)
+    changes = [
+        OperatorChange(name=name, before_us=before_us.get(name), after_us=after_us.get(name),
+                       calls=(before.get(name, 0), after.get(name, 0)))
+        for name in before.keys() | after.keys()
+    ]  # fmt: skip
     return sorted(changes, key=lambda change: (-abs(change.delta_us), change.name))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -22,6 +22,7 @@ from reports.model import Comparison, Latency
 
 CALLED = (model.REGRESSED, model.IMPROVED)
 Side = TypeVar("Side")
+Sides = tuple[list[float], list[float]]  # by launch, of the baseline and of this environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +86,15 @@ class TimeChange:
         """Lower where it is slower."""
         return abs(self.clock - 1) > thresholds.CLOCK_MOVED and math.log(self.clock) * self.sign < 0
 
-    def loads(self, kind: str) -> tuple[list[float], list[float]]:
+    def loads(self, kind: str) -> Sides:
         base, this = (loads(self.case, environment)[kind] for environment in self.case.environments)
         return base, this
 
     def busier(self, kind: str) -> bool:
         """Whether the slower side's launches had a busier machine, in the median."""
         base, this = self.loads(kind)
-        return bool(base and this) and self._more(statistics.median(base), statistics.median(this))
-
-    def _more(self, one: float, two: float) -> bool:
-        return (two - one) * self.sign > thresholds.BUSIER
+        moved = statistics.median(this) - statistics.median(base) if base and this else 0.0
+        return moved * self.sign > thresholds.BUSIER
 
     # -- threads ----------------------------------------------------------------------------------------------
 
@@ -116,31 +115,22 @@ class TimeChange:
         launches = self.case.evidence.launch_records.get(key, [])
         return [(launch, timing) for launch in launches for timing in launch.timings if timing.status == "ok"]
 
-    def of_calls(self, cell: CellFacts, field: str) -> tuple[list[float], list[float]] | None:
-        """A field of one target's timings, by launch, on both sides; None where too few recorded it."""
+    def of_calls(self, cell: CellFacts, read: Callable[[LaunchRecord, Timing], float | None]) -> Sides | None:
+        """What is read of one target's timings, by launch, on both sides; None where too few recorded it."""
         base, this = (
             [
                 value
-                for _, timing in self.timings(cell, environment)
-                if (timing.workload, timing.target) == (cell.workload, cell.target)
-                and (value := getattr(timing, field)) is not None
-            ]
-            for environment in self.case.environments
-        )
-        return _enough(base, this)
-
-    def at_work(self, cell: CellFacts) -> tuple[list[float], list[float]] | None:
-        """Processors that its calls kept busy, in each launch, without what its process does besides."""
-        base, this = (
-            [
-                max(0.0, timing.busy_processors - (launch.idle_processors or 0.0))
                 for launch, timing in self.timings(cell, environment)
                 if (timing.workload, timing.target) == (cell.workload, cell.target)
-                and timing.busy_processors is not None
+                and (value := read(launch, timing)) is not None
             ]
             for environment in self.case.environments
         )
-        return _enough(base, this)
+        return (base, this) if min(len(base), len(this)) >= thresholds.FEWEST_LAUNCHES else None
+
+    def at_work(self, cell: CellFacts) -> Sides | None:
+        """Processors that its calls kept busy, in each launch, without what its process does besides."""
+        return self.of_calls(cell, _processors_at_work)
 
     @property
     def at_work_alike(self) -> bool:
@@ -156,8 +146,9 @@ class TimeChange:
         return True
 
 
-def _enough(base: list[float], this: list[float]) -> tuple[list[float], list[float]] | None:
-    return (base, this) if min(len(base), len(this)) >= thresholds.FEWEST_LAUNCHES else None
+def _processors_at_work(launch: LaunchRecord, timing: Timing) -> float | None:
+    busy = timing.busy_processors
+    return None if busy is None else max(0.0, busy - (launch.idle_processors or 0.0))
 
 
 def clock_ratio(latency: Latency) -> float | None:

@@ -23,7 +23,7 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
     holds none of them, for they ran at once; or, on a side stream that first waits and then puts the inputs where zeros
     were, it saw the zeros, and on the current one it is right."""
     escaped = [(cell, side.environment) for cell in case.cells for side in cell.sides if side.off_stream]
-    aside = [(cell, each) for cell in case.cells for each in cell.of("inputs") if not case.unsteady and _astray(each)]
+    aside = [(cell, each) for cell, each in case.of("inputs") if not case.unsteady and _astray(each)]
     if not case.is_kernel or not (escaped or aside):
         return None
     launches = [_launches_seen(case, cell, name) for cell, name in dict.fromkeys(escaped[:4])]
@@ -32,7 +32,7 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
     passes_alone = RuledOut(rival="the algorithm", how="every trial passes where nothing else is on the device")
     return make(
         case, causes.WRONG_STREAM, DECISIVE if proven else STRONG, "wrong_stream",
-        list(dict.fromkeys(cell for cell, _ in (*escaped, *aside))),
+        [cell for cell, _ in (*escaped, *aside)],
         [
             *(seen for seen, _ in launches),
             *(cell.seen_in(each.environment, text, each.path) for cell, each in aside[:4]),
@@ -68,23 +68,18 @@ def second_device(case: CaseFacts) -> Cause | None:
     not why anything moved there."""
     found = [
         (cell, conditions, second)
-        for cell in case.cells
-        for conditions in cell.of("places")
+        for cell, conditions in case.of("places")
         if (second := _fails_on_the_second(conditions)) is not None
     ]
     if not case.is_kernel or not found or case.unsteady:
         return None
     first, conditions, second = found[0]
-    title = f"{first.workload}: which GPU holds the tensors"
+    title, there = f"{first.workload}: which GPU holds the tensors", "with tensors on a second GPU "
     cause = make(
-        case, causes.MASKED_BY_INPUTS, STRONG, "second_device", list(dict.fromkeys(cell for cell, _, _ in found)),
+        case, causes.MASKED_BY_INPUTS, STRONG, "second_device", [cell for cell, _, _ in found],
         [
-            cell.seen_in(
-                experiment.environment,
-                "with tensors on a second GPU " + (each.message or each.status.replace("_", " ")),
-                experiment.path,
-            )
-            for cell, experiment, each in found[:4]
+            cell.seen_in(tried.environment, there + (each.message or each.status.replace("_", " ")), tried.path)
+            for cell, tried, each in found[:4]
         ],
         ruled_out=[
             RuledOut(rival="the numbers", how="the same ones pass on the current GPU", record=conditions.path),
@@ -112,14 +107,10 @@ def writes_inputs(case: CaseFacts) -> Cause | None:
     sides = [(cell, side) for cell in case.cells for side in cell.sides if side.inputs_mutated]
     if not case.is_kernel or not sides:
         return None
+    changed = "the inputs had changed after "
     return make(
-        case, causes.INPUTS_MOVED, DECISIVE, "writes_inputs", list(dict.fromkeys(cell for cell, _ in sides)),
-        [
-            cell.seen_in(
-                side.environment, f"the inputs had changed after {number(side.inputs_mutated, 'trial')}", side.record
-            )
-            for cell, side in sides[:4]
-        ],
+        case, causes.INPUTS_MOVED, DECISIVE, "writes_inputs", [cell for cell, _ in sides],
+        [cell.seen_in(s.environment, changed + number(s.inputs_mutated, "trial"), s.record) for cell, s in sides[:4]],
         group=("writes its inputs", case.kernel),
     )  # fmt: skip
 
@@ -143,13 +134,16 @@ def keeps_state(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.PREDECESSOR_SENSITIVITY, DECISIVE if case.remembered and case.memory_clean else STRONG,
         "keeps_state",
-        list(dict.fromkeys(cell for cell, _ in (*case.remembered, *case.settling))), evidence,
+        [cell for cell, _ in (*case.remembered, *case.settling)], evidence,
         ruled_out=[
             RuledOut(rival="a race", how=how, record=evidence[0].record),
             excluded("uninitialised memory", case.memory_clean),
         ],
         group=("keeps state", case.kernel),
     )  # fmt: skip
+
+
+DRAWN = "fresh processes give different bits on all inputs, and each the same again and again"
 
 
 def drawn_once(case: CaseFacts) -> Cause | None:
@@ -161,16 +155,8 @@ def drawn_once(case: CaseFacts) -> Cause | None:
     how = "within a process the bits are the same at each call"
     return make(
         case, causes.INPUTS_MOVED, STRONG if case.memory_clean else SUGGESTIVE, "drawn_once",
-        list(dict.fromkeys(cell for cell, _ in found)),
-        [
-            cell.seen_in(
-                each.environment,
-                f"{len(each.sequences)} fresh processes give different bits on all inputs, and each the same again and "
-                "again",
-                each.path,
-            )
-            for cell, each in found[:4]
-        ],
+        [cell for cell, _ in found],
+        [cell.seen_in(each.environment, f"{len(each.sequences)} {DRAWN}", each.path) for cell, each in found[:4]],
         ruled_out=[
             RuledOut(rival="a race", how=how, record=found[0][1].path),
             excluded("uninitialised memory", case.memory_clean),
@@ -192,7 +178,7 @@ def predecessor(case: CaseFacts) -> Cause | None:
     certain = all(spread.settled and (_by_calls(spread) or _agree(cell, spread)) for cell, spread in spreads)
     return make(
         case, causes.PREDECESSOR_SENSITIVITY, DECISIVE if case.memory_clean and certain else STRONG, "predecessor",
-        list(dict.fromkeys(cell for cell, _ in spreads)), evidence,
+        [cell for cell, _ in spreads], evidence,
         ruled_out=[excluded("uninitialised memory", case.memory_clean), excluded("a race", case.steady)],
         figures=[figures.spread_figure(f"{cell.workload}: what ran before", s) for cell, s in spreads[:2]],
     )  # fmt: skip

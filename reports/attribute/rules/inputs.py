@@ -103,10 +103,8 @@ def _always(case: CaseFacts, experiment: str, shows: Callable[[CellFacts, Condit
         return []
     return [
         (cell, conditions)
-        for cell in case.cells
-        if not cell.first_right(INDEPENDENT)
-        for conditions in cell.of(experiment)
-        if shows(cell, conditions)
+        for cell, conditions in case.of(experiment)
+        if not cell.first_right(INDEPENDENT) and shows(cell, conditions)
     ]
 
 
@@ -212,7 +210,7 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
         and (cell.right_when_only_larger or cell.stays_finite)
     ]
     known = (*cells, *hidden)
-    tried = [(cell, c) for cell in case.cells for c in cell.of("inputs") if cell not in known and _masking(c)]
+    tried = [(cell, c) for cell, c in case.of("inputs") if cell not in known and _masking(c)]
     if not case.is_kernel or not (known or tried) or case.unsteady:
         return None
     every = list(dict.fromkeys([*known, *(cell for cell, _ in tried)]))

@@ -25,6 +25,7 @@ KINDS = {
     causes.UNINITIALISED_GLOBAL: "device memory",
     causes.UNINITIALISED_HOST: "host memory",
 }
+BUILT = "PyTorch's version and the build"
 BEYOND = Seen(text="not excluded: it reads beyond its tensors, where such memory lies too; no checker could show that")
 
 
@@ -91,10 +92,7 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
         evidence if certain or not spreads else [*evidence, BEYOND],
         ruled_out=[
             *(RuledOut(rival="a race", how=repeats, record=spread.path) for spread in repeatable[:1]),
-            *(
-                RuledOut(rival="PyTorch's version and the build", how=one_process, record=spread.path)
-                for _, spread in spreads[:1]
-            ),
+            *(RuledOut(rival=BUILT, how=one_process, record=spread.path) for _, spread in spreads[:1]),
             excluded("out of bounds", within),
         ],
         figures=[*(figures.spread_figure(f"{c.workload}: what was there before", s) for c, s in spreads[:2]), *drawn],
@@ -167,7 +165,7 @@ def race(case: CaseFacts) -> Cause | None:
         return None
     if not proven and (case.order_of_sums is not None or case.follows_poison or case.keeps_state):
         return None  # a race leaves the rule at times, or a checker that was seen to work finds it
-    repeated = [result for cell in case.cells for conditions in cell.of("repeat") for result in conditions.ran]
+    repeated = [result for _, conditions in case.of("repeat") for result in conditions.ran]
     wrong = bool(case.failing) or any(spread.fails for _, spread in case.poison) or any(map(fails, repeated))
     loose = [(cell, spread) for cell, spread in case.poison if spread.settled is False]
     if not checked and not (wrong and (loose or case.memory_clean)):

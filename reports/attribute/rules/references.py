@@ -27,7 +27,8 @@ def _kernel_stays(case: CaseFacts, cell: CellFacts) -> bool:
 def _counts(cell: CellFacts, reference: Reference) -> bool:
     """Whether this reference's movement changes what can be said of the kernel: more than drift within rounding."""
     decided = reference.name == getattr(cell.sides[1].rate, "against", "")
-    return reference.judged_otherwise or decided or cell.verdict not in model.RIGHT
+    judged_otherwise = (reference.base.status == protocol.OK) != (reference.this.status == protocol.OK)
+    return judged_otherwise or decided or cell.verdict not in model.RIGHT
 
 
 def _under_kernel(case: CaseFacts, wanted: str) -> Cause | None:

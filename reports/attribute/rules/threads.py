@@ -126,7 +126,7 @@ def _beyond(change: TimeChange, cell: CellFacts) -> Seen | None:
 def _starts(change: TimeChange, cell: CellFacts) -> Seen | None:
     """That one cell's calls start threads, in every launch of the slower side at least twice as many as in any of the
     other's, and not because the machine does."""
-    sides = change.of_calls(cell, "threads_started")
+    sides = change.of_calls(cell, lambda _, timing: timing.threads_started)
     if sides is None:
         return None
     slower, faster = change.slower_first(*sides)
@@ -154,7 +154,7 @@ def _by_itself(change: TimeChange, cell: CellFacts) -> bool:
 def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
     """That one cell's threads leave their processors all the time, in every launch of one side, and in none of the
     other's, nor in any other target's calls. What a variable tells threads to do while they wait is another matter."""
-    sides, threads = change.of_calls(cell, "switches_per_ms"), change.same_threads
+    sides, threads = change.of_calls(cell, lambda _, timing: timing.switches_per_ms), change.same_threads
     if sides is None or threads is None or change.case.variables:
         return None
     slower, faster = change.slower_first(*sides)

@@ -145,13 +145,7 @@ def undecided(case: CaseFacts) -> Cause | None:
     why = "only one environment was measured" if case.alone else _open_question(case, cell)
     return make(
         case, causes.UNDECIDED, causes.UNDECIDED, "undecided", cells,
-        [
-            cell.why,
-            cell.inputs.seen,
-            cell.bits.seen,
-            *([case.code.seen] if case.is_kernel else []),
-            *case.unsteady[:2],
-        ],
+        [cell.why, cell.inputs.seen, cell.bits.seen, *([case.code.seen] if case.is_kernel else []), *case.unsteady[:2]],
         ruled_out=[
             excluded("the inputs", cell.inputs),
             excluded("the kernel's code and build", case.code) if case.is_kernel else None,
@@ -238,9 +232,7 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
             *(cell.seen(latency.why, latency.this.record) for cell, latency in unsure[:3]),
         ],
         ruled_out=[excluded("the kernel's code and build", case.code), *steady_rivals(case)],
-        group=(
-            "nothing", str(bool(unsure)), "same bits" if whole else bits, harmless[0].text if harmless else "",
-        ),
+        group=("nothing", str(bool(unsure)), "same bits" if whole else bits, harmless[0].text if harmless else ""),
         bits=bits, also=also,
     )  # fmt: skip
 
