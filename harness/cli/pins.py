@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
                 if problems[index]:
                     print(f"no pins from {index}: {problems[index]}")
             if not problems[index]:
-                environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+                environment = PlannedEnvironment(spec=spec, index=index)
                 path, _ = ensure_pins(root, environment, matrix, again=True)
                 written += 1
                 print(f"{path.relative_to(root)}: resolved")

@@ -213,6 +213,9 @@ class Matrix(Model):
     def has_host(self) -> bool:
         return any(environment.is_host for environment in self.environments)
 
+    def kernel(self, name: str) -> Kernel:
+        return next(kernel for kernel in self.kernels if kernel.name == name)
+
     @property
     def baseline_environment(self) -> Environment:
         return next(environment for environment in self.environments if self.is_baseline(environment))

@@ -67,7 +67,7 @@ class Context:
         return world
 
     def kernel(self, name: str) -> Kernel:
-        return next(kernel for kernel in self.matrix.kernels if kernel.name == name)
+        return self.matrix.kernel(name)
 
     def environment_ok(self, environment: str) -> bool:
         return self.environments[environment].status == protocol.OK

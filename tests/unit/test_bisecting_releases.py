@@ -1,11 +1,9 @@
-"""The releases between two: from both forms of an index, with those that cannot be installed and why."""
+"""The releases between two: from an index's page, with those that cannot be installed and why."""
 
 from __future__ import annotations
 
-import json
 import urllib.error
 import urllib.request
-from email.message import Message
 from io import BytesIO
 
 import pytest
@@ -99,47 +97,31 @@ def test_other_files_are_passed_over() -> None:
     assert list(found([*ENDS, *files])) == ["2.1.0", "2.5.0"]
 
 
-def test_both_forms_of_the_simple_index_say_the_same() -> None:
+def test_the_page_of_a_simple_index_is_read() -> None:
     name = "torch-2.1.0+cu121-cp311-cp311-linux_x86_64.whl"
     html = (
         f'<a href="/whl/cu121/{name.replace("+", "%2B")}#sha256=0" data-requires-python="&gt;=3.8">{name}</a>'
         '<a href="old.whl" data-yanked="broken">old.whl</a><a>nowhere</a>'
     )
-    value = {
-        "files": [
-            {"filename": name, "requires-python": ">=3.8", "yanked": False},
-            {"filename": "old.whl", "requires-python": None, "yanked": "broken"},
-        ]
-    }
-    assert parse_listing(html, "text/html") == parse_listing(json.dumps(value), "application/vnd.pypi.simple.v1+json")
-    assert parse_listing(html, "text/html")[0] == Listed(filename=name, yanked=False, requires_python=">=3.8")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 3}', '{"files": [3]}', '{"files": [{}]}'])
-def test_an_answer_that_is_no_index_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_listing(text, "application/json")
-
-
-class _Answer(BytesIO):
-    def __init__(self, data: bytes, kind: str) -> None:
-        super().__init__(data)
-        self.headers = Message()
-        self.headers["Content-Type"] = kind
+    assert parse_listing(html) == [
+        Listed(filename=name, yanked=False, requires_python=">=3.8"),
+        Listed(filename="old.whl", yanked=True, requires_python=""),
+    ]
 
 
 def test_the_index_is_asked_once_and_its_failures_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(request: urllib.request.Request, timeout: float) -> _Answer:
+    def answer(request: urllib.request.Request, timeout: float) -> BytesIO:
         asked.append(request.full_url)
-        return _Answer(b'<a href="torch-2.1.0-cp311-cp311-linux_x86_64.whl">', "text/html")
+        return BytesIO(b'<a href="torch-2.1.0-cp311-cp311-linux_x86_64.whl">')
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     assert len(fetch_listing("https://index/simple/")) == 1 and asked == ["https://index/simple/torch/"]
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: _Answer(b"{", "application/json"))
-    with pytest.raises(InfrastructureError, match="not a package index's answer"):
-        fetch_listing("https://index")
+    for other in (b"", b"{}", b"<html>Sign in</html>", b"\xff"):
+        monkeypatch.setattr(urllib.request, "urlopen", lambda *_, other=other, **__: BytesIO(other))
+        with pytest.raises(InfrastructureError, match="not a package index's answer"):
+            fetch_listing("https://index")
 
     def gone(*_: object, **__: object) -> None:
         raise urllib.error.URLError("no route")

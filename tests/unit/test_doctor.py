@@ -8,7 +8,7 @@ from harness.cli import doctor
 from harness.cli.main import main
 from harness.config import indexes
 from harness.config.environments import PYPI, Environment
-from harness.config.indexes import Probes, choose_indexes
+from harness.config.indexes import choose_indexes, remembered_probe
 from harness.config.interpreters import Interpreter
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError
@@ -119,24 +119,24 @@ def test_a_python_without_headers_is_not_enough(bare: None, root: Path, monkeypa
 
 def test_a_probe_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path))
     monkeypatch.setattr(indexes, "probe_index", lambda index: asked.append(index) or "down")
-    probes = Probes(tmp_path / "probes.json")
-    assert [probes("https://a"), probes("https://a"), Probes(tmp_path / "probes.json")("https://a")] == ["down"] * 3
-    assert asked == ["https://a"]
+    assert [remembered_probe("https://a"), remembered_probe("https://a")] == ["down"] * 2 and asked == ["https://a"]
     (tmp_path / "probes.json").write_text("{")
-    assert probes("https://a") == "down" and len(asked) == 2, "a damaged memory is no memory"
+    assert remembered_probe("https://a") == "down" and len(asked) == 2, "a damaged memory is no memory"
 
 
 def test_strict_and_a_missing_fallback_refuse(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "" if index == PYPI else "down")
     matrix, _ = load_matrix(root / "matrix.yaml")
-    chosen, reasons = choose_indexes(matrix, Probes(tmp_path / "a.json"), strict=False)
+    chosen, reasons = choose_indexes(matrix, strict=False)
     assert set(chosen.values()) == {PYPI} and set(reasons.values()) == {"down"}
     with pytest.raises(InfrastructureError, match="--strict refuses"):
-        choose_indexes(matrix, Probes(tmp_path / "b.json"), strict=True)
+        choose_indexes(matrix, strict=True)
     alone = [e.model_copy(update={"fallback_index": None}) for e in matrix.environments]
     with pytest.raises(InfrastructureError, match="down"):
-        choose_indexes(matrix.model_copy(update={"environments": alone}), Probes(tmp_path / "c.json"), strict=False)
+        choose_indexes(matrix.model_copy(update={"environments": alone}), strict=False)
 
 
 def test_an_index_that_refuses_is_told_from_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
