@@ -116,20 +116,15 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
-    """A JSON value with every occurrence of each key of `replacements` replaced, in order, in every string."""
+def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
+    """The record with folders of this machine replaced, in order, by their names: records and pages are sent on."""
 
     def change(text: str) -> str:
         for old, new in replacements.items():
             text = text.replace(old, new)
         return text
 
-    return map_strings(value, change)
-
-
-def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
-    """The record with folders of this machine replaced by their names: records and pages are sent on."""
-    return type(record).model_validate(replace_strings(record.model_dump(mode="json"), replacements))
+    return type(record).model_validate(map_strings(record.model_dump(mode="json"), change))
 
 
 def save_record(path: Path, record: Record) -> None:
@@ -166,10 +161,11 @@ LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what i
 
 def fullest(*places: Path) -> Path:
     """Of these folders the one on the disk with the least space left; what does not exist yet counts as its parent."""
-    return min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
+    return min(map(existing, places), key=lambda place: shutil.disk_usage(place).free)
 
 
-def _existing(place: Path) -> Path:
+def existing(place: Path) -> Path:
+    """A folder, or the nearest above it that exists."""
     return next(path for path in (place, *place.parents) if path.exists())
 
 
@@ -184,7 +180,7 @@ def refuse_without_space(record: Record, *places: Path) -> None:
     reason = next((words for words in NO_SPACE if words in text), None)
     if reason is None:
         return
-    for place in map(_existing, places):
+    for place in map(existing, places):
         usage = shutil.disk_usage(place)
         if usage.free < max(LOW_SPACE_BYTES, LOW_SPACE_SHARE * usage.total):
             raise DiskFull(place, reason)

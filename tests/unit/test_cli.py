@@ -179,9 +179,9 @@ def start(
             "bisect",
             (RUN.folder, bisection),
         ),
-        (bisect, "report_bisection", "report", 0),
+        (bisect, "report_search", "report", 0),
         (sweep, "run_sweep", "sweep", (RUN.folder, SimpleNamespace(verdict="none_faster"))),
-        (sweep, "report_sweep", "report", 0),
+        (sweep, "report_search", "report", 0),
         (sweep, "write_winner", "write", None),
         (gate, "judge", "gate", reported),
     ):
