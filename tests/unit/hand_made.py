@@ -15,6 +15,7 @@ from harness.schema.records import (
     Timing,
     ValidationRecord,
 )
+from harness.schema.run_records import WorkloadInfo
 
 PLACE: dict[str, Any] = {"environment": "e", "kernel": "mine", "device": "cpu", "key": "k", "status": "ok"}
 WHEN: dict[str, Any] = {"started_utc": "2024-01-01T00:00:00+00:00", "duration_s": 1.5}
@@ -57,3 +58,11 @@ def launch(*timings: Timing, **changes: Any) -> LaunchRecord:
     load = Load(load_average=0.5, busy_share_others=None, cpu_mhz=None, steal_share=0.0)
     order = {"index": 0, "position": 1, "load": load, "timings": list(timings)}
     return LaunchRecord(**PLACE | WHEN | order | changes)
+
+
+def workload(batch: int = 1, heads: int = 1, seq_len: int = 8) -> WorkloadInfo:
+    flops = 4.0 * batch * heads * seq_len**2 * 64
+    return WorkloadInfo(
+        id="w", name="w", dtype="float32", devices=["cpu"], batch=batch, heads=heads, seq_len=seq_len, head_dim=64,
+        causal=False, scale=0.125, trials={"independent": 1}, flops=flops, bytes=1.0,
+    )  # fmt: skip

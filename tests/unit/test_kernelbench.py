@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.config.kernelbench import Folders, kernel_name, pair, parse_name, with_pairs
-from harness.config.matrix import parse_matrix
+from harness.config.matrix import load_matrix
 from harness.errors import InputError
 from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
-from reports.load.evidence import load_evidence
+from reports.load.evidence import Evidence, load_evidence
 from reports.render.page import render_page
 from reports.render.report import build_report
 from reports.render.summaries import render_summary, render_summary_text
@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_pairs, write_run
 
+MATRIX = load_matrix(ROOT / "matrix.yaml")[0]
 LEVEL1 = ["p/level1/1_Square.py", "p/level1/19_ReLU.py"]
 
 
@@ -74,29 +75,27 @@ def folders(root: Path, *files: str) -> Folders:
 
 
 def test_the_pairs_stand_in_place_of_the_matrixs_kernels(tmp_path: Path) -> None:
-    matrix = parse_matrix((ROOT / "matrix.yaml").read_text())
     given = folders(tmp_path, "solutions/level1/19_ReLU.py", "solutions/level1/20_other.py")
-    changed, found = with_pairs(matrix, tmp_path, given)
+    changed, found = with_pairs(MATRIX, tmp_path, given)
     kernel = changed.kernels[0]
     assert [k.name for k in changed.kernels] == ["level1.19_relu"]
     assert (kernel.problem, kernel.model_new) == ("problems/level1/19_ReLU.py", "solutions/level1/19_ReLU.py")
     assert found.pairs == {"level1.19_relu": "level1/19_ReLU.py"} and found.missing == ["level1/1_Square.py"]
     assert found.unused == ["level1/20_other.py"]
-    half, _ = with_pairs(matrix, tmp_path, dataclasses.replace(given, dtype="float16"))
+    half, _ = with_pairs(MATRIX, tmp_path, dataclasses.replace(given, dtype="float16"))
     assert half.kernels[0].dtype == "float16"
 
 
 def test_folders_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
-    matrix = parse_matrix((ROOT / "matrix.yaml").read_text())
     given = folders(tmp_path)
     with pytest.raises(InputError, match="no problem has a solution"):
-        with_pairs(matrix, tmp_path, given)
+        with_pairs(MATRIX, tmp_path, given)
     with pytest.raises(InputError, match="no such folder"):
-        with_pairs(matrix, tmp_path, dataclasses.replace(given, problems=tmp_path / "nowhere"))
+        with_pairs(MATRIX, tmp_path, dataclasses.replace(given, problems=tmp_path / "nowhere"))
     inner = tmp_path / "inner"
     inner.mkdir()
     with pytest.raises(InputError, match=r"not inside .*inner[\s\S]*ln -s"):
-        with_pairs(matrix, inner, given)
+        with_pairs(MATRIX, inner, given)
 
 
 def test_a_linked_folder_is_inside(tmp_path: Path) -> None:
@@ -105,9 +104,8 @@ def test_a_linked_folder_is_inside(tmp_path: Path) -> None:
     root.mkdir()
     for name in ("problems", "solutions"):
         (root / name).symlink_to(tmp_path / name)
-    linked = Folders(problems=root / "problems", solutions=root / "solutions")
-    assert with_pairs(parse_matrix((ROOT / "matrix.yaml").read_text()), root, linked)[1].missing
-    assert given.sample == 0
+    linked = dataclasses.replace(given, problems=root / "problems", solutions=root / "solutions")
+    assert with_pairs(MATRIX, root, linked)[1].missing
 
 
 def test_two_problems_with_one_name_are_refused(tmp_path: Path) -> None:
@@ -115,7 +113,7 @@ def test_two_problems_with_one_name_are_refused(tmp_path: Path) -> None:
     given = folders(tmp_path, *(f"{kind}/level1/{long}{end}.py" for kind in ("problems", "solutions") for end in "ab"))
     (tmp_path / "solutions" / "level1" / "19_ReLU.py").touch()
     with pytest.raises(InputError, match="also begins"):
-        with_pairs(parse_matrix((ROOT / "matrix.yaml").read_text()), tmp_path, given)
+        with_pairs(MATRIX, tmp_path, given)
 
 
 # -- fast_p -------------------------------------------------------------------------------------------------
@@ -160,6 +158,11 @@ def test_problems_without_a_solution_count_only_where_that_was_asked() -> None:
     assert scored(dataclasses.replace(solved(None), left_out=True)).fast["0"] == 0.0
 
 
+def newer(evidence: Evidence) -> Score:
+    """The scores of the newer version."""
+    return next(line for line in scores(evidence) if line.environment == NEXT)
+
+
 def test_scores_are_of_each_version(tmp_path: Path) -> None:
     cases = {(NEXT, "model", "*"): Case(slowdown=3.0)}
     write_pairs(tmp_path, Spec(cases=cases, kernels=("one", "two")))
@@ -186,7 +189,7 @@ def test_where_some_kernels_were_chosen_the_rest_is_not_missing(tmp_path: Path) 
 def test_what_is_wrong_in_validation_is_incorrect_with_its_reason(tmp_path: Path) -> None:
     write_pairs(tmp_path, Spec(cases={(NEXT, "kernel", "*"): Case(passed=19)}))
     evidence = load_evidence(tmp_path)
-    line = next(x for x in scores(evidence) if x.environment == NEXT)
+    line = newer(evidence)
     assert line.fast["0"] == 0.0 and line.problems == 1
     assert line.solutions[0].why.startswith("wrong: ") and line.solutions[0].speedup is None
 
@@ -196,7 +199,7 @@ def test_what_a_launch_found_out_is_incorrect_too(tmp_path: Path) -> None:
     evidence = load_evidence(tmp_path)
     launches = evidence.launches[NEXT, "attention_scalar", "cpu", "seed-fp32", "kernel"]
     launches[3] = launches[3]._replace(correct=False, message="its output does not follow its inputs")
-    line = next(x for x in scores(evidence) if x.environment == NEXT)
+    line = newer(evidence)
     assert line.fast["0"] == 0.0
     assert line.solutions[0].why == "launch 4: its output does not follow its inputs"
 
@@ -208,7 +211,7 @@ def test_a_launch_that_the_solution_ended_is_held_against_it(tmp_path: Path) -> 
     ended = {"status": "crashed", "message": "exited with 0", "timings": []}
     evidence.launch_records[key] = [record.model_copy(update=ended) for record in evidence.launch_records[key]]
     launches = {found: rows for found, rows in evidence.launches.items() if found[0] != NEXT}
-    line = next(x for x in scores(dataclasses.replace(evidence, launches=launches)) if x.environment == NEXT)
+    line = newer(dataclasses.replace(evidence, launches=launches))
     assert (line.problems, line.fast["0"]) == (1, 0.0) and line.solutions[0].why == "crashed in launch 1: exited with 0"
 
 
@@ -217,7 +220,7 @@ def test_a_reference_that_does_not_run_leaves_its_problem_out(tmp_path: Path) ->
     crashed = Case(status="crashed", message="the same")
     write_pairs(tmp_path, Spec(cases={(NEXT, "model", "*"): refused, (NEXT, "kernel", "*"): crashed}))
     evidence = load_evidence(tmp_path)
-    line = next(x for x in scores(evidence) if x.environment == NEXT)
+    line = newer(evidence)
     assert (line.problems, line.left_out) == (0, 1) and line.solutions[0].why == "no such operator"
 
 
