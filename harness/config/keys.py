@@ -108,7 +108,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("conditions", "weigh", "library"),
         (
             "experiments/conditions.py", "experiments/jobs.py", "experiments/condition_list.py",
-            "experiments/lengths.py", "experiments/probes.py", "experiments/second_device.py",
+            "experiments/probes.py", "experiments/second_device.py",
             "csrc/probes/poison.cpp", "csrc/probes/poison.cu", *ASKS,
         ),
     ),

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.experiments import second_device
-from harness.experiments.condition_list import SAME_CALLS, conditions_of
-from harness.experiments.lengths import lengths
+from harness.experiments.condition_list import SAME_CALLS, conditions_of, lengths
 from harness.run.context import Context
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
 REPEATS = 2
@@ -75,17 +74,12 @@ def jobs_of(
             problem=workload.problem is not None,
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others,
-            lengths=lengths_of(workload) if experiment == "lengths" else (),
+            lengths=lengths(workload) if experiment == "lengths" else (),
             second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
         )
     ]
     output_bytes = int((workload.bytes or 4 << 20) / 4)
     return plan_jobs(listed, trials, output_bytes)
-
-
-def lengths_of(workload: WorkloadInfo) -> list[int]:
-    batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
-    return lengths(batch, heads, seq_len, head_dim) if batch and heads and seq_len and head_dim else []
 
 
 def plan_jobs(

@@ -60,9 +60,9 @@ def launch(*timings: Timing, **changes: Any) -> LaunchRecord:
     return LaunchRecord(**PLACE | WHEN | order | changes)
 
 
-def workload(batch: int = 1, heads: int = 1, seq_len: int = 8) -> WorkloadInfo:
-    flops = 4.0 * batch * heads * seq_len**2 * 64
+def workload(batch: int = 1, heads: int = 1, seq_len: int = 8, head_dim: int = 64) -> WorkloadInfo:
+    flops = 4.0 * batch * heads * seq_len**2 * head_dim
     return WorkloadInfo(
-        id="w", name="w", dtype="float32", devices=["cpu"], batch=batch, heads=heads, seq_len=seq_len, head_dim=64,
-        causal=False, scale=0.125, trials={"independent": 1}, flops=flops, bytes=1.0,
+        id="w", name="w", dtype="float32", devices=["cpu"], batch=batch, heads=heads, seq_len=seq_len,
+        head_dim=head_dim, causal=False, scale=0.125, trials={"independent": 1}, flops=flops, bytes=1.0,
     )  # fmt: skip

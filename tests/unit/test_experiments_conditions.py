@@ -12,7 +12,7 @@ import pytest
 
 from harness.config.matrix import Limits, Tolerances
 from harness.experiments import conditions
-from harness.experiments.condition_list import conditions_of
+from harness.experiments.condition_list import MOST_SCORES, conditions_of, lengths
 from harness.experiments.conditions import Session
 from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.isolate import Answer, Task
@@ -23,6 +23,7 @@ from harness.schema.storage import Run
 from harness.worker import protocol, wire
 from tests.messages import answered
 from tests.unit.contexts import FakeContext, ended
+from tests.unit.hand_made import workload
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]
@@ -126,6 +127,33 @@ def test_large_outputs_are_shared_out_and_repeated_less() -> None:
     assert [job.repeats for job in few] == [10, 10] and [job.repeats for job in jobs("repeat")] == [50, 50]
     assert sizes(few) == [1, 1]
     assert [job.repeats for job in jobs("repeat", output_bytes=MOST_BYTES * 9)] == [2, 2]
+
+
+# -- sequence lengths ----------------------------------------------------------------------------------------------
+
+
+def test_its_own_comes_first_and_each_tile_has_whole_ones_and_others() -> None:
+    found = lengths(workload(1, 8, 512, 64))
+    assert found[0] == 512 and len(found) == len(set(found)) and min(found) == 1
+    for tile in (16, 32, 64, 128):
+        assert any(each % tile == 0 for each in found) and any(each % tile for each in found)
+        assert any(each % tile == 0 and each // tile % 2 for each in found), "or a tile of twice that would fit as well"
+
+
+def test_both_sides_of_each_count_that_leaves_a_type_below_its_own() -> None:
+    found = lengths(workload(1, 1, 560, 128))
+    assert {256, 257, 512, 513} <= set(found), "elements of K, in 15 and 16 bits"
+    assert {181, 182} <= set(found), "scores, in 15 bits"
+    assert {64, 65} <= set(lengths(workload(2, 4, 560, 64))), "elements of K, of all heads and sequences, in 15 bits"
+    assert {90, 91} <= set(lengths(workload(1, 4, 560, 64))), "scores of all heads, in 15 bits"
+
+
+def test_what_would_take_too_long_in_float64_is_left_out() -> None:
+    found = lengths(workload(4, 16, 4096, 128))
+    assert found and max(found) ** 2 * 64 <= MOST_SCORES
+
+
+# -- results and sessions ------------------------------------------------------------------------------------------
 
 
 def result(status: Any, **fields: Any) -> ConditionResult:
