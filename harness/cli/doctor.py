@@ -110,9 +110,8 @@ def check_disk(matrix: Matrix) -> Check:
 
 def check_indexes(matrix: Matrix) -> list[Check]:
     fallbacks = {environment.fallback_index for environment in matrix.pinned_environments}
-    indexes = [index for each in matrix.pinned_environments for index in (each.wheel_index, each.fallback_index)]
     checks = []
-    for index in filter(None, dict.fromkeys(indexes)):
+    for index in dict.fromkeys(index for each in matrix.pinned_environments for index in each.indexes):
         problem, last = probe_index(index), index in fallbacks
         remedy = "check network and proxy" if last else "its environments fall back, and the report says so"
         checks.append(Check(f"index {index}", not problem, problem or "answers", remedy, needed=index == PYPI))

@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     root, written = options.matrix.resolve().parent, 0
     problems: dict[str, str] = {}
     for spec in matrix.pinned_environments:
-        for index in dict.fromkeys(index for index in (spec.wheel_index, spec.fallback_index) if index):
+        for index in dict.fromkeys(spec.indexes):
             if index not in problems:
                 problems[index] = probe_index(index)
                 if problems[index]:

@@ -100,10 +100,7 @@ def kernel_sources(kernel: Kernel, folder_files: Mapping[str, Sequence[str]]) ->
         if not sources:
             raise InputError(f"kernel {kernel.name}: no .cpp or .cu file in {kernel.folder}/", "check the folder")
     elif kernel.sources is not None:
-        if kernel.sources.cpu:
-            sources["cpu"] = list(kernel.sources.cpu)
-        if kernel.sources.cuda:
-            sources["cuda"] = list(kernel.sources.cuda)
+        sources = {device: paths for device in DEVICES if (paths := list(getattr(kernel.sources, device)))}
     return sources
 
 
@@ -115,7 +112,10 @@ def plan_run(
     kernelbench: KernelBench | None = None,
 ) -> Plan:
     """The plan. InputError where the selection names what the matrix lacks, or leaves nothing to measure."""
-    environments = _environments(matrix, facts)
+    environments = [
+        PlannedEnvironment(spec=spec, index=facts.indexes.get(spec.id(), spec.wheel_index))
+        for spec in matrix.environments
+    ]
     fallbacks = tuple(_fallback(each, facts) for each in environments if each.index != each.spec.wheel_index)
     base = next(each for each in environments if matrix.is_baseline(each.spec))
     measured = environments
@@ -185,13 +185,6 @@ def plan_run(
     return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
 
 
-def _environments(matrix: Matrix, facts: Facts) -> list[PlannedEnvironment]:
-    return [
-        PlannedEnvironment(spec=spec, index=facts.indexes.get(spec.id(), spec.wheel_index))
-        for spec in matrix.environments
-    ]
-
-
 def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
     return Fallback(
         subject=environment.id,
@@ -211,9 +204,7 @@ def _kernels(
     known = [name for info in [*shapes, *problems.values()] for name in (info.name, info.id)]
     wanted = set(pick("workload", selection.workloads, list(dict.fromkeys(known))))
     kernels, own_problems = list[KernelInfo](), list[WorkloadInfo]()
-    for kernel in matrix.kernels:
-        if kernel.name not in names:
-            continue
+    for kernel in (kernel for kernel in matrix.kernels if kernel.name in names):
         sources = kernel_sources(kernel, folder_files)
         candidates = [problems[kernel.name]] if kernel.problem else shapes
         own = [
@@ -252,9 +243,8 @@ def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) ->
         block = list(keys)
         generator.shuffle(block)
         for environment, kernel, device in block:
+            place = len(launches)
             launches.append(
-                PlannedLaunch(
-                    environment=environment, kernel=kernel, device=device, index=index, position=len(launches)
-                )
+                PlannedLaunch(environment=environment, kernel=kernel, device=device, index=index, position=place)
             )
     return tuple(launches)

@@ -98,7 +98,7 @@ def _failed(record: ConditionsRecord) -> Outcome | None:
 
 
 def _other_bits(record: ConditionsRecord) -> Outcome | None:
-    """A call that gave other bits when it was made again, or, under `poison`, with another pattern at the same place."""
+    """A call that gave other bits when it was made again, or, of `poison`, with another pattern at the same place."""
     first: dict[str, ConditionResult] = {}
     for result in (result for result in record.results if result.runs and result.output_sha256):
         label = result.condition.label

@@ -238,11 +238,7 @@ class Run:
         return load_record(self.run_path(), RunRecord)
 
     def _all(self, folder: str, model: type[AnyRecord]) -> list[AnyRecord]:
-        """The records of a kind below a folder. Experiments of all kinds share one."""
-        paths = sorted((self.folder / folder).rglob("*.json"))
-        if folder == EXPERIMENTS:
-            paths = [path for path in paths if kind_of(path) == KIND_OF[model]]
-        return [load_record(path, model) for path in paths]
+        return [load_record(path, model) for path in sorted((self.folder / folder).rglob("*.json"))]
 
     def environments(self) -> list[EnvironmentRecord]:
         return self._all("environments", EnvironmentRecord)
@@ -262,17 +258,7 @@ class Run:
     def ceilings(self) -> list[CeilingRecord]:
         return self._all("ceilings", CeilingRecord)
 
-    def conditions(self) -> list[ConditionsRecord]:
-        return self._all(EXPERIMENTS, ConditionsRecord)
-
-    def checkers(self) -> list[CheckersRecord]:
-        return self._all(EXPERIMENTS, CheckersRecord)
-
-    def profiles(self) -> list[ProfileRecord]:
-        return self._all(EXPERIMENTS, ProfileRecord)
-
-    def counters(self) -> list[CountersRecord]:
-        return self._all(EXPERIMENTS, CountersRecord)
-
-    def swaps(self) -> list[SwapRecord]:
-        return self._all(EXPERIMENTS, SwapRecord)
+    def experiments(self, model: type[AnyRecord]) -> list[AnyRecord]:
+        """Those of a kind; all kinds share one folder."""
+        paths = sorted((self.folder / EXPERIMENTS).rglob("*.json"))
+        return [load_record(path, model) for path in paths if kind_of(path) == KIND_OF[model]]

@@ -148,7 +148,6 @@ def test_the_smallest_suspect_stands_for_the_others_unless_asked() -> None:
     assert [case.workload for case in plan(*rows, focus=Focus(everything=True)).cases] == [SMALL, LARGE]
     assert [case.workload for case in plan(*rows, focus=Focus(workloads=(LARGE,))).cases] == [LARGE]
     assert not plan(*rows, focus=Focus(kernels=("another",))).cases
-    assert not plan(*rows, focus=Focus(devices=("cuda",))).cases
 
 
 def test_each_kernel_has_a_case_of_its_own() -> None:

@@ -21,9 +21,7 @@ NEEDED_GIB = 7  # PyTorch with CUDA's libraries, and what uv unpacks beside them
 
 def named_environments(matrix: Matrix) -> set[str]:
     """Ids of the environments that matrix.yaml names, from whichever index."""
-    return {
-        spec.id(index) for spec in matrix.pinned_environments for index in (None, spec.wheel_index, spec.fallback_index)
-    }
+    return {spec.id(index) for spec in matrix.pinned_environments for index in spec.indexes}
 
 
 def refuse_without_room(cache: Path) -> None:
