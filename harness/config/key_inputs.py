@@ -85,15 +85,17 @@ def _binding_files(world: World, _place: Place) -> list[list[str]]:
 
 
 def _cxx_flags(world: World, place: Place) -> list[str]:
-    if world.matrix.kernel(place.kernel).model_new is not None:
+    kernel = world.matrix.kernel(place.kernel)
+    if kernel.model_new is not None:
         return []  # nothing of it is compiled before it runs
-    return [*world.matrix.kernel(place.kernel).flags.cxx, *_planned(world, place).spec.flags.cxx]
+    return [*kernel.flags.cxx, *_planned(world, place).spec.flags.cxx]
 
 
 def _nvcc_flags(world: World, place: Place) -> list[str]:
-    if place.device == "cpu" or world.matrix.kernel(place.kernel).model_new is not None:
+    kernel = world.matrix.kernel(place.kernel)
+    if kernel.model_new is not None or place.device == "cpu":
         return []
-    return [*world.matrix.kernel(place.kernel).flags.nvcc, *_planned(world, place).spec.flags.nvcc]
+    return [*kernel.flags.nvcc, *_planned(world, place).spec.flags.nvcc]
 
 
 def _on_a_gpu(place: Place, values: Sequence[str]) -> list[str]:

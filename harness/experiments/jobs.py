@@ -87,27 +87,20 @@ def plan_jobs(
 ) -> list[Job]:
     """Jobs of an experiment's conditions. `trials` are by recipe; what must be first in a process comes last."""
     jobs: list[Job] = []
-
-    def add(experiment: ConditionsExperiment, condition: Condition, chosen: tuple[int, ...], repeats: int) -> None:
-        jobs.append(
-            Job(
-                number=len(jobs), experiment=experiment, condition=condition, trials=chosen, repeats=repeats,
-                output_bytes=output_bytes,
-            )
-        )  # fmt: skip
-
     for experiment, condition in listed:
-        chosen = trials[condition.recipe]
+        chosen, repeats = trials[condition.recipe], REPEATS
+        together = [chosen]
         if experiment == "repeat":
-            fit = MOST_BYTES // max(1, output_bytes)
-            add(experiment, condition, chosen[:1], max(REPEATS, min(SAME_CALLS, fit)))
+            together, repeats = [chosen[:1]], max(REPEATS, min(SAME_CALLS, MOST_BYTES // max(1, output_bytes)))
         elif experiment == "lengths":
-            add(experiment, condition, chosen[:1], 1)
+            together, repeats = [chosen[:1]], 1
         elif experiment == "predecessor" and condition.before == "fresh":
-            for trial in chosen[:FRESH_TRIALS]:
-                add(experiment, condition, (trial,), 1)
-        else:
-            add(experiment, condition, chosen, REPEATS)
+            together, repeats = [(trial,) for trial in chosen[:FRESH_TRIALS]], 1
+        jobs += [
+            Job(number=number, experiment=experiment, condition=condition, trials=each, repeats=repeats,
+                output_bytes=output_bytes)
+            for number, each in enumerate(together, len(jobs))
+        ]  # fmt: skip
     return jobs
 
 
@@ -133,8 +126,6 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
     is right."""
     failed = next((r for r in results if r.status not in (protocol.OK, protocol.WRONG)), None)
     worst = failed or next((r for r in results if r.status == protocol.WRONG), results[0])
-    units = [r.max_units for r in results if r.max_units is not None]
-    apart = [r.apart_units for r in results if r.apart_units is not None]
     scales = [r.scales for r in results if r.scales is not None]
     message = worst.message
     if worst.status == protocol.WRONG and len(results) > 1:
@@ -147,8 +138,8 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         runs=sum(r.runs for r in results),
         passed=sum(r.passed for r in results),
         nonfinite=sum(r.nonfinite for r in results),
-        max_units=max(units) if units else None,
-        apart_units=max(apart) if apart else None,
+        max_units=max((r.max_units for r in results if r.max_units is not None), default=None),
+        apart_units=max((r.apart_units for r in results if r.apart_units is not None), default=None),
         output_sha256=[digests for r in results for digests in r.output_sha256],
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],
