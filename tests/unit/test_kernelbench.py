@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.config.kernelbench import Folders, kernel_name, pair, parse_name, with_pairs
+from harness.config.kernelbench import Folders, kernel_name, pair, with_pairs
 from harness.config.matrix import load_matrix
 from harness.errors import InputError
 from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
@@ -61,8 +61,7 @@ def test_two_solutions_of_a_problem_are_refused_unless_one_has_its_very_name() -
     ],
 )
 def test_a_kernel_is_called_what_its_problem_is(path: str, name: str) -> None:
-    named = parse_name(path, 0)
-    assert named is not None and kernel_name(named) == name
+    assert kernel_name(path) == name
 
 
 def folders(root: Path, *files: str) -> Folders:

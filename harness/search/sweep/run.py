@@ -76,8 +76,7 @@ class Sweep(Search[list[Setting], SweepRecord]):
 
     def next_step(self) -> list[Setting] | None:
         question = self.question
-        known = [Known(setting=question.incumbent, score=1.0)]
-        known += [Known(setting=trial.setting, score=trial.score) for trial in self.trials]
+        known: list[Known] = [(question.incumbent, 1.0), *((trial.setting, trial.score) for trial in self.trials)]
         settings = ask(question.search, known, question.batch, question.seed + len(self.batches))
         self.exhausted = not settings
         if not settings or (self.batches and self.spent_s >= self.budget_s):
