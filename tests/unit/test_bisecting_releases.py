@@ -32,43 +32,38 @@ def found(files: list[Listed], index: str = PYPI, good: str = "2.1.0", bad: str 
 ENDS = [wheel("2.5.0"), wheel("2.1.0")]
 
 
-def test_releases_stand_in_the_order_of_versions_not_of_the_page() -> None:
-    files = [*ENDS, wheel("2.10.0"), wheel("2.2.0"), wheel("2.1.10"), wheel("2.1.2"), wheel("2.0.1"), wheel("2.5.1")]
-    assert list(found(files)) == ["2.1.0", "2.1.2", "2.1.10", "2.2.0", "2.5.0"]
-    assert list(found(files, bad="2.10.0"))[-1] == "2.10.0"
+PYTHON, CUDA = "no wheel for Python 3.11 on this machine", "no wheel for CUDA 12.1"
+OTHERS = [
+    Listed(filename=name, yanked=False, requires_python="")
+    for name in ("torch-2.2.0.tar.gz", "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
+                 "torch-x-cp311-cp311-linux_x86_64.whl", "")
+]  # fmt: skip
 
 
-def test_pre_releases_and_yanked_ones_are_left_out() -> None:
-    files = [*ENDS, wheel("2.2.0rc1"), wheel("2.3.0.dev1"), wheel("2.4.0", yanked=True)]
-    assert list(found(files)) == ["2.1.0", "2.5.0"]
-    # A release of which one file was yanked is still there by its others.
-    files += [wheel("2.4.0", "cp312", yanked=False)]
-    assert found(files)["2.4.0"] == "no wheel for Python 3.11 on this machine"
-
-
-def test_what_cannot_be_installed_is_kept_with_its_reason() -> None:
-    files = [
-        *ENDS,
-        wheel("2.2.0", "cp38"),
-        wheel("2.3.0", machine="manylinux2014_aarch64"),
-        wheel("2.4.0", requires=">=3.12"),
-        wheel("2.4.1", "cp38"),
-        wheel("2.4.1"),
-    ]
-    reason = "no wheel for Python 3.11 on this machine"
-    assert found(files) == {"2.1.0": "", "2.2.0": reason, "2.3.0": reason, "2.4.0": reason, "2.4.1": "", "2.5.0": ""}
+@pytest.mark.parametrize(
+    ("files", "between"),
+    [
+        # In the order of versions, not of the page.
+        ([wheel("2.10.0"), wheel("2.2.0"), wheel("2.1.10"), wheel("2.1.2"), wheel("2.0.1"), wheel("2.5.1")],
+         {"2.1.2": "", "2.1.10": "", "2.2.0": ""}),
+        # Pre-releases, what is yanked and other files are passed over.
+        ([wheel("2.2.0rc1"), wheel("2.3.0.dev1"), wheel("2.4.0", yanked=True), *OTHERS], {}),
+        # A release of which one file was yanked is still there by its others.
+        ([wheel("2.4.0", yanked=True), wheel("2.4.0", "cp312")], {"2.4.0": PYTHON}),
+        # What cannot be installed is kept with its reason.
+        ([wheel("2.2.0", "cp38"), wheel("2.3.0", machine="manylinux2014_aarch64"), wheel("2.4.0", requires=">=3.12"),
+          wheel("2.4.1", "cp38"), wheel("2.4.1")], {"2.2.0": PYTHON, "2.3.0": PYTHON, "2.4.0": PYTHON, "2.4.1": ""}),
+    ],
+)  # fmt: skip
+def test_the_releases_between_two(files: list[Listed], between: dict[str, str]) -> None:
+    releases = found([*ENDS, *files])
+    assert releases == {"2.1.0": "", **between, "2.5.0": ""} and list(releases) == ["2.1.0", *between, "2.5.0"]
 
 
 def test_on_pytorchs_own_index_the_cuda_version_counts() -> None:
     files = [wheel("2.1.0+cu121"), wheel("2.2.0+cu118"), wheel("2.3.0+cpu"), wheel("2.4.0+cu121", "cp38"),
              wheel("2.4.0+cpu"), wheel("2.5.0+cu121")]  # fmt: skip
-    assert found(files, OWN) == {
-        "2.1.0": "",
-        "2.2.0": "no wheel for CUDA 12.1",
-        "2.3.0": "no wheel for CUDA 12.1",
-        "2.4.0": "no wheel for Python 3.11 on this machine",
-        "2.5.0": "",
-    }
+    assert found(files, OWN) == {"2.1.0": "", "2.2.0": CUDA, "2.3.0": CUDA, "2.4.0": PYTHON, "2.5.0": ""}
 
 
 @pytest.mark.parametrize(
@@ -84,17 +79,6 @@ def test_on_pytorchs_own_index_the_cuda_version_counts() -> None:
 def test_ends_that_cannot_be_are_refused(good: str, bad: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         found(ENDS, good=good, bad=bad)
-
-
-def test_other_files_are_passed_over() -> None:
-    odd = [
-        "torch-2.2.0.tar.gz",
-        "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
-        "torch-x-cp311-cp311-linux_x86_64.whl",
-        "",
-    ]
-    files = [Listed(filename=name, yanked=False, requires_python="") for name in odd]
-    assert list(found([*ENDS, *files])) == ["2.1.0", "2.5.0"]
 
 
 def test_the_page_of_a_simple_index_is_read() -> None:

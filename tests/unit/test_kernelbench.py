@@ -24,32 +24,38 @@ MATRIX = load_matrix(ROOT / "matrix.yaml")[0]
 LEVEL1 = ["p/level1/1_Square.py", "p/level1/19_ReLU.py"]
 
 
-def test_pairs_by_path_by_number_and_by_the_names_of_kernelbenchs_own_runs() -> None:
-    assert pair(LEVEL1, ["s/level1/19_ReLU.py"]) == {LEVEL1[0]: None, LEVEL1[1]: "s/level1/19_ReLU.py"}
-    assert pair(LEVEL1, ["s/level1/1.py", "s/level1/19_mine.py"]) == {
-        LEVEL1[0]: "s/level1/1.py", LEVEL1[1]: "s/level1/19_mine.py",
-    }  # fmt: skip
-    samples = [f"runs/level_1_problem_19_sample_{number}_kernel.py" for number in (0, 1)]
-    assert pair(LEVEL1, samples)[LEVEL1[1]] == samples[0]
-    assert pair(LEVEL1, samples, sample=1)[LEVEL1[1]] == samples[1]
-    assert pair(LEVEL1, ["s/level2/19_ReLU.py"])[LEVEL1[1]] is None, "another level's"
+SAMPLES = [f"runs/level_1_problem_19_sample_{number}_kernel.py" for number in (0, 1)]
 
 
-def test_solutions_without_levels_are_of_the_one_level_that_is_asked() -> None:
-    assert pair(LEVEL1, ["s/19_ReLU.py"])[LEVEL1[1]] == "s/19_ReLU.py"
-    assert pair(["level1/19_ReLU.py"], ["mine/19_ReLU.py"]) == {"level1/19_ReLU.py": "mine/19_ReLU.py"}
-    both = [*LEVEL1, "p/level2/19_Conv.py"]
-    assert pair(both, ["s/19_ReLU.py"])["p/level2/19_Conv.py"] is None
+@pytest.mark.parametrize(
+    ("problems", "solutions", "sample", "found"),
+    [
+        (LEVEL1, ["s/level1/19_ReLU.py"], 0, [None, "s/level1/19_ReLU.py"]),
+        (LEVEL1, ["s/level1/1.py", "s/level1/19_mine.py"], 0, ["s/level1/1.py", "s/level1/19_mine.py"]),
+        (LEVEL1, SAMPLES, 0, [None, SAMPLES[0]]),
+        (LEVEL1, SAMPLES, 1, [None, SAMPLES[1]]),
+        (LEVEL1, ["s/level2/19_ReLU.py"], 0, [None, None]),  # another level's
+        # Without levels they are of the level that is asked, where there is one.
+        (LEVEL1, ["s/19_ReLU.py"], 0, [None, "s/19_ReLU.py"]),
+        (["level1/19_ReLU.py"], ["mine/19_ReLU.py"], 0, ["mine/19_ReLU.py"]),
+        ([*LEVEL1, "p/level2/19_Conv.py"], ["s/19_ReLU.py"], 0, [None, None, None]),
+        # Of two the one that has its very name.
+        (LEVEL1, ["s/level1/19_ReLU.py", "s/level1/19_b.py"], 0, [None, "s/level1/19_ReLU.py"]),
+    ],
+)
+def test_pairs_by_path_by_number_and_by_the_names_of_kernelbenchs_own_runs(
+    problems: list[str], solutions: list[str], sample: int, found: list[str | None]
+) -> None:
+    assert pair(problems, solutions, sample) == dict(zip(problems, found, strict=True))
+
+
+def test_two_solutions_of_a_problem_are_refused() -> None:
+    with pytest.raises(InputError, match=r"19_ReLU\.py has 2 solutions"):
+        pair(LEVEL1, ["s/level1/19_a.py", "s/level1/19_b.py"])
 
 
 def test_the_order_is_that_of_numbers_and_other_files_are_no_problems() -> None:
     assert list(pair([*reversed(LEVEL1), "p/level1/__init__.py", "p/level1/helpers.py"], [])) == LEVEL1
-
-
-def test_two_solutions_of_a_problem_are_refused_unless_one_has_its_very_name() -> None:
-    with pytest.raises(InputError, match=r"19_ReLU\.py has 2 solutions"):
-        pair(LEVEL1, ["s/level1/19_a.py", "s/level1/19_b.py"])
-    assert pair(LEVEL1, ["s/level1/19_ReLU.py", "s/level1/19_b.py"])[LEVEL1[1]] == "s/level1/19_ReLU.py"
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,6 @@ def test_a_selection_of_what_is_not_there_names_what_is(shipped: Matrix, selecti
     with pytest.raises(InputError, match=r"not in matrix.yaml") as caught:
         plan_run(shipped, selection, FACTS)
     assert "choose from" in caught.value.remedy
-
-
-def test_nothing_left_is_an_error(shipped: Matrix) -> None:
     with pytest.raises(InputError, match="nothing to measure"):
         plan_run(parse_matrix(SMALL), Selection(devices=("cuda",)), replace(FACTS, gpus=1))
 
