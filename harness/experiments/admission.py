@@ -16,8 +16,9 @@ from harness.experiments.run import Step, conditions_step
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.validate import run_validations
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord, Stage
-from harness.schema.records import DEVICES, BuildRecord, Outcome, ValidationRecord
+from harness.schema.records import DEVICES, Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol

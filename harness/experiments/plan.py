@@ -14,15 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord
-from harness.schema.records import (
-    ENDED_BADLY,
-    BuildRecord,
-    Device,
-    RecipeResult,
-    TargetResult,
-    ValidationRecord,
-)
+from harness.schema.records import ENDED_BADLY, Device, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.stats.outputs import errors_moved
 from harness.worker import protocol

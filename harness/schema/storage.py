@@ -29,6 +29,7 @@ from pydantic import ValidationError
 
 from harness.errors import DiskFull, RecordError
 from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
+from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsRecord,
@@ -36,15 +37,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import (
-    BuildRecord,
-    CeilingRecord,
-    CrossingRecord,
-    EnvironmentRecord,
-    LaunchRecord,
-    Record,
-    ValidationRecord,
-)
+from harness.schema.records import CrossingRecord, LaunchRecord, Record, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.schema.sweep_records import BatchRecord, SweepQuestion, SweepRecord
 from harness.worker import protocol

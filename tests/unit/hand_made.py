@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.schema.records import (
-    BINDING_OBJECT,
-    Agreement,
-    BuildRecord,
-    LaunchRecord,
-    Load,
-    RecipeResult,
-    TargetResult,
-    Timing,
-    ValidationRecord,
-)
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Agreement, LaunchRecord, Load, RecipeResult, TargetResult, Timing, ValidationRecord
 from harness.schema.run_records import WorkloadInfo
 
 PLACE: dict[str, Any] = {"environment": "e", "kernel": "mine", "device": "cpu", "key": "k", "status": "ok"}

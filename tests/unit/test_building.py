@@ -19,7 +19,8 @@ from harness.errors import Interrupted
 from harness.isolate import Answer, Task
 from harness.run.build import BINDING_FILES, build, kernel_files
 from harness.run.context import Context
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Device
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Device
 from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.render.reproduce import COMPILED

@@ -24,8 +24,9 @@ from harness.experiments.checkers import (
     run_checkers,
 )
 from harness.experiments.executable import DRIVER, flags_of
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import CheckerResult
-from harness.schema.records import BuildRecord, Device
+from harness.schema.records import Device
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, save_record
 from harness.worker import check

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.schema.records import BuildRecord
+from harness.schema.environment_records import BuildRecord
 from reports.load.evidence import load_evidence
 from reports.model import Seen
 from reports.render.commands import write_report

@@ -10,7 +10,8 @@ import pytest
 from harness.config.kernels import Kernel
 from harness.experiments.swap import _link, judged, unavailable
 from harness.isolate import Answer, Task
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Outcome
 from harness.schema.storage import Run
 from harness.worker import agreement, protocol, wire
 from tests.messages import answered

@@ -12,7 +12,7 @@ from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Task, venv
 from harness.isolate.process import Ended
 from harness.isolate.venv import VenvExecutor
-from harness.schema.records import Observation, Wheel
+from harness.schema.environment_records import Observation, Wheel
 from harness.worker import protocol
 from tests.messages import made
 from tests.unit.contexts import FakeExecutor, ended

@@ -20,7 +20,7 @@ from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
-from harness.schema.records import EnvironmentRecord
+from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import Run, load_record, save_record
 from harness.search.bisect import plan as planning
 from harness.search.bisect.answer import conclude, describe, print_question, print_table
