@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.config.kernels import Flags, Kernel
-from harness.config.matrix import Limits
+from harness.config.matrix import Limits, Matrix
 from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
 from harness.isolate import Answer, Task
@@ -99,7 +99,7 @@ def context_of(project: Path, *kernels: Kernel, key: str = "one") -> Context:
         ),
         limits=Limits(build_s=60),
     )
-    matrix: Any = SimpleNamespace(kernels=kernels)
+    matrix = Matrix.model_construct(kernels=kernels)
     executor: Any = Builder(project)
     environment: Any = SimpleNamespace(id="e", key=key, status="ok")
     return Context(

@@ -13,16 +13,7 @@ from typing import Any
 import pytest
 
 from harness.config.kernels import Kernel
-from harness.experiments.checkers import (
-    COMPUTE,
-    MOST_FLOPS,
-    TOTAL_S,
-    called_shape,
-    cpu_results,
-    cuda_results,
-    inputs_of,
-    run_checkers,
-)
+from harness.experiments import checkers
 from harness.experiments.executable import DRIVER, flags_of
 from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import CheckerResult
@@ -56,9 +47,9 @@ FOUND = {"memcheck": MEMCHECK, "racecheck": RACECHECK, "initcheck": INITCHECK, "
 def test_a_call_under_a_checker_is_as_large_as_it_can_afford(
     device: Device, shape: tuple[int, int, int], called: tuple[int, int]
 ) -> None:
-    assert called_shape(workload(*shape), device) == called
+    assert checkers.called_shape(workload(*shape), device) == called
     flops = (workload(*shape).flops or 0) / (shape[0] * shape[1])
-    assert called == (1, 1) or flops * called[0] * called[1] <= MOST_FLOPS[device]
+    assert called == (1, 1) or flops * called[0] * called[1] <= checkers.MOST_FLOPS[device]
 
 
 def test_flags_are_the_builds_own_with_pytorchs_language_and_abi() -> None:
@@ -85,17 +76,17 @@ def on_a_gpu(found: str = "", controls: bool = True, bulk: bool = False, **chang
 
 
 def test_silence_on_a_gpu() -> None:
-    results = cuda_results(on_a_gpu())
-    assert [result.tool for result in results] == list(COMPUTE) == list(CUDA_FAULTS)
+    results = checkers.cuda_results(on_a_gpu())
+    assert [result.tool for result in results] == list(checkers.COMPUTE) == list(CUDA_FAULTS)
     assert all(result.status == "ok" and result.control_found and result.control for result in results)
     assert all(result.command == "nvcc -o call && ./call" for result in results)
 
 
-@pytest.mark.parametrize("tool", COMPUTE)
+@pytest.mark.parametrize("tool", checkers.COMPUTE)
 def test_a_finding_on_a_gpu_is_that_tools(tool: str) -> None:
-    results = {result.tool: result for result in cuda_results(on_a_gpu(tool))}
+    results = {result.tool: result for result in checkers.cuda_results(on_a_gpu(tool))}
     assert [name for name, result in results.items() if result.findings] == [tool]
-    assert results[tool].status == "wrong" and results[tool].findings[0].kind == COMPUTE[tool]
+    assert results[tool].status == "wrong" and results[tool].findings[0].kind == checkers.COMPUTE[tool]
 
 
 @pytest.mark.process
@@ -130,12 +121,12 @@ def test_every_tool_has_its_run_and_its_control_all_at_once(tmp_path: Path, monk
 
 
 def test_silence_without_the_control_is_no_result() -> None:
-    for result in cuda_results(on_a_gpu(controls=False)):
+    for result in checkers.cuda_results(on_a_gpu(controls=False)):
         assert result.status == "not_run" and result.control_found is False and "means nothing" in result.message
 
 
 def test_hazards_where_code_copies_in_bulk_are_of_no_kind_and_still_prove_the_tool() -> None:
-    race = next(r for r in cuda_results(on_a_gpu("racecheck", bulk=True)) if r.tool == "racecheck")
+    race = next(r for r in checkers.cuda_results(on_a_gpu("racecheck", bulk=True)) if r.tool == "racecheck")
     assert race.control_found and [finding.kind for finding in race.findings] == ["other"]
 
 
@@ -150,14 +141,14 @@ def test_hazards_where_code_copies_in_bulk_are_of_no_kind_and_still_prove_the_to
 def test_a_call_that_did_not_end_well_is_not_silence(changes: dict[str, Any], status: str, words: str) -> None:
     good = on_a_gpu()
     runs = [replace(run, **({} if run.fault else changes)) for run in good.runs]
-    for result in cuda_results(replace(good, runs=runs)):
+    for result in checkers.cuda_results(replace(good, runs=runs)):
         assert result.status == status and words in result.message
 
 
 def test_what_could_not_be_linked_says_why() -> None:
     failed = {"driver": Compiled(command="nvcc -c", errors="x.cpp(1): error: no such thing")}
     printed = CheckResult(status="ok", openmp=False, bulk_copies=False, builds=failed, runs=[])
-    assert {(r.status, "no such thing" in r.message, r.command) for r in cuda_results(printed)} == {
+    assert {(r.status, "no such thing" in r.message, r.command) for r in checkers.cuda_results(printed)} == {
         ("not_run", True, "nvcc -c")
     }
 
@@ -171,7 +162,7 @@ def twin(zero: str, again: str, pattern: str, controls: str = "12") -> CheckResu
 
 
 def last(printed: CheckResult, *, free_arithmetic: bool = False) -> CheckerResult:
-    return cpu_results(printed, free_arithmetic=free_arithmetic)[-1]
+    return checkers.cpu_results(printed, free_arithmetic=free_arithmetic)[-1]
 
 
 def test_builds_that_differ_in_bits_read_what_nobody_set() -> None:
@@ -210,10 +201,10 @@ KERNEL = Kernel(name="mine", sources={"cpu": ["csrc/k.cpp"]})
 
 def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Path) -> None:
     executor = FakeExecutor(twin("a", "a", "a"))
-    record = run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
+    record = checkers.run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
     (task,) = executor.tasks
     assert record.status == "ok" and record.duration_s == 2.0 and len(record.results) == 4
-    assert task.compiles and task.timeout_s == TOTAL_S and not task.writes
+    assert task.compiles and task.timeout_s == checkers.TOTAL_S and not task.writes
     assert task.request.objects == [str(tmp_path / "build" / "out" / "kernel.o")]
     assert {tmp_path / name for name in (DRIVER, "csrc/k.cpp", "csrc/attention.h")} <= set(task.reads)
 
@@ -228,7 +219,7 @@ def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Pat
 )
 def test_what_has_no_entry_point_is_not_run(tmp_path: Path, built: BuildRecord, kernel: Kernel, words: str) -> None:
     executor = FakeExecutor(None)
-    record = run_checkers(context_of(tmp_path, executor, built, kernel), CELL)
+    record = checkers.run_checkers(context_of(tmp_path, executor, built, kernel), CELL)
     assert record.status == "not_run" and words in record.message and not executor.tasks
 
 
@@ -242,15 +233,15 @@ LACKS = CheckResult(status="not_run", message="nm is missing", openmp=False, bul
 def test_a_result_that_cannot_be_read_and_a_tool_that_is_missing_are_rows(
     tmp_path: Path, result: Any, status: str, words: str
 ) -> None:
-    record = run_checkers(context_of(tmp_path, FakeExecutor(result), build(), KERNEL), CELL)
+    record = checkers.run_checkers(context_of(tmp_path, FakeExecutor(result), build(), KERNEL), CELL)
     assert record.status == status and record.message and words in record.message and not record.results
 
 
 def test_the_tools_see_inputs_on_which_it_fails(tmp_path: Path) -> None:
     context = context_of(tmp_path, FakeExecutor(twin("a", "a", "a")), build(), KERNEL)
-    assert inputs_of(context, CELL) == ("independent", 0), "nothing is known of it"
+    assert checkers.inputs_of(context, CELL) == ("independent", 0), "nothing is known of it"
     for units, trial in (([1.0, 2.0, 9.0, 1.0], 2), ([1.0, None, 9.0, 1.0], 1), ([1.0] * 4, 0)):
         save_record(context.run.validation_path(CELL), validation(units=units))
-        assert inputs_of(context, CELL) == ("independent", trial)
-        run_checkers(context, CELL)
+        assert checkers.inputs_of(context, CELL) == ("independent", trial)
+        checkers.run_checkers(context, CELL)
         assert context.executor.tasks[-1].request.trial == trial

@@ -22,15 +22,9 @@ from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import Run, load_record, save_record
+from harness.search.bisect import environments
 from harness.search.bisect import plan as planning
 from harness.search.bisect.answer import conclude, describe, print_question, print_table
-from harness.search.bisect.environments import (
-    named_environments,
-    refuse_without_room,
-    remove_environment,
-    remove_own_wheels,
-    wheels_apart,
-)
 from harness.search.bisect.observe import observe
 from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
 from harness.search.bisect.releases import fetch_listing, releases_between, supported_tags
@@ -114,12 +108,12 @@ class Bisection(Search[str, BisectionRecord]):
         here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
         named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
         if here and not all(named):
-            refuse_without_room(cache_folder())
+            environments.refuse_without_room(cache_folder())
         if ends:
             self.ask_ends()
             return
         apart = here and not self.keep and not all(named)
-        with wheels_apart(cache_folder()) if apart else nullcontext():
+        with environments.wheels_apart(cache_folder()) if apart else nullcontext():
             self.ask(step)
 
     def _is_named(self, version: str) -> bool:
@@ -135,13 +129,13 @@ class Bisection(Search[str, BisectionRecord]):
         """Those that are needed no more, also of a session that was killed."""
         if self.keep:
             return
-        named = named_environments(self.matrix)
+        named = environments.named_environments(self.matrix)
         for record in self.records:
             if record.environment in named or (record.version == self.question.good and not ends):
                 continue
-            if remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
+            if environments.remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
                 print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
-        remove_own_wheels(cache_folder())
+        environments.remove_own_wheels(cache_folder())
 
     # -- looking ------------------------------------------------------------------------------------------------
 
