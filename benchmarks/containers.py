@@ -51,7 +51,7 @@ def image(base: str) -> dict[str, float]:
     """Of the matrix's last environment, the others' images being there."""
     engine = Engine()
     spec = load_matrix(ROOT / "matrix.yaml")[0].with_base(base).environments[-1]
-    environment = PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+    environment = PlannedEnvironment(spec=spec, index=PYPI)
     pins = pins_path(ROOT, environment)
     for known in engine.images():
         if known.labels.get(ENVIRONMENT) == environment.id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.matrix import recorded_command
+from harness.cli.matrix import shared_options
 from harness.cli.options import (
     Parser,
     add_devices,
@@ -15,10 +15,9 @@ from harness.cli.options import (
     add_strict,
     at_least,
 )
-from harness.cli.report import report_bisection
+from harness.cli.report import report_search
 from harness.errors import DONE, UNDECIDED
 from harness.gpu import gpus
-from harness.run.prepare import Options
 from harness.search.bisect.run import run_bisection
 from harness.search.bisect.subject import Subject
 from harness.worker import protocol
@@ -56,18 +55,12 @@ def run(options: argparse.Namespace) -> int:
         devices=options.device or (("cpu", "cuda") if gpus() else ("cpu",)),
         trials=options.trials,
     )
-    how = Options(
-        matrix_path=options.matrix,
-        command=recorded_command(options),
-        strict=options.strict,
-        executor=options.executor,
-        base_image=options.base_image,
-    )
+    how = shared_options(options)
     found = run_bisection(subject, how, every=options.every, keep=options.keep, list_only=options.list)
     if found is None:
         return DONE
     folder, record = found
     print(f"records: {folder}", flush=True)
-    report_bisection(folder)
+    report_search(folder)
     undecided = any(version.verdict == "undecided" for version in record.versions)
     return UNDECIDED if options.strict and undecided else DONE

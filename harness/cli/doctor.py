@@ -20,6 +20,7 @@ from harness.gpu import described, gpus
 from harness.isolate.base import stage_worker
 from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
 from harness.isolate.host import find_host_python
+from harness.schema.storage import existing
 from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
 
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
@@ -100,8 +101,7 @@ def check_executor(choice: Choice) -> list[Check]:
 
 def check_disk(matrix: Matrix) -> Check:
     folder, wanted = cache_folder(), len(matrix.pinned_environments)
-    existing = next(path for path in [folder, *folder.parents] if path.exists())
-    free = shutil.disk_usage(existing).free / GIB
+    free = shutil.disk_usage(existing(folder)).free / GIB
     made = len(list((folder / "environments").glob("*/complete.json")))
     found = f"{free:.0f} GiB free under {folder}, {made} environments there; {NEEDED_GIB * wanted} GiB for a first run"
     remedy = f"free some, or move it: export {CACHE_VARIABLE}=/a/larger/disk"
@@ -110,9 +110,8 @@ def check_disk(matrix: Matrix) -> Check:
 
 def check_indexes(matrix: Matrix) -> list[Check]:
     fallbacks = {environment.fallback_index for environment in matrix.pinned_environments}
-    indexes = [index for each in matrix.pinned_environments for index in (each.wheel_index, each.fallback_index)]
     checks = []
-    for index in filter(None, dict.fromkeys(indexes)):
+    for index in dict.fromkeys(index for each in matrix.pinned_environments for index in each.indexes):
         problem, last = probe_index(index), index in fallbacks
         remedy = "check network and proxy" if last else "its environments fall back, and the report says so"
         checks.append(Check(f"index {index}", not problem, problem or "answers", remedy, needed=index == PYPI))

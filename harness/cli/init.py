@@ -5,6 +5,7 @@ overwrites nothing.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -139,7 +140,10 @@ def find(folder: Path) -> list[Found]:
     every = [*kernels.values(), *_pairs(folder, problems, solutions)]
     taken = set[str]()
     for kernel in every:
-        kernel.name = _free(re.sub(r"[^a-z0-9_]+", "_", kernel.name.lower()).strip("_")[:60] or "kernel", taken)
+        name = re.sub(r"[^a-z0-9_]+", "_", kernel.name.lower()).strip("_")[:60] or "kernel"
+        free = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        kernel.name = next(each for each in free if each not in taken)
+        taken.add(kernel.name)
     return every
 
 
@@ -178,15 +182,6 @@ def _is_readable(path: Path) -> bool:
     """A file of usual size whose name can be written into matrix.yaml."""
     named = str(path).isprintable()
     return named and path.is_file() and os.access(path, os.R_OK) and path.stat().st_size <= MOST_BYTES
-
-
-def _free(name: str, taken: set[str]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}_{number}"
-    taken.add(free)
-    return free
 
 
 def _quoted(text: str) -> str:

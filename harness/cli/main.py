@@ -16,30 +16,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from harness import errors
 from harness.cli.options import Parser
-from harness.errors import (
-    BAD_INPUT,
-    BUILD_FAILED,
-    CORRECTNESS_REGRESSED,
-    DONE,
-    INFRASTRUCTURE,
-    LATENCY_REGRESSED,
-    UNDECIDED,
-    DiskFull,
-    HarnessError,
-    InfrastructureError,
-    InputError,
-)
 from harness.interrupts import as_interrupts, keep_interrupts
 
 INTERRUPTED = 130
 MEANINGS = {
-    CORRECTNESS_REGRESSED: "correctness regressed",
-    LATENCY_REGRESSED: "latency regressed, or a kernel is too slow for the gate",
-    BUILD_FAILED: "a build failed",
-    INFRASTRUCTURE: "this machine, its container engine or its network could not do it",
-    UNDECIDED: "undecided: the measurements made could not have shown it",
-    BAD_INPUT: "bad input",
+    errors.CORRECTNESS_REGRESSED: "correctness regressed",
+    errors.LATENCY_REGRESSED: "latency regressed, or a kernel is too slow for the gate",
+    errors.BUILD_FAILED: "a build failed",
+    errors.INFRASTRUCTURE: "this machine, its container engine or its network could not do it",
+    errors.UNDECIDED: "undecided: the measurements made could not have shown it",
+    errors.BAD_INPUT: "bad input",
 }
 
 
@@ -107,12 +95,12 @@ def _run(words: list[str]) -> int:
         with as_interrupts():
             return int(import_module(f"harness.cli.{options.verb}").run(options))
     except SystemExit:  # argparse ends the process after --help
-        return DONE
-    except HarnessError as error:
+        return errors.DONE
+    except errors.HarnessError as error:
         return _failed(error)
     except BrokenPipeError:  # `--list | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the buffer has nowhere to go
-        return DONE
+        return errors.DONE
     except OSError as error:
         known = _explained(error, getattr(options, "matrix", Path()))
         if known is None:
@@ -123,12 +111,12 @@ def _run(words: list[str]) -> int:
         os._exit(INTERRUPTED)  # threads that wait for what was ended have nothing left to say
 
 
-def _failed(error: HarnessError) -> int:
-    print(f"{'error' if isinstance(error, InputError) else 'cannot go on'}: {error}", file=sys.stderr)
+def _failed(error: errors.HarnessError) -> int:
+    print(f"{'error' if isinstance(error, errors.InputError) else 'cannot go on'}: {error}", file=sys.stderr)
     return error.code
 
 
-def _explained(error: OSError, matrix_path: Path) -> HarnessError | None:
+def _explained(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
     """What the user can act on: a full disk, or a folder that cannot be written to. None: a fault of ours."""
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a whole tree: what failed, as text
         _, to, text = error.args[0][0]
@@ -141,9 +129,9 @@ def _explained(error: OSError, matrix_path: Path) -> HarnessError | None:
 
         runs = matrix_path.resolve().parent / "reports" / "runs"
         place = error.filename2 or error.filename
-        return DiskFull(place or fullest(runs, cache_folder(), Path(tempfile.gettempdir())), problem)
+        return errors.DiskFull(place or fullest(runs, cache_folder(), Path(tempfile.gettempdir())), problem)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
-        return InfrastructureError(
+        return errors.InfrastructureError(
             f"{error.filename}: {problem}",
             "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
         )

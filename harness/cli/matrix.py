@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.options import (
@@ -24,6 +25,7 @@ from harness.run.prepare import Options, make_plan
 from harness.run.workflow import run_matrix
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
+from harness.search.loop import without_option
 
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on
 
@@ -90,17 +92,24 @@ def selection(options: argparse.Namespace) -> Selection:
 
 def run_options(options: argparse.Namespace) -> Options:
     problems = _kernelbench(options)
+    return replace(
+        shared_options(options),
+        fresh=options.fresh,
+        explain=options.explain == "auto" and problems is None,  # a hundred solutions may be wrong
+        profile=options.profile,
+        kernelbench=problems,
+    )
+
+
+def shared_options(options: argparse.Namespace) -> Options:
+    """Those that `bisect` and `sweep` take too."""
     return Options(
         matrix_path=options.matrix,
         command=recorded_command(options),
         strict=options.strict,
-        fresh=options.fresh,
         executor=options.executor,
         base_image=options.base_image,
-        bundle=options.bundle,
-        explain=options.explain == "auto" and problems is None,  # a hundred solutions may be wrong
-        profile=options.profile,
-        kernelbench=problems,
+        bundle=getattr(options, "bundle", None),
     )
 
 
@@ -117,20 +126,11 @@ def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
     """The command as its nox session takes it, without this machine's folder of a bundle."""
     session, words = options.verb, list(options.given)
     if session == "eval":
-        session, words = f"eval(torch='{options.torch}')", without_torch(words)
+        session, words = f"eval(torch='{options.torch}')", without_option(words, "--torch")  # the session has it
     bundle = str(getattr(options, "bundle", None) or UNNAMED)
     words = [UNNAMED if word == bundle else f"--bundle={UNNAMED}" if word == f"--bundle={bundle}" else word
              for word in words if word]  # fmt: skip
     return ("nox", "-s", session, *(["--", *words] if words else []))
-
-
-def without_torch(words: list[str]) -> list[str]:
-    """The session has it as a parameter."""
-    return [
-        word
-        for before, word in zip(["", *words], words, strict=False)
-        if "--torch" not in (before, word) and not word.startswith("--torch=")
-    ]
 
 
 def print_plan(plan: Plan) -> None:

@@ -22,13 +22,13 @@ def run(options: argparse.Namespace) -> int:
     root, written = options.matrix.resolve().parent, 0
     problems: dict[str, str] = {}
     for spec in matrix.pinned_environments:
-        for index in dict.fromkeys(index for index in (spec.wheel_index, spec.fallback_index) if index):
+        for index in dict.fromkeys(spec.indexes):
             if index not in problems:
                 problems[index] = probe_index(index)
                 if problems[index]:
                     print(f"no pins from {index}: {problems[index]}")
             if not problems[index]:
-                environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+                environment = PlannedEnvironment(spec=spec, index=index)
                 path, _ = ensure_pins(root, environment, matrix, again=True)
                 written += 1
                 print(f"{path.relative_to(root)}: resolved")

@@ -26,12 +26,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     folder: Path = options.run_folder
-    if (folder / "bisection.json").is_file():
-        return report_bisection(folder)
-    if (folder / "sweep.json").is_file():
-        return report_sweep(folder)
-    if (folder / "question.json").is_file():
-        raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
+    if (folder / "question.json").is_file() or (folder / "bisection.json").is_file():
+        return report_search(folder)
     return report_run(folder, options, options.calibration)
 
 
@@ -51,13 +47,12 @@ def report_run(folder: Path, options: argparse.Namespace, calibration: Path | No
     )
 
 
-def report_bisection(folder: Path) -> int:
-    from reports.render.commands import render_bisection
+def report_search(folder: Path) -> int:
+    """Write the report of a bisection or a sweep. InputError where it is not finished."""
+    from reports.render.commands import render_bisection, render_sweep
 
-    return render_bisection(folder)
-
-
-def report_sweep(folder: Path) -> int:
-    from reports.render.commands import render_sweep
-
-    return render_sweep(folder)
+    if (folder / "bisection.json").is_file():
+        return render_bisection(folder)
+    if (folder / "sweep.json").is_file():
+        return render_sweep(folder)
+    raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")

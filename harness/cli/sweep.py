@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.matrix import recorded_command
+from harness.cli.matrix import shared_options
 from harness.cli.options import Parser, add_executor, add_list, add_matrix, add_strict, duration_s
-from harness.cli.report import report_sweep
+from harness.cli.report import report_search
 from harness.errors import DONE, UNDECIDED
-from harness.run.prepare import Options
 from harness.search.sweep.run import run_sweep
 from harness.search.sweep.write import write_winner
 
@@ -34,28 +33,15 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    how = Options(
-        matrix_path=options.matrix,
-        command=recorded_command(options),
-        strict=options.strict,
-        executor=options.executor,
-        base_image=options.base_image,
-        bundle=options.bundle,
-    )
     found = run_sweep(
-        how,
-        options.kernel,
-        options.workload,
-        options.device,
-        budget_s=options.budget,
-        write=options.write,
-        list_only=options.list,
-    )
+        shared_options(options), options.kernel, options.workload, options.device,
+        budget_s=options.budget, write=options.write, list_only=options.list,
+    )  # fmt: skip
     if found is None:
         return DONE
     folder, record = found
     if options.write:
         write_winner(options.matrix, record)
     print(f"records: {folder}", flush=True)
-    report_sweep(folder)
+    report_search(folder)
     return UNDECIDED if options.strict and record.verdict != "confirmed" else DONE

@@ -101,6 +101,11 @@ class Environment(Model):
         return self.index or f"https://download.pytorch.org/whl/{self.cuda_tag}"
 
     @property
+    def indexes(self) -> list[str]:
+        """Where its wheels may come from, its own index first."""
+        return [index for index in (self.wheel_index, self.fallback_index) if index]
+
+    @property
     def cuda_tag(self) -> str:
         return "cu" + self.cuda.replace(".", "")
 

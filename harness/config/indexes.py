@@ -6,69 +6,70 @@ import json
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
+from typing import Any
 
-from harness.config.environments import Environment
 from harness.config.matrix import Matrix
 from harness.errors import InfrastructureError
+from harness.tools import cache_folder
 from harness.worker import protocol
 
 PROBE_TIMEOUT_S = 4.0
 PROBE_REMEMBERED_S = 600.0
 
 
+def page_url(index: str) -> str:
+    return index.rstrip("/") + "/torch/"
+
+
+def open_page(index: str, timeout_s: float) -> Any:
+    """What the index answers to who asks for torch, as HTML: every index has that form (PEP 503)."""
+    headers = {"User-Agent": "kernel-matrix", "Accept": "text/html"}
+    return urllib.request.urlopen(urllib.request.Request(page_url(index), headers=headers), timeout=timeout_s)
+
+
 def probe_index(index: str) -> str:
     """'' where the index lists torch, else why it cannot be used. Takes at most `PROBE_TIMEOUT_S`."""
-    url = index.rstrip("/") + "/torch/"
     try:
-        request = urllib.request.Request(url, headers={"User-Agent": "kernel-matrix", "Accept": "text/html"})
-        with urllib.request.urlopen(request, timeout=PROBE_TIMEOUT_S):
+        with open_page(index, PROBE_TIMEOUT_S):
             return ""
     except urllib.error.HTTPError as error:
-        return f"{url} answered {error.code}"
+        return f"{page_url(index)} answered {error.code}"
     except (OSError, ValueError) as error:
-        return f"{url} cannot be reached: {getattr(error, 'reason', None) or error}"
+        return f"{page_url(index)} cannot be reached: {getattr(error, 'reason', None) or error}"
 
 
-class Probes:
-    """Answers of `probe_index`, remembered for ten minutes in a file, so that an unchanged run asks nobody."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __call__(self, index: str) -> str:
-        try:
-            known = json.loads(self.path.read_text())
-            answer, when = known[index]
-            if 0 <= time.time() - float(when) < PROBE_REMEMBERED_S:
-                return str(answer)
-        except (OSError, ValueError, KeyError, TypeError):
-            known = {}
-        answer = probe_index(index)
-        known[index] = [answer, time.time()]
-        protocol.write_json(str(self.path), known)
-        return answer
+def remembered_probe(index: str) -> str:
+    """`probe_index`, whose answer is remembered for ten minutes in a file, so that an unchanged run asks nobody."""
+    path = cache_folder() / "probes.json"
+    try:
+        known = json.loads(path.read_text())
+        answer, when = known[index]
+        if 0 <= time.time() - float(when) < PROBE_REMEMBERED_S:
+            return str(answer)
+    except (OSError, ValueError, KeyError, TypeError):
+        known = {}
+    answer = probe_index(index)
+    known[index] = [answer, time.time()]
+    protocol.write_json(str(path), known)
+    return answer
 
 
-def choose_index(environment: Environment, probe: Probes, *, strict: bool) -> tuple[str, str]:
-    """The index in use, and why where it is the fallback. InfrastructureError where none is left."""
-    problem = probe(environment.wheel_index)
-    if not problem:
-        return environment.wheel_index, ""
-    remedy = "check the network or a proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml"
-    if strict or environment.fallback_index is None:
-        refused = " (--strict refuses the fallback)" if strict else ""
-        raise InfrastructureError(f"{environment.id()}: {problem}{refused}", remedy)
-    return environment.fallback_index, problem
+def choose_indexes(matrix: Matrix, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """(`Environment.id()` to the index in use, and to why it is the fallback, where it is). Where one falls back, all
+    whose index is as unreachable do: environments from two sources would differ in more than their version.
 
-
-def choose_indexes(matrix: Matrix, probe: Probes, *, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """(`Environment.id()` to index, to the fallback's reason). Where one falls back, all whose index is as
-    unreachable do: environments from two sources would differ in more than their version."""
+    InfrastructureError where no index is left.
+    """
     indexes, reasons = {}, {}
     for environment in matrix.pinned_environments:
-        index, reason = choose_index(environment, probe, strict=strict)
-        indexes[environment.id()] = index
-        if reason:
-            reasons[environment.id()] = reason
+        id, index = environment.id(), environment.wheel_index
+        if problem := remembered_probe(index):
+            if strict or environment.fallback_index is None:
+                refused = " (--strict refuses the fallback)" if strict else ""
+                raise InfrastructureError(
+                    f"{id}: {problem}{refused}",
+                    "check the network or a proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
+                )
+            index, reasons[id] = environment.fallback_index, problem
+        indexes[id] = index
     return indexes, reasons

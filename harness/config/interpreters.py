@@ -55,15 +55,12 @@ def find_interpreter(python: str) -> Interpreter | None:
 
 def need_interpreter(python: str) -> Interpreter:
     """An interpreter with headers, fetched by uv where the machine has none. InfrastructureError names the package."""
-    found = find_interpreter(python)
-    if found and found.headers:
+    if (found := find_interpreter(python)) and found.headers:
         return found
-    fetched = subprocess.run(
-        [*uv_command(), "python", "install", "--no-config", python], capture_output=True, text=True
-    )
+    command = [*uv_command(), "python", "install", "--no-config", python]
+    fetched = subprocess.run(command, capture_output=True, text=True)
     installed.cache_clear()
-    found = find_interpreter(python)
-    if found and found.headers:
+    if (found := find_interpreter(python)) and found.headers:
         return found
     packages = f"python{python} python{python}-dev python{python}-venv"
     problem = (

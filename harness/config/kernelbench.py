@@ -50,8 +50,7 @@ def parse_name(path: str, sample: int) -> Named | None:
     if found:
         return Named(path=path, level=found[1], number=int(found[2])) if int(found[3]) == sample else None
     found = NUMBERED.fullmatch(name)
-    levels = [known[1] for known in map(LEVEL.fullmatch, folders) if known]
-    return Named(path=path, level=levels[-1] if levels else "", number=int(found[1])) if found else None
+    return Named(path=path, level=_level(folders), number=int(found[1])) if found else None
 
 
 def pair(problems: Sequence[str], solutions: Sequence[str], sample: int = 0) -> dict[str, str | None]:
@@ -82,10 +81,15 @@ def _below(path: str) -> str:
     return "/".join(PurePosixPath(path).parts[1:])
 
 
-def kernel_name(problem: Named) -> str:
+def kernel_name(problem: str) -> str:
     """Such as ``level1.19_relu``: what the file is called, as a kernel may be called."""
-    stem = re.sub(r"[^a-z0-9_.]", "_", PurePosixPath(problem.path).stem.lower())
-    return (f"level{problem.level}.{stem}" if problem.level else stem)[:NAME_CHARACTERS]
+    stem = re.sub(r"[^a-z0-9_.]", "_", PurePosixPath(problem).stem.lower())
+    level = _level(PurePosixPath(problem).parts)
+    return (f"level{level}.{stem}" if level else stem)[:NAME_CHARACTERS]
+
+
+def _level(folders: Sequence[str]) -> str:
+    return next((known[1] for known in map(LEVEL.fullmatch, reversed(folders)) if known), "")
 
 
 def with_pairs(matrix: Matrix, root: Path, folders: Folders) -> tuple[Matrix, KernelBench]:
@@ -95,11 +99,8 @@ def with_pairs(matrix: Matrix, root: Path, folders: Folders) -> tuple[Matrix, Ke
     pairs = pair(list(problems), list(solutions), folders.sample)
     kernels: dict[str, Kernel] = {}
     of: dict[str, str] = {}
-    for path, solution in pairs.items():
-        named = parse_name(path, folders.sample)
-        if solution is None or named is None:
-            continue
-        name = kernel_name(named)
+    for path, solution in ((path, solution) for path, solution in pairs.items() if solution is not None):
+        name = kernel_name(path)
         if name in kernels:
             raise InputError(f"{path}: another problem's name also begins {name!r}", "rename one of the files")
         of[name] = _below(path)

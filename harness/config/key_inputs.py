@@ -5,12 +5,11 @@ Pure: the same plan gives the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.config.environments import HOST
-from harness.config.kernels import Kernel
 from harness.config.keys import DETERMINES, of
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedEnvironment
@@ -27,10 +26,6 @@ class World:
     environments: Mapping[str, str] = field(default_factory=dict)
     stores: Mapping[str, str] = field(default_factory=dict)  # workload to what its store holds, of problem files
     known: dict[Place, str] = field(default_factory=dict, compare=False)  # keys that were asked for before
-
-    def kernel(self, name: str) -> Kernel:
-        return next(kernel for kernel in self.matrix.kernels if kernel.name == name)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -90,15 +85,21 @@ def _binding_files(world: World, _place: Place) -> list[list[str]]:
 
 
 def _cxx_flags(world: World, place: Place) -> list[str]:
-    if world.kernel(place.kernel).model_new is not None:
+    kernel = world.matrix.kernel(place.kernel)
+    if kernel.model_new is not None:
         return []  # nothing of it is compiled before it runs
-    return [*world.kernel(place.kernel).flags.cxx, *_planned(world, place).spec.flags.cxx]
+    return [*kernel.flags.cxx, *_planned(world, place).spec.flags.cxx]
 
 
 def _nvcc_flags(world: World, place: Place) -> list[str]:
-    if place.device == "cpu" or world.kernel(place.kernel).model_new is not None:
+    kernel = world.matrix.kernel(place.kernel)
+    if kernel.model_new is not None or place.device == "cpu":
         return []
-    return [*world.kernel(place.kernel).flags.nvcc, *_planned(world, place).spec.flags.nvcc]
+    return [*kernel.flags.nvcc, *_planned(world, place).spec.flags.nvcc]
+
+
+def _on_a_gpu(place: Place, values: Sequence[str]) -> list[str]:
+    return list(values) if place.device == "cuda" else []
 
 
 def _compilers(world: World, place: Place) -> list[str]:
@@ -232,12 +233,12 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "device": lambda _, place: place.device,
     "files": _files,
     "binding_files": _binding_files,
-    "binds": lambda world, place: world.kernel(place.kernel).binding,
-    "tunables": lambda world, place: {n: str(v) for n, v in world.kernel(place.kernel).tunables.items()},
+    "binds": lambda world, place: world.matrix.kernel(place.kernel).binding,
+    "tunables": lambda world, place: {n: str(v) for n, v in world.matrix.kernel(place.kernel).tunables.items()},
     "flags": lambda world, place: [_cxx_flags(world, place), _nvcc_flags(world, place)],
     "cxx_flags": _cxx_flags,
-    "architectures": lambda world, place: world.kernel(place.kernel).architectures if place.device == "cuda" else [],
-    "libraries": lambda world, place: world.kernel(place.kernel).libraries if place.device == "cuda" else [],
+    "architectures": lambda world, place: _on_a_gpu(place, world.matrix.kernel(place.kernel).architectures),
+    "libraries": lambda world, place: _on_a_gpu(place, world.matrix.kernel(place.kernel).libraries),
     "compilers": _compilers,
     "processor": _processor,
     "native_gpu": _native_gpu,
@@ -262,7 +263,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "deterministic": lambda world, place: world.plan.kernel(place.kernel).deterministic,
     "precision": lambda world, place: world.plan.kernel(place.kernel).precision,
     "seed": lambda world, _: world.plan.seed,
-    "order_seed": lambda world, _: world.plan.order_seed,
+    "order_seed": lambda world, _: world.plan.seed,
     "threads": lambda world, place: world.plan.threads_in(place.environment),
     "tolerances": lambda world, _: world.plan.tolerances.model_dump(),
     "timing": _timing,

@@ -165,11 +165,8 @@ class Matrix(Model):
     def _consistent(self) -> Matrix:
         if self.most_launches is not None and self.most_launches < self.launches:
             raise ValueError(f"most_launches: {self.most_launches} are fewer than launches, {self.launches}; raise it")
-        _unique(
-            "environments",
-            [environment.id() for environment in self.environments],
-            "give one of them another version, or a replica number for an A/A control",
-        )
+        remedy = "give one of them another version, or a replica number for an A/A control"
+        _unique("environments", [environment.id() for environment in self.environments], remedy)
         _unique("kernels", [kernel.name for kernel in self.kernels], "rename one")
         _unique("workloads", [workload.name for workload in self.workloads], "rename one")
         _unique("references", list(self.references), "remove one")
@@ -198,10 +195,8 @@ class Matrix(Model):
 
     def with_base(self, base_image: str) -> Matrix:
         """The same on another container base."""
-        changed = [
-            environment if environment.is_host else environment.model_copy(update={"base_image": base_image})
-            for environment in self.environments
-        ]
+        base = {"base_image": base_image}
+        changed = [each if each.is_host else each.model_copy(update=base) for each in self.environments]
         return self.model_copy(update={"environments": changed})
 
     @property
@@ -212,6 +207,9 @@ class Matrix(Model):
     @property
     def has_host(self) -> bool:
         return any(environment.is_host for environment in self.environments)
+
+    def kernel(self, name: str) -> Kernel:
+        return next(kernel for kernel in self.kernels if kernel.name == name)
 
     @property
     def baseline_environment(self) -> Environment:

@@ -24,7 +24,11 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)")
 
 def pins_path(root: Path, environment: PlannedEnvironment) -> Path:
     """The pin file; replicas of an environment share it."""
-    return root / "docker" / "pins" / f"{re.sub(r'-r[0-9]+$', '', environment.id)}.txt"
+    return root / "docker" / "pins" / f"{_shared_id(environment)}.txt"
+
+
+def _shared_id(environment: PlannedEnvironment) -> str:
+    return re.sub(r"-r[0-9]+$", "", environment.id)
 
 
 def normalise(name: str) -> str:
@@ -88,16 +92,12 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
     """The error for uv's complaint: the user's version, their Python, or the network."""
     spec = environment.spec
     flat = " ".join(stderr.split())
-    if re.search(
-        r"no wheels? with a matching Python|no wheels are available with a matching Python|Python ABI tag", flat
-    ):
+    if re.search(r"no wheels? (are available )?with a matching Python|Python ABI tag", flat):
         return InputError(
             f"PyTorch {spec.torch} has no wheel for Python {spec.python} on {environment.index}",
             "choose another `python` for it in matrix.yaml",
         )
-    if re.search(
-        r"there is no version of torch|no version of torch|torch was not found|not found in the package", flat
-    ):
+    if re.search(r"no version of torch|torch was not found|not found in the package", flat):
         return InputError(
             f"PyTorch {spec.torch} does not exist on {environment.index}",
             "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases",
@@ -129,7 +129,7 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
     if done.returncode:
         raise _explain(environment, done.stderr)
     header = (
-        f"# environment: {re.sub(r'-r[0-9]+$', '', environment.id)}\n# torch from: {environment.index}\n"
+        f"# environment: {_shared_id(environment)}\n# torch from: {environment.index}\n"
         "# resolved by: nox -s pins\n"
     )
     return header + done.stdout
@@ -161,13 +161,11 @@ def ensure_pins(
     Where the project has none, the shipped one is taken if it pins what the matrix asks for.
     """
     path = pins_path(root, environment)
-    if path.exists() and not again:
-        if package := _unpinned(path, environment, matrix):
-            raise InputError(
-                f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
-            )
-        return path, False
     known = None if again else known_pins(root, environment, matrix)
+    if known == path and (package := _unpinned(path, environment, matrix)):
+        raise InputError(
+            f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
+        )
     if known is not None:
         return known, False
     text = resolve_pins(environment, matrix.packages)

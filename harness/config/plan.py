@@ -29,7 +29,7 @@ class Facts:
     sources_sha256: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Mapping[Device, Sequence[str]]] = field(default_factory=dict)  # a kernel's, of those
     binding_files: Sequence[str] = ()  # the shipped binding's, of those
-    code: Mapping[str, str] = field(default_factory=dict)  # of the harness: `harness.config.code_digests`
+    code: Mapping[str, str] = field(default_factory=dict)  # of the harness: `harness.config.keys.code_digests`
     host: Mapping[str, str] = field(default_factory=dict)
     cpu_flags: str = ""  # digest of the processor's features
     inherited: Mapping[str, str] = field(default_factory=dict)  # what processes get of the user's own environment
@@ -43,9 +43,12 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedEnvironment:
-    id: str
     spec: Environment
     index: str
+
+    @property
+    def id(self) -> str:
+        return self.spec.id(self.index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,6 @@ class Plan:
     more_launches: tuple[PlannedLaunch, ...]  # while rows stay undecided: `harness.run.extend`
     launches_each: int
     most_launches: int
-    order_seed: int
     seed: int
     threads: int
     timing: Timing

@@ -15,7 +15,7 @@ from harness.config.matrix import Matrix
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
 from harness.errors import InputError
-from harness.schema.records import Device
+from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, WorkloadInfo
 from harness.worker import protocol
 
@@ -43,20 +43,14 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
     if extra:
         recipes.update({recipe: extra for recipe in protocol.RECIPES if recipe != "independent"})
     dtypes = list(dict.fromkeys(workload.dtypes.cpu + workload.dtypes.cuda))
-    devices: dict[str, list[Device]] = {
-        dtype: [device for device in ("cpu", "cuda") if dtype in getattr(workload.dtypes, device)] for dtype in dtypes
-    }
     shape = workload.shape
     return [
         WorkloadInfo(
+            **shape.model_dump(),
             id=workload.id(dtype),
             name=workload.name,
             dtype=dtype,
-            devices=devices[dtype],
-            batch=shape.batch,
-            heads=shape.heads,
-            seq_len=shape.seq_len,
-            head_dim=shape.head_dim,
+            devices=[device for device in DEVICES if dtype in getattr(workload.dtypes, device)],
             causal=workload.causal,
             scale=workload.scale or 1 / math.sqrt(shape.head_dim),
             trials=recipes,
@@ -81,7 +75,8 @@ def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
     )
 
 
-def _pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+def pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Those of `known` that are wanted, all where nothing is; InputError where one is not among them."""
     for name in wanted:
         if name not in known:
             raise InputError(f"--{kind} {name}: not in matrix.yaml", f"choose from: {', '.join(known)}")
@@ -105,10 +100,7 @@ def kernel_sources(kernel: Kernel, folder_files: Mapping[str, Sequence[str]]) ->
         if not sources:
             raise InputError(f"kernel {kernel.name}: no .cpp or .cu file in {kernel.folder}/", "check the folder")
     elif kernel.sources is not None:
-        if kernel.sources.cpu:
-            sources["cpu"] = list(kernel.sources.cpu)
-        if kernel.sources.cuda:
-            sources["cuda"] = list(kernel.sources.cuda)
+        sources = {device: paths for device in DEVICES if (paths := list(getattr(kernel.sources, device)))}
     return sources
 
 
@@ -120,7 +112,10 @@ def plan_run(
     kernelbench: KernelBench | None = None,
 ) -> Plan:
     """The plan. InputError where the selection names what the matrix lacks, or leaves nothing to measure."""
-    environments = _environments(matrix, facts)
+    environments = [
+        PlannedEnvironment(spec=spec, index=facts.indexes.get(spec.id(), spec.wheel_index))
+        for spec in matrix.environments
+    ]
     fallbacks = tuple(_fallback(each, facts) for each in environments if each.index != each.spec.wheel_index)
     base = next(each for each in environments if matrix.is_baseline(each.spec))
     measured = environments
@@ -177,7 +172,6 @@ def plan_run(
         more_launches=tuple(launch for launch in launches if launch.index >= launches_each),
         launches_each=launches_each,
         most_launches=most_launches,
-        order_seed=matrix.seed,
         seed=matrix.seed,
         threads=matrix.cpu_threads or facts.threads,
         timing=matrix.timing.model_copy(update=QUICK_TIMING) if selection.quick else matrix.timing,
@@ -189,14 +183,6 @@ def plan_run(
         kernelbench=kernelbench,
     )
     return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
-
-
-def _environments(matrix: Matrix, facts: Facts) -> list[PlannedEnvironment]:
-    indexes = [facts.indexes.get(spec.id(), spec.wheel_index) for spec in matrix.environments]
-    return [
-        PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
-        for spec, index in zip(matrix.environments, indexes, strict=True)
-    ]
 
 
 def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
@@ -212,15 +198,13 @@ def _kernels(
     matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
 ) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
     """The selected kernels that have a selected workload, and the workloads that they use."""
-    names = _pick("kernel", selection.kernels, [kernel.name for kernel in matrix.kernels])
+    names = pick("kernel", selection.kernels, [kernel.name for kernel in matrix.kernels])
     shapes = [info for workload in matrix.workloads for info in _workload_infos(workload, selection)]
     problems = {kernel.name: _problem_info(kernel, selection) for kernel in matrix.kernels if kernel.problem}
     known = [name for info in [*shapes, *problems.values()] for name in (info.name, info.id)]
-    wanted = set(_pick("workload", selection.workloads, list(dict.fromkeys(known))))
+    wanted = set(pick("workload", selection.workloads, list(dict.fromkeys(known))))
     kernels, own_problems = list[KernelInfo](), list[WorkloadInfo]()
-    for kernel in matrix.kernels:
-        if kernel.name not in names:
-            continue
+    for kernel in (kernel for kernel in matrix.kernels if kernel.name in names):
         sources = kernel_sources(kernel, folder_files)
         candidates = [problems[kernel.name]] if kernel.problem else shapes
         own = [
@@ -259,9 +243,8 @@ def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) ->
         block = list(keys)
         generator.shuffle(block)
         for environment, kernel, device in block:
+            place = len(launches)
             launches.append(
-                PlannedLaunch(
-                    environment=environment, kernel=kernel, device=device, index=index, position=len(launches)
-                )
+                PlannedLaunch(environment=environment, kernel=kernel, device=device, index=index, position=place)
             )
     return tuple(launches)

@@ -24,9 +24,10 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _Refused(f"line {line}: anchors and aliases are not accepted", "write the value out")
+            raise InputError(f"line {line}: anchors and aliases are not accepted", "write the value out")
         if getattr(event, "tag", None):
-            raise _Refused(f"line {line}: the tag {event.tag!r} is not accepted", "remove it; quote text that needs it")
+            remedy = "remove it; quote text that needs it"
+            raise InputError(f"line {line}: the tag {event.tag!r} is not accepted", remedy)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -34,14 +35,8 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             if keys.count(key_node.value) > 1:
                 line = key_node.start_mark.line + 1
-                raise _Refused(f"line {line}: the key {key_node.value!r} stands twice", "remove one")
+                raise InputError(f"line {line}: the key {key_node.value!r} stands twice", "remove one")
         return super().construct_mapping(node, deep)
-
-
-class _Refused(Exception):
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(problem)
-        self.problem, self.remedy = problem, remedy
 
 
 _REMEDIES = {
@@ -76,8 +71,8 @@ def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parse
         raise InputError(f"{path}: larger than {MAX_BYTES} bytes", "a page of text is enough")
     try:
         value = yaml.load(text, Loader=_Loader)  # a SafeLoader
-    except _Refused as error:
-        raise InputError(f"{path}: {error.problem}", error.remedy) from None
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", error.remedy) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""

@@ -7,7 +7,7 @@ it needs two of the experiments, `repeat` and `poison`, on cells that validation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,8 +16,9 @@ from harness.experiments.run import Step, conditions_step
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.validate import run_validations
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord, Stage
-from harness.schema.records import DEVICES, BuildRecord, Outcome, ValidationRecord
+from harness.schema.records import DEVICES, Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol
@@ -52,8 +53,7 @@ def refusal(
                 outcome = outcome.model_copy(update={"status": protocol.WRONG})
             return Refusal(stage=stage, environment=validation.environment, outcome=outcome)
     for record in sorted(conditions, key=lambda record: EXPERIMENTS.index(record.experiment)):
-        fault = _repeat_fault(record) if record.experiment == "repeat" else _poison_fault(record)
-        if fault is not None:
+        if fault := _failed(record) or _other_bits(record):
             stage = "repeat" if record.experiment == "repeat" else "poison"
             return Refusal(stage=stage, environment=record.environment, outcome=fault)
     return None
@@ -98,37 +98,20 @@ def _failed(record: ConditionsRecord) -> Outcome | None:
     return Outcome(status=bad.status, message=f"{bad.condition.label}: {why}", log_excerpt=bad.log_excerpt)
 
 
-def _ran(record: ConditionsRecord) -> Iterator[ConditionResult]:
-    return (result for result in record.results if result.runs and result.output_sha256)
-
-
-def _repeat_fault(record: ConditionsRecord) -> Outcome | None:
-    failed = _failed(record)
-    if failed is not None:
-        return failed
-    for result in _ran(record):
-        for digests in result.output_sha256:
-            if len(set(digests)) > 1:
-                message = f"{result.condition.label}: {len(set(digests))} different outputs in {len(digests)} runs"
+def _other_bits(record: ConditionsRecord) -> Outcome | None:
+    """A call that gave other bits when it was made again, or, of `poison`, with another pattern at the same place."""
+    first: dict[str, ConditionResult] = {}
+    for result in (result for result in record.results if result.runs and result.output_sha256):
+        label = result.condition.label
+        expected = first.setdefault(result.condition.site, result) if record.experiment == "poison" else result
+        for seen, right in zip(result.output_sha256, expected.output_sha256, strict=False):
+            if record.experiment == "poison" and set(seen) != {right[0]}:
+                message = f"other bits with {label} than with {expected.condition.label}"
                 return Outcome(status="wrong", message=message)
-    return None
-
-
-def _poison_fault(record: ConditionsRecord) -> Outcome | None:
-    """Right under each pattern, and of the same bits under all patterns at one place."""
-    failed = _failed(record)
-    if failed is not None:
-        return failed
-    by_site: dict[str, list[ConditionResult]] = {}
-    for result in _ran(record):
-        by_site.setdefault(result.condition.site, []).append(result)
-    for results in by_site.values():
-        first = results[0]
-        for result in results:
-            for trial, expected in zip(result.output_sha256, first.output_sha256, strict=False):
-                if set(trial) != {expected[0]}:
-                    message = f"other bits with {result.condition.label} than with {first.condition.label}"
-                    return Outcome(status="wrong", message=message)
+            if len(set(seen)) > 1:
+                return Outcome(
+                    status="wrong", message=f"{label}: {len(set(seen))} different outputs in {len(seen)} runs"
+                )
     return None
 
 

@@ -38,6 +38,12 @@ PLANTED = {
     "uninitialised": "something that was never set is read",
     "barrier": "half of each warp waits at a barrier",
 }
+# Of each sanitizer: its build, the fault planted for it, what reads its reports, and as what they show that fault.
+SANITIZERS: dict[str, tuple[str, str, Callable[[str], list[CheckerFinding]], str]] = {
+    "address": ("memory", "short", parse.parse_address, "out_of_bounds"),
+    "undefined_behaviour": ("memory", "overflow", parse.parse_undefined, "undefined_behaviour"),
+    "thread": ("thread", "race", parse.parse_thread, "race"),
+}
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}
 
 
@@ -92,34 +98,29 @@ def called_shape(workload: WorkloadInfo, device: Device) -> tuple[int, int]:
 
 def cpu_results(printed: wire.CheckResult, *, free_arithmetic: bool) -> list[CheckerResult]:
     results = [
-        _sanitized(printed, "address", "memory", "short", parse.parse_address, "out_of_bounds"),
-        _sanitized(printed, "undefined_behaviour", "memory", "overflow", parse.parse_undefined, "undefined_behaviour"),
+        _sanitized(printed, tool, build, build, planted, findings_in, expected)
+        for tool, (build, planted, findings_in, expected) in SANITIZERS.items()
     ]
     if printed.openmp:
-        results.append(CheckerResult(tool="thread", status=protocol.NOT_RUN, message=OPENMP))
-    else:
-        results.append(_sanitized(printed, "thread", "thread", "race", parse.parse_thread, "race"))
-    results.append(_auto_var_init(printed, free_arithmetic))
-    return results
+        results[-1] = CheckerResult(tool="thread", status=protocol.NOT_RUN, message=OPENMP)
+    return [*results, _auto_var_init(printed, free_arithmetic)]
 
 
 def cuda_results(printed: wire.CheckResult) -> list[CheckerResult]:
     parse_compute = partial(parse.parse_compute, bulk_copies=printed.bulk_copies)
+    planted = {run.tool: run.fault for run in printed.runs if run.fault}
     return [
-        _sanitized(
-            printed, tool, "call", next((run.fault for run in printed.runs if run.tool == tool and run.fault), ""),
-            parse_compute, kind, runs_as=tool,
-        )
+        _sanitized(printed, tool, "call", tool, planted.get(tool, ""), parse_compute, kind)
         for tool, kind in COMPUTE.items()
-    ]  # fmt: skip
+    ]
 
 
 def _sanitized(
-    printed: wire.CheckResult, tool: str, build: str, planted: str, findings_in: Callable[[str], list[CheckerFinding]],
-    expected: str, runs_as: str = "",
+    printed: wire.CheckResult, tool: str, build: str, runs_as: str, planted: str,
+    findings_in: Callable[[str], list[CheckerFinding]], expected: str,
 ) -> CheckerResult:  # fmt: skip
     """One tool's result from its run and its control."""
-    run, control = (run_of(printed, runs_as or build, fault) for fault in ("", planted))
+    run, control = (run_of(printed, runs_as, fault) for fault in ("", planted))
     if run is None or control is None:
         return _not_built(printed, tool, build)
     # A hazard in code that copies in bulk is still the tool at work.

@@ -11,7 +11,7 @@ from harness.isolate import Task
 from harness.run.build import kernel_files
 from harness.run.context import Context
 from harness.run.requests import workload_request
-from harness.schema.records import BuildRecord
+from harness.schema.environment_records import BuildRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.experiments import second_device
-from harness.experiments.condition_list import SAME_CALLS, conditions_of
-from harness.experiments.lengths import lengths
+from harness.experiments.condition_list import SAME_CALLS, conditions_of, lengths
 from harness.run.context import Context
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
 REPEATS = 2
@@ -75,7 +74,7 @@ def jobs_of(
             problem=workload.problem is not None,
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others,
-            lengths=lengths_of(workload) if experiment == "lengths" else (),
+            lengths=lengths(workload) if experiment == "lengths" else (),
             second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
         )
     ]
@@ -83,37 +82,25 @@ def jobs_of(
     return plan_jobs(listed, trials, output_bytes)
 
 
-def lengths_of(workload: WorkloadInfo) -> list[int]:
-    batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
-    return lengths(batch, heads, seq_len, head_dim) if batch and heads and seq_len and head_dim else []
-
-
 def plan_jobs(
     listed: Iterable[tuple[ConditionsExperiment, Condition]], trials: Mapping[str, tuple[int, ...]], output_bytes: int
 ) -> list[Job]:
     """Jobs of an experiment's conditions. `trials` are by recipe; what must be first in a process comes last."""
     jobs: list[Job] = []
-
-    def add(experiment: ConditionsExperiment, condition: Condition, chosen: tuple[int, ...], repeats: int) -> None:
-        jobs.append(
-            Job(
-                number=len(jobs), experiment=experiment, condition=condition, trials=chosen, repeats=repeats,
-                output_bytes=output_bytes,
-            )
-        )  # fmt: skip
-
     for experiment, condition in listed:
-        chosen = trials[condition.recipe]
+        chosen, repeats = trials[condition.recipe], REPEATS
+        together = [chosen]
         if experiment == "repeat":
-            fit = MOST_BYTES // max(1, output_bytes)
-            add(experiment, condition, chosen[:1], max(REPEATS, min(SAME_CALLS, fit)))
+            together, repeats = [chosen[:1]], max(REPEATS, min(SAME_CALLS, MOST_BYTES // max(1, output_bytes)))
         elif experiment == "lengths":
-            add(experiment, condition, chosen[:1], 1)
+            together, repeats = [chosen[:1]], 1
         elif experiment == "predecessor" and condition.before == "fresh":
-            for trial in chosen[:FRESH_TRIALS]:
-                add(experiment, condition, (trial,), 1)
-        else:
-            add(experiment, condition, chosen, REPEATS)
+            together, repeats = [(trial,) for trial in chosen[:FRESH_TRIALS]], 1
+        jobs += [
+            Job(number=number, experiment=experiment, condition=condition, trials=each, repeats=repeats,
+                output_bytes=output_bytes)
+            for number, each in enumerate(together, len(jobs))
+        ]  # fmt: skip
     return jobs
 
 
@@ -139,8 +126,6 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
     is right."""
     failed = next((r for r in results if r.status not in (protocol.OK, protocol.WRONG)), None)
     worst = failed or next((r for r in results if r.status == protocol.WRONG), results[0])
-    units = [r.max_units for r in results if r.max_units is not None]
-    apart = [r.apart_units for r in results if r.apart_units is not None]
     scales = [r.scales for r in results if r.scales is not None]
     message = worst.message
     if worst.status == protocol.WRONG and len(results) > 1:
@@ -153,8 +138,8 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         runs=sum(r.runs for r in results),
         passed=sum(r.passed for r in results),
         nonfinite=sum(r.nonfinite for r in results),
-        max_units=max(units) if units else None,
-        apart_units=max(apart) if apart else None,
+        max_units=max((r.max_units for r in results if r.max_units is not None), default=None),
+        apart_units=max((r.apart_units for r in results if r.apart_units is not None), default=None),
         output_sha256=[digests for r in results for digests in r.output_sha256],
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],

@@ -14,16 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord
-from harness.schema.records import (
-    ENDED_BADLY,
-    Agreement,
-    BuildRecord,
-    Device,
-    RecipeResult,
-    TargetResult,
-    ValidationRecord,
-)
+from harness.schema.records import ENDED_BADLY, Device, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.stats.outputs import errors_moved
 from harness.worker import protocol
@@ -46,7 +39,6 @@ class Focus:
     kernels: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     torches: tuple[str, ...] = ()
-    devices: tuple[Device, ...] = ()
     everything: bool = False
 
 
@@ -97,7 +89,7 @@ def plan_experiments(
     groups: dict[tuple[str, Device], list[Case]] = {}
     notes: list[str] = []
     for kernel, workload, device in dict.fromkeys((c.kernel, c.workload, c.device) for c in run.cells):
-        if not is_wanted(run, focus, kernel, workload, device):
+        if not is_wanted(run, focus, kernel, workload):
             continue
         rows = [known[key] for e in run.environments if (key := (kernel, workload, device, e)) in known]
         codes = {r.environment: built.get((kernel, device, r.environment)) for r in rows}
@@ -127,13 +119,10 @@ def plan_experiments(
     return Planned(cases=tuple(cases), notes=tuple(notes))
 
 
-def is_wanted(run: RunRecord, focus: Focus, kernel: str, workload: str, device: Device) -> bool:
-    names = {w.id: {w.id, w.name} for w in run.workloads}[workload]
-    return (
-        (not focus.kernels or kernel in focus.kernels)
-        and (not focus.workloads or bool(names & set(focus.workloads)))
-        and (not focus.devices or device in focus.devices)
-    )
+def is_wanted(run: RunRecord, focus: Focus, kernel: str, workload: str) -> bool:
+    names = next({w.id, w.name} for w in run.workloads if w.id == workload)
+    kernel_wanted = not focus.kernels or kernel in focus.kernels
+    return kernel_wanted and (not focus.workloads or bool(names & set(focus.workloads)))
 
 
 def _case(
@@ -169,15 +158,10 @@ def _case(
             **{recipe: choose_trials(recipe, chosen) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)},
             **dict.fromkeys(protocol.SCALED_RECIPES, choose_trials(protocol.RECIPES[0], chosen)),
         },
-        failing={recipe: trials for recipe in protocol.RECIPES if (trials := _unsound(recipe, chosen))},
+        failing={recipe: trials for recipe in protocol.RECIPES if (trials := failing_somewhere(recipe, chosen))},
         machine_code_moved=None if None in machine or not machine else not all(machine),
     )
     return case, ""
-
-
-def _unsound(recipe: str, rows: Sequence[ValidationRecord]) -> tuple[int, ...]:
-    """Trials that fail somewhere, one after the other."""
-    return tuple(dict.fromkeys(trial for row in rows for trial in failing_trials(row, recipe)))
 
 
 def _other_variables(
@@ -242,12 +226,16 @@ def moves(
     if base.status != row.status:
         changes.append(f"verdict moved: {base.status.replace('_', ' ')} to {row.status.replace('_', ' ')}")
     ours, theirs = _results(base), _results(row)
-    fallen = []
+    fallen: list[str] = []  # with whom fewer trials agree now, by any rule
     bits = unsteady = False
     for name in ours.keys() & theirs.keys():
         (before, one), (after, other) = ours[name], theirs[name]
-        for agreement in one.against:
-            fallen += _fell(agreement, next((a for a in other.against if a.against == agreement.against), None))
+        now = {agreement.against: agreement.passed for agreement in other.against}
+        fallen += [
+            agreement.against
+            for agreement in one.against
+            if any(now.get(agreement.against, {}).get(rule, n) < n for rule, n in agreement.passed.items())
+        ]
         unsteady = unsteady or bool(one.repeats_differ or other.repeats_differ)
         same_inputs = bool(before.input_sha256) and before.input_sha256 == after.input_sha256
         bits = bits or (same_inputs and one.output_sha256 != other.output_sha256)
@@ -259,14 +247,6 @@ def moves(
     if bits and not unsteady and base_build is not None and build is not None and same_machine_code(base_build, build):
         changes.append("output bits moved, and machine code did not")
     return changes
-
-
-def _fell(before: Agreement, after: Agreement | None) -> list[str]:
-    """The other side's name where fewer trials agree with it now, by any rule."""
-    if after is None:
-        return []
-    fell = any(after.passed.get(rule, passed) < passed for rule, passed in before.passed.items())
-    return [before.against] if fell else []
 
 
 def same_machine_code(one: BuildRecord | None, other: BuildRecord | None) -> bool | None:
@@ -288,10 +268,13 @@ def failing_trials(record: ValidationRecord, recipe: str) -> list[int]:
     ]
 
 
+def failing_somewhere(recipe: str, rows: Sequence[ValidationRecord]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(trial for row in rows for trial in failing_trials(row, recipe)))
+
+
 def choose_trials(recipe: str, rows: Sequence[ValidationRecord], count: int = TRIALS) -> tuple[int, ...]:
     """`count` trials: those that fail somewhere first, then those whose bits differ, then from the first on."""
     results = [by_recipe[recipe] for row in rows if recipe in (by_recipe := _results(row))]
-    failing = [trial for row in rows for trial in failing_trials(row, recipe)]
     digests = zip_longest(*(target.output_sha256 for _, target in results))
     differing = [trial for trial, seen in enumerate(digests) if len({d for d in seen if d is not None}) > 1]
-    return tuple(sorted(list(dict.fromkeys([*failing, *differing, *range(count)]))[:count]))
+    return tuple(sorted(list(dict.fromkeys([*failing_somewhere(recipe, rows), *differing, *range(count)]))[:count]))

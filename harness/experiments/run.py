@@ -63,7 +63,7 @@ def slowed(run: Run, focus: Focus) -> list[Profiled]:
     return [
         target
         for target in moved_targets(record, list(run.launches()))
-        if is_wanted(record, focus, target.kernel, target.workload, target.device)
+        if is_wanted(record, focus, target.kernel, target.workload)
         and is_one_of(target.environments[1], focus.torches)
     ]
 
@@ -75,19 +75,13 @@ def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}
     return [
-        Profiled(
-            kernel=case.kernel,
-            target=protocol.KERNEL,
-            workload=case.workload,
-            device=case.device,
-            environments=(case.cells[0].environment, cell.environment),
-            ratio=1.0,
-        )
+        Profiled(kernel=case.kernel, target=protocol.KERNEL, workload=case.workload, device=case.device,
+                 environments=(case.environments[0], cell.environment), ratio=1.0)
         for case in cases
         if case.workload in problems or (case.kernel, case.device) in binding
         for cell in case.cells[1:]
         if {status.get(cell_id(case.cells[0])), status.get(cell_id(cell))} in MOVED
-    ]
+    ]  # fmt: skip
 
 
 def unexplained(run: Run) -> bool:
@@ -114,10 +108,9 @@ def uncounted(run: Run) -> list[Cell]:
 
     What could not be counted is tried again: a missing tool may be there by now.
     """
-    called = {
-        cell_id(record) for record in run.validations() if record.device == "cuda" and record.status in protocol.RAN
-    }
-    known = {cell_id(record) for record in run.counters() if record.status != protocol.NOT_RUN}
+    on_gpus = (record for record in run.validations() if record.device == "cuda")
+    called = {cell_id(record) for record in on_gpus if record.status in protocol.RAN}
+    known = {cell_id(record) for record in run.experiments(CountersRecord) if record.status != protocol.NOT_RUN}
     return [cell for cell in run.load().cells if cell_id(cell) in called - known]
 
 

@@ -33,6 +33,11 @@ class Profiled:
     ratio: float
 
     @property
+    def size(self) -> float:
+        """How far it moved, up or down."""
+        return abs(math.log(self.ratio))
+
+    @property
     def experiment(self) -> str:
         return f"profile-{self.target}"
 
@@ -57,27 +62,16 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
                 place = launch.kernel, timing.target, timing.workload, launch.device
                 times[launch.environment][place].append(time)
     largest: dict[tuple[str, str, str, Device], Profiled] = {}
-    for environment in run.environments:
-        if environment == run.baseline:
-            continue
+    for environment in (each for each in run.environments if each != run.baseline):
         for place, this in times[environment].items():
             kernel, target, workload, device = place
             ratio = moved(times[run.baseline][place], this, run.thresholds.min_effect(device))
-            key = (environment, kernel if target == protocol.KERNEL else "", target, device)
-            if ratio is not None and (key not in largest or size(ratio) > size(largest[key].ratio)):
-                largest[key] = Profiled(
-                    kernel=kernel,
-                    target=target,
-                    workload=workload,
-                    device=device,
-                    environments=(run.baseline, environment),
-                    ratio=ratio,
-                )
+            if ratio is not None:
+                found = Profiled(kernel=kernel, target=target, workload=workload, device=device,
+                                 environments=(run.baseline, environment), ratio=ratio)  # fmt: skip
+                key = (environment, kernel if target == protocol.KERNEL else "", target, device)
+                largest[key] = max(largest.get(key, found), found, key=lambda each: each.size)
     return most(list(largest.values()))
-
-
-def size(ratio: float) -> float:
-    return abs(math.log(ratio))
 
 
 def moved(base: Sequence[float], this: Sequence[float], min_effect: float) -> float | None:
@@ -91,6 +85,6 @@ def moved(base: Sequence[float], this: Sequence[float], min_effect: float) -> fl
 def most(targets: Sequence[Profiled]) -> list[Profiled]:
     """Of each device and pair of environments those that moved most."""
     groups: dict[tuple[Device, tuple[str, str]], list[Profiled]] = defaultdict(list)
-    for target in sorted(targets, key=lambda target: -size(target.ratio)):
+    for target in sorted(targets, key=lambda target: -target.size):
         groups[target.device, target.environments].append(target)
     return [target for group in groups.values() for target in group[:MOST_PROFILES]]

@@ -21,8 +21,9 @@ from harness.run.device import run_task
 from harness.run.folders import now_utc
 from harness.run.requests import workload_request
 from harness.run.validate import candidate_result, keep_outputs
+from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.experiment_records import SwapRecord, SwapResult
-from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome
+from harness.schema.records import Device, Outcome
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
 

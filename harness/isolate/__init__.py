@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from harness.config.plan import PlannedEnvironment
 from harness.isolate.process import Ended, Gate
-from harness.schema.records import EnvironmentRecord
+from harness.schema.environment_records import EnvironmentRecord
 from harness.worker import protocol, wire
 
 MOST_RESULT_BYTES = 32 << 20

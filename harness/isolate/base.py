@@ -18,7 +18,8 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
 from harness.isolate import Answer, Task, Variables
 from harness.isolate.process import end_descendants
-from harness.schema.records import EnvironmentRecord, Observation, Status
+from harness.schema.environment_records import EnvironmentRecord, Observation
+from harness.schema.records import Status
 from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
 

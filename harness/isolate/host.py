@@ -22,7 +22,7 @@ from harness.isolate import Answer, Executor, Task
 from harness.isolate.base import BaseExecutor, stage_worker
 from harness.isolate.process import clean_environment
 from harness.isolate.venv import run_process
-from harness.schema.records import EnvironmentRecord, Observation
+from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cuda_compiler, host_compiler
 
 PYTHON_VARIABLE = "KERNEL_MATRIX_HOST_PYTHON"

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.config import shipped
 from harness.isolate import Task
 from harness.isolate.venv import thread_variables
-from harness.schema.records import Confinement
+from harness.schema.environment_records import Confinement
 
 KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
 ENVIRONMENT = Path("/opt/environment")

@@ -21,7 +21,7 @@ from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, mismatch, refuse_changed, wheel_digests
 from harness.isolate.process import run_child
-from harness.schema.records import EnvironmentRecord, Observation
+from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
 

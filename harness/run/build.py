@@ -19,7 +19,8 @@ from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError
 from harness.run.context import SHIPPED_MODULE, Context, checked, fields_of
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Device, Status
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Device, Status
 from harness.tools import cache_lock
 from harness.worker import protocol, wire
 

@@ -11,7 +11,8 @@ from harness.run.context import Context, checked, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc, stored
 from harness.run.launch import Launch, unrecorded
-from harness.schema.records import ENDED_BADLY, CeilingRecord
+from harness.schema.environment_records import CeilingRecord
+from harness.schema.records import ENDED_BADLY
 from harness.schema.storage import save_record
 from harness.worker import wire
 

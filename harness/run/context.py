@@ -18,7 +18,8 @@ from harness.gpu import lock_path
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.run.folders import held
-from harness.schema.records import BuildRecord, Device, EnvironmentRecord, Outcome, Status
+from harness.schema.environment_records import BuildRecord, EnvironmentRecord
+from harness.schema.records import Device, Outcome, Status
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
 from harness.worker import codec, protocol, wire
@@ -67,7 +68,7 @@ class Context:
         return world
 
     def kernel(self, name: str) -> Kernel:
-        return next(kernel for kernel in self.matrix.kernels if kernel.name == name)
+        return self.matrix.kernel(name)
 
     def environment_ok(self, environment: str) -> bool:
         return self.environments[environment].status == protocol.OK

@@ -15,7 +15,7 @@ from harness.run.build import build
 from harness.run.context import Context
 from harness.run.folders import stored
 from harness.run.parallel import run_parallel
-from harness.schema.records import EnvironmentRecord
+from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import save_record
 from harness.worker import protocol
 

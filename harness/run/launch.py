@@ -141,7 +141,7 @@ class Launch:
             seed=plan.seed,
             device=planned.device,
             threads=plan.threads_in(planned.environment),
-            order_seed=plan.order_seed + planned.position,
+            order_seed=plan.seed + planned.position,
             timing=timing_request(plan, planned.device),
             expected_sha256=self._expected(),
             held_back=gate is not None,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import shipped
-from harness.config.code_digests import code_digests
 from harness.config.environments import HOST
-from harness.config.indexes import Probes, choose_indexes
+from harness.config.indexes import choose_indexes
 from harness.config.interpreters import find_interpreter
 from harness.config.kernelbench import Folders, with_pairs
+from harness.config.keys import code_digests
 from harness.config.matrix import Matrix, load_matrix, matrix_text
 from harness.config.pins import ensure_pins
 from harness.config.plan import Facts, Plan
@@ -96,7 +96,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     if choice.bundle is not None:
         indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
     else:
-        indexes, reasons = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=options.strict)
+        indexes, reasons = choose_indexes(matrix, strict=options.strict)
     facts = Facts(
         executor=choice.executor,
         executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.config.plan import Plan
 from harness.run.context import Context
-from harness.schema.records import BuildRecord, Device
+from harness.schema.environment_records import BuildRecord
+from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import wire
 

@@ -17,7 +17,8 @@ from harness.run.environments import NO_BASELINE
 from harness.run.folders import now_utc, stored
 from harness.run.parallel import run_parallel
 from harness.run.requests import files_of, kernel_request, workload_request
-from harness.schema.records import DEVICES, BuildRecord, Device, Outcome, Status, ValidationRecord
+from harness.schema.environment_records import BuildRecord
+from harness.schema.records import DEVICES, Device, Outcome, Status, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import load_record, save_record
 from harness.worker import protocol, wire

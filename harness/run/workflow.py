@@ -74,7 +74,7 @@ def run_record(
         tolerances=plan.tolerances.model_dump(exclude={"decides"}),
         launches=plan.launches_each,
         most_launches=plan.most_launches if plan.most_launches > plan.launches_each else None,
-        order_seed=plan.order_seed,
+        order_seed=plan.seed,
         matrix_text=prepared.text,
         sources_sha256=dict(plan.facts.sources_sha256),
         kernelbench=plan.kernelbench,

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 
 from harness.errors import DiskFull, RecordError
 from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
+from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsRecord,
@@ -36,15 +37,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import (
-    BuildRecord,
-    CeilingRecord,
-    CrossingRecord,
-    EnvironmentRecord,
-    LaunchRecord,
-    Record,
-    ValidationRecord,
-)
+from harness.schema.records import CrossingRecord, LaunchRecord, Record, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.schema.sweep_records import BatchRecord, SweepQuestion, SweepRecord
 from harness.worker import protocol
@@ -116,20 +109,15 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
-    """A JSON value with every occurrence of each key of `replacements` replaced, in order, in every string."""
+def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
+    """The record with folders of this machine replaced, in order, by their names: records and pages are sent on."""
 
     def change(text: str) -> str:
         for old, new in replacements.items():
             text = text.replace(old, new)
         return text
 
-    return map_strings(value, change)
-
-
-def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyRecord:
-    """The record with folders of this machine replaced by their names: records and pages are sent on."""
-    return type(record).model_validate(replace_strings(record.model_dump(mode="json"), replacements))
+    return type(record).model_validate(map_strings(record.model_dump(mode="json"), change))
 
 
 def save_record(path: Path, record: Record) -> None:
@@ -166,10 +154,11 @@ LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what i
 
 def fullest(*places: Path) -> Path:
     """Of these folders the one on the disk with the least space left; what does not exist yet counts as its parent."""
-    return min(map(_existing, places), key=lambda place: shutil.disk_usage(place).free)
+    return min(map(existing, places), key=lambda place: shutil.disk_usage(place).free)
 
 
-def _existing(place: Path) -> Path:
+def existing(place: Path) -> Path:
+    """A folder, or the nearest above it that exists."""
     return next(path for path in (place, *place.parents) if path.exists())
 
 
@@ -184,7 +173,7 @@ def refuse_without_space(record: Record, *places: Path) -> None:
     reason = next((words for words in NO_SPACE if words in text), None)
     if reason is None:
         return
-    for place in map(_existing, places):
+    for place in map(existing, places):
         usage = shutil.disk_usage(place)
         if usage.free < max(LOW_SPACE_BYTES, LOW_SPACE_SHARE * usage.total):
             raise DiskFull(place, reason)
@@ -242,11 +231,7 @@ class Run:
         return load_record(self.run_path(), RunRecord)
 
     def _all(self, folder: str, model: type[AnyRecord]) -> list[AnyRecord]:
-        """The records of a kind below a folder. Experiments of all kinds share one."""
-        paths = sorted((self.folder / folder).rglob("*.json"))
-        if folder == EXPERIMENTS:
-            paths = [path for path in paths if kind_of(path) == KIND_OF[model]]
-        return [load_record(path, model) for path in paths]
+        return [load_record(path, model) for path in sorted((self.folder / folder).rglob("*.json"))]
 
     def environments(self) -> list[EnvironmentRecord]:
         return self._all("environments", EnvironmentRecord)
@@ -266,17 +251,7 @@ class Run:
     def ceilings(self) -> list[CeilingRecord]:
         return self._all("ceilings", CeilingRecord)
 
-    def conditions(self) -> list[ConditionsRecord]:
-        return self._all(EXPERIMENTS, ConditionsRecord)
-
-    def checkers(self) -> list[CheckersRecord]:
-        return self._all(EXPERIMENTS, CheckersRecord)
-
-    def profiles(self) -> list[ProfileRecord]:
-        return self._all(EXPERIMENTS, ProfileRecord)
-
-    def counters(self) -> list[CountersRecord]:
-        return self._all(EXPERIMENTS, CountersRecord)
-
-    def swaps(self) -> list[SwapRecord]:
-        return self._all(EXPERIMENTS, SwapRecord)
+    def experiments(self, model: type[AnyRecord]) -> list[AnyRecord]:
+        """Those of a kind; all kinds share one folder."""
+        paths = sorted((self.folder / EXPERIMENTS).rglob("*.json"))
+        return [load_record(path, model) for path in paths if kind_of(path) == KIND_OF[model]]

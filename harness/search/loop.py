@@ -7,7 +7,8 @@ the end. A search that was killed goes on from what is there, and a run that was
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -47,40 +48,38 @@ class Search(ABC, Generic[Step, Answer]):
     def conclude(self) -> Answer:
         """Record the answer."""
 
+    def run(self) -> Answer:
+        """Take step after step, beginning after those that are recorded."""
+        if before := self.recall():
+            print(f"going on: {before}")
+        while (step := self.next_step()) is not None:
+            self.take(step)
+        return self.conclude()
+
     def measure(self, matrix: Matrix, selection: Selection, *, blocks: int | None = None, admit: bool = False) -> Run:
         """An ordinary run of this matrix, made or found."""
         options = replace(self.options, derived=matrix, explain=False, blocks=blocks, admit=admit)
         return run_matrix(options, selection)[0]
 
 
-def run_search(
-    kind: str,
-    folder: Path,
-    key: str,
-    ask: Callable[[], AnyRecord],
-    model: type[AnyRecord],
-    show: Callable[[AnyRecord], None],
-    begin: Callable[[AnyRecord], Search[Step, Answer]],
-) -> Answer:
-    """Begin a search with the question that `ask` makes, or go on with the one that is in the folder."""
+@contextmanager
+def working_on(kind: str, folder: Path, key: str) -> Iterator[None]:
+    """Hold a search's folder."""
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     waiting = f"another process is working on this very {kind}; waiting for it"
     with held(locks / f"{kind}-{key[:16]}.lock", waiting):
         for part in folder.rglob(".*.part"):  # of one that was killed while it wrote
             part.unlink()
-        path = folder / "question.json"
-        if not path.exists():
-            save_record(path, ask())
-        question = load_record(path, model)
-        search = begin(question)
-        before = search.recall()
-        show(question)
-        if before:
-            print(f"going on: {before}")
-        while (step := search.next_step()) is not None:
-            search.take(step)
-        return search.conclude()
+        yield
+
+
+def recorded(folder: Path, model: type[AnyRecord], ask: Callable[[], AnyRecord]) -> AnyRecord:
+    """The question that is in the folder, or, where a search begins, the one that `ask` makes."""
+    path = folder / "question.json"
+    if not path.exists():
+        save_record(path, ask())
+    return load_record(path, model)
 
 
 def without_option(command: Sequence[str], name: str) -> list[str]:

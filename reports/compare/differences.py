@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness.schema.records import BuildRecord, EnvironmentRecord, Observation
+from harness.schema.environment_records import BuildRecord, EnvironmentRecord, Observation
 from harness.schema.run_records import Fallback
 from reports.compare.gpus import gpu_confounders
 from reports.load.evidence import Evidence

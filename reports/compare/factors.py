@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Crossing, CrossingRecord, ValidationRecord
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Crossing, CrossingRecord, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.load.evidence import Evidence

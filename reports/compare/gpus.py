@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from harness.schema.environment_records import CeilingRecord
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
-from harness.schema.records import CeilingRecord, LaunchRecord
+from harness.schema.records import LaunchRecord
 from harness.schema.run_records import Cell, GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
 from reports.model import Rates

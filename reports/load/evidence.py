@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError, RecordError
+from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsRecord,
@@ -19,16 +20,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import (
-    BuildRecord,
-    CeilingRecord,
-    CrossingRecord,
-    EnvironmentRecord,
-    LaunchRecord,
-    Outcome,
-    Timing,
-    ValidationRecord,
-)
+from harness.schema.records import CrossingRecord, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import AnyRecord, Run, kind_of, load_record
 from harness.stats.decide import look_counts

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.schema.records import BuildRecord
+from harness.schema.environment_records import BuildRecord
 from harness.schema.run_records import WorkloadInfo
 from reports.attribute.causes import (
     DEFAULT_BACKEND_MOVED,

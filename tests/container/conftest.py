@@ -56,7 +56,7 @@ def matrix() -> Matrix:
 
 def planned(matrix: Matrix, torch: str) -> PlannedEnvironment:
     spec = next(environment for environment in matrix.environments if environment.torch == torch)
-    return PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+    return PlannedEnvironment(spec=spec, index=PYPI)
 
 
 @pytest.fixture(scope="session")

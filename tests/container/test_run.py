@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from harness.isolate.docker.engine import Engine
-from harness.schema.records import BINDING_OBJECT, BuildRecord, LaunchRecord
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import LaunchRecord
 from harness.schema.storage import Run, load_record
 from harness.tools import cache_folder, cache_lock
 from tests.container.conftest import BASE

@@ -25,7 +25,7 @@ def prepare() -> Iterator[Path]:
     matrix, _ = load_matrix(ROOT / "matrix.yaml")
     executor = VenvExecutor(cache_folder(), threads=2)
     for spec in matrix.environments:
-        environment = PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+        environment = PlannedEnvironment(spec=spec, index=PYPI)
         record = executor.prepare(environment, ensure_pins(ROOT, environment, matrix)[0])
         assert record.status == "ok", record.message
         yield executor.folder(record) / "venv" / "bin" / "python"

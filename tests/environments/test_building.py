@@ -12,7 +12,7 @@ import pytest
 from harness.config.plan import PlannedBuild
 from harness.run.build import SHIPPED_BINDING, build
 from harness.run.context import Context
-from harness.schema.records import BINDING_OBJECT
+from harness.schema.environment_records import BINDING_OBJECT
 from tests.conftest import ROOT
 from tests.projects import BROKEN_SOURCE, SHIPPED, built_context, head, make_project
 

@@ -168,7 +168,7 @@ def test_what_math_does_more_in_2_5_0_is_in_its_profile(context: Context) -> Non
     appeared = {name for name in after.keys() - before.keys() if after[name].self_us > 100}
     assert {"aten::where", "aten::eq", "aten::all"} <= appeared, appeared
     path = context.run.experiment_path(NEW, "small", "cpu", "seed-fp32", "profile-math")
-    assert context.save(path, new) == load_record(path, ProfileRecord) and context.run.profiles()
+    assert context.save(path, new) == load_record(path, ProfileRecord) and context.run.experiments(ProfileRecord)
 
 
 @pytest.mark.parametrize("environment", [OLD, NEW])

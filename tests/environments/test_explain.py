@@ -56,7 +56,7 @@ def finished(project: Path) -> Finished:
 def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: Finished) -> None:
     code, printed, run = finished
     assert code == 0, printed
-    records = run.conditions()
+    records = run.experiments(ConditionsRecord)
     assert {(r.environment, r.experiment) for r in records} == {
         (environment, experiment)
         for environment in run.load().environments
@@ -68,7 +68,7 @@ def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: Finished) 
 
 
 def test_records_say_what_the_kernel_did(finished: Finished) -> None:
-    for record in finished[2].conditions():
+    for record in finished[2].experiments(ConditionsRecord):
         assert record.status == "ok" and record.duration_s > 0
         ran = [result for result in record.results if result.runs]
         assert all(result.status == "wrong" and result.passed == 0 for result in ran)

@@ -11,7 +11,8 @@ import pytest
 from harness.isolate import Answer
 from harness.isolate.process import Ended
 from harness.run.appraise import appraised
-from harness.schema.records import BuildRecord, Load, Observation, Timing
+from harness.schema.environment_records import BuildRecord, Observation
+from harness.schema.records import Load, Timing
 from harness.worker import wire
 from tests.environments.verbs import LIMITS, REFERENCES, Environment, workload
 from tests.messages import answered

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness.schema.records import BINDING_OBJECT
+from harness.schema.environment_records import BINDING_OBJECT
 from harness.schema.storage import Run
 from harness.tools import cache_folder
 from tests.faults.scripted import ROOT, identities, litter, wait_until

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.schema.records import CeilingRecord, Outcome
+from harness.schema.environment_records import CeilingRecord
+from harness.schema.records import Outcome
 from harness.schema.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
 from tests.unit.spec import GBPS, TFLOPS, UUID, Spec

@@ -9,25 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from harness.schema.records import (
+from harness.schema.environment_records import (
     BINDING_OBJECT,
-    Agreement,
     BuildRecord,
-    Crossing,
-    CrossingRecord,
     DeviceFunction,
     EnvironmentRecord,
     Gpu,
+    Observation,
+    Wheel,
+)
+from harness.schema.records import (
+    Agreement,
+    Crossing,
+    CrossingRecord,
     GpuWatch,
     LaunchRecord,
     Load,
-    Observation,
     Outcome,
     RecipeResult,
     TargetResult,
     Timing,
     ValidationRecord,
-    Wheel,
     Worst,
 )
 from harness.schema.run_records import Cell

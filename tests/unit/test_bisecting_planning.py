@@ -33,11 +33,17 @@ def test_one_step_is_found_at_every_position_of_every_length_within_the_bound() 
             assert plan.is_monotonic(labels)
 
 
-@given(st.data())
-def test_skipped_versions_cost_nothing_and_the_step_is_still_bracketed(data: st.DataObject) -> None:
-    count = data.draw(st.integers(2, 60))
-    first_bad = data.draw(st.integers(1, count - 1))
-    skipped = data.draw(st.frozensets(st.integers(1, max(1, count - 2)))) - {0, count - 1}
+@st.composite
+def story(draw: st.DrawFn) -> tuple[int, int, frozenset[int]]:
+    """(versions, the first bad one, some between the ends)."""
+    count = draw(st.integers(2, 60))
+    some = draw(st.frozensets(st.integers(1, max(1, count - 2))))
+    return count, draw(st.integers(1, count - 1)), some - {0, count - 1}
+
+
+@given(story())
+def test_skipped_versions_cost_nothing_and_the_step_is_still_bracketed(drawn: tuple[int, int, frozenset[int]]) -> None:
+    count, first_bad, skipped = drawn
     labels, asked = bisect([int(i >= first_bad) for i in range(count)], skipped=skipped)
     usable = [i for i in range(count) if i not in skipped]
     before, after = max(i for i in usable if i < first_bad), min(i for i in usable if i >= first_bad)
@@ -46,11 +52,9 @@ def test_skipped_versions_cost_nothing_and_the_step_is_still_bracketed(data: st.
     assert len(asked) <= plan.most_environments(len(usable))
 
 
-@given(st.data())
-def test_versions_that_turn_out_unknown_cost_one_environment_each(data: st.DataObject) -> None:
-    count = data.draw(st.integers(2, 60))
-    first_bad = data.draw(st.integers(1, count - 1))
-    broken = data.draw(st.frozensets(st.integers(1, max(1, count - 2)))) - {0, count - 1}
+@given(story())
+def test_versions_that_turn_out_unknown_cost_one_environment_each(drawn: tuple[int, int, frozenset[int]]) -> None:
+    count, first_bad, broken = drawn
     labels, asked = bisect([UNKNOWN if index in broken else int(index >= first_bad) for index in range(count)])
     [(before, after)] = plan.steps(labels)
     assert before < first_bad <= after

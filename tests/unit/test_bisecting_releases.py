@@ -1,11 +1,9 @@
-"""The releases between two: from both forms of an index, with those that cannot be installed and why."""
+"""The releases between two: from an index's page, with those that cannot be installed and why."""
 
 from __future__ import annotations
 
-import json
 import urllib.error
 import urllib.request
-from email.message import Message
 from io import BytesIO
 
 import pytest
@@ -34,43 +32,38 @@ def found(files: list[Listed], index: str = PYPI, good: str = "2.1.0", bad: str 
 ENDS = [wheel("2.5.0"), wheel("2.1.0")]
 
 
-def test_releases_stand_in_the_order_of_versions_not_of_the_page() -> None:
-    files = [*ENDS, wheel("2.10.0"), wheel("2.2.0"), wheel("2.1.10"), wheel("2.1.2"), wheel("2.0.1"), wheel("2.5.1")]
-    assert list(found(files)) == ["2.1.0", "2.1.2", "2.1.10", "2.2.0", "2.5.0"]
-    assert list(found(files, bad="2.10.0"))[-1] == "2.10.0"
+PYTHON, CUDA = "no wheel for Python 3.11 on this machine", "no wheel for CUDA 12.1"
+OTHERS = [
+    Listed(filename=name, yanked=False, requires_python="")
+    for name in ("torch-2.2.0.tar.gz", "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
+                 "torch-x-cp311-cp311-linux_x86_64.whl", "")
+]  # fmt: skip
 
 
-def test_pre_releases_and_yanked_ones_are_left_out() -> None:
-    files = [*ENDS, wheel("2.2.0rc1"), wheel("2.3.0.dev1"), wheel("2.4.0", yanked=True)]
-    assert list(found(files)) == ["2.1.0", "2.5.0"]
-    # A release of which one file was yanked is still there by its others.
-    files += [wheel("2.4.0", "cp312", yanked=False)]
-    assert found(files)["2.4.0"] == "no wheel for Python 3.11 on this machine"
-
-
-def test_what_cannot_be_installed_is_kept_with_its_reason() -> None:
-    files = [
-        *ENDS,
-        wheel("2.2.0", "cp38"),
-        wheel("2.3.0", machine="manylinux2014_aarch64"),
-        wheel("2.4.0", requires=">=3.12"),
-        wheel("2.4.1", "cp38"),
-        wheel("2.4.1"),
-    ]
-    reason = "no wheel for Python 3.11 on this machine"
-    assert found(files) == {"2.1.0": "", "2.2.0": reason, "2.3.0": reason, "2.4.0": reason, "2.4.1": "", "2.5.0": ""}
+@pytest.mark.parametrize(
+    ("files", "between"),
+    [
+        # In the order of versions, not of the page.
+        ([wheel("2.10.0"), wheel("2.2.0"), wheel("2.1.10"), wheel("2.1.2"), wheel("2.0.1"), wheel("2.5.1")],
+         {"2.1.2": "", "2.1.10": "", "2.2.0": ""}),
+        # Pre-releases, what is yanked and other files are passed over.
+        ([wheel("2.2.0rc1"), wheel("2.3.0.dev1"), wheel("2.4.0", yanked=True), *OTHERS], {}),
+        # A release of which one file was yanked is still there by its others.
+        ([wheel("2.4.0", yanked=True), wheel("2.4.0", "cp312")], {"2.4.0": PYTHON}),
+        # What cannot be installed is kept with its reason.
+        ([wheel("2.2.0", "cp38"), wheel("2.3.0", machine="manylinux2014_aarch64"), wheel("2.4.0", requires=">=3.12"),
+          wheel("2.4.1", "cp38"), wheel("2.4.1")], {"2.2.0": PYTHON, "2.3.0": PYTHON, "2.4.0": PYTHON, "2.4.1": ""}),
+    ],
+)  # fmt: skip
+def test_the_releases_between_two(files: list[Listed], between: dict[str, str]) -> None:
+    releases = found([*ENDS, *files])
+    assert releases == {"2.1.0": "", **between, "2.5.0": ""} and list(releases) == ["2.1.0", *between, "2.5.0"]
 
 
 def test_on_pytorchs_own_index_the_cuda_version_counts() -> None:
     files = [wheel("2.1.0+cu121"), wheel("2.2.0+cu118"), wheel("2.3.0+cpu"), wheel("2.4.0+cu121", "cp38"),
              wheel("2.4.0+cpu"), wheel("2.5.0+cu121")]  # fmt: skip
-    assert found(files, OWN) == {
-        "2.1.0": "",
-        "2.2.0": "no wheel for CUDA 12.1",
-        "2.3.0": "no wheel for CUDA 12.1",
-        "2.4.0": "no wheel for Python 3.11 on this machine",
-        "2.5.0": "",
-    }
+    assert found(files, OWN) == {"2.1.0": "", "2.2.0": CUDA, "2.3.0": CUDA, "2.4.0": PYTHON, "2.5.0": ""}
 
 
 @pytest.mark.parametrize(
@@ -88,58 +81,31 @@ def test_ends_that_cannot_be_are_refused(good: str, bad: str, said: str) -> None
         found(ENDS, good=good, bad=bad)
 
 
-def test_other_files_are_passed_over() -> None:
-    odd = [
-        "torch-2.2.0.tar.gz",
-        "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
-        "torch-x-cp311-cp311-linux_x86_64.whl",
-        "",
-    ]
-    files = [Listed(filename=name, yanked=False, requires_python="") for name in odd]
-    assert list(found([*ENDS, *files])) == ["2.1.0", "2.5.0"]
-
-
-def test_both_forms_of_the_simple_index_say_the_same() -> None:
+def test_the_page_of_a_simple_index_is_read() -> None:
     name = "torch-2.1.0+cu121-cp311-cp311-linux_x86_64.whl"
     html = (
         f'<a href="/whl/cu121/{name.replace("+", "%2B")}#sha256=0" data-requires-python="&gt;=3.8">{name}</a>'
         '<a href="old.whl" data-yanked="broken">old.whl</a><a>nowhere</a>'
     )
-    value = {
-        "files": [
-            {"filename": name, "requires-python": ">=3.8", "yanked": False},
-            {"filename": "old.whl", "requires-python": None, "yanked": "broken"},
-        ]
-    }
-    assert parse_listing(html, "text/html") == parse_listing(json.dumps(value), "application/vnd.pypi.simple.v1+json")
-    assert parse_listing(html, "text/html")[0] == Listed(filename=name, yanked=False, requires_python=">=3.8")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 3}', '{"files": [3]}', '{"files": [{}]}'])
-def test_an_answer_that_is_no_index_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_listing(text, "application/json")
-
-
-class _Answer(BytesIO):
-    def __init__(self, data: bytes, kind: str) -> None:
-        super().__init__(data)
-        self.headers = Message()
-        self.headers["Content-Type"] = kind
+    assert parse_listing(html) == [
+        Listed(filename=name, yanked=False, requires_python=">=3.8"),
+        Listed(filename="old.whl", yanked=True, requires_python=""),
+    ]
 
 
 def test_the_index_is_asked_once_and_its_failures_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(request: urllib.request.Request, timeout: float) -> _Answer:
+    def answer(request: urllib.request.Request, timeout: float) -> BytesIO:
         asked.append(request.full_url)
-        return _Answer(b'<a href="torch-2.1.0-cp311-cp311-linux_x86_64.whl">', "text/html")
+        return BytesIO(b'<a href="torch-2.1.0-cp311-cp311-linux_x86_64.whl">')
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     assert len(fetch_listing("https://index/simple/")) == 1 and asked == ["https://index/simple/torch/"]
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: _Answer(b"{", "application/json"))
-    with pytest.raises(InfrastructureError, match="not a package index's answer"):
-        fetch_listing("https://index")
+    for other in (b"", b"{}", b"<html>Sign in</html>", b"\xff"):
+        monkeypatch.setattr(urllib.request, "urlopen", lambda *_, other=other, **__: BytesIO(other))
+        with pytest.raises(InfrastructureError, match="not a package index's answer"):
+            fetch_listing("https://index")
 
     def gone(*_: object, **__: object) -> None:
         raise urllib.error.URLError("no route")

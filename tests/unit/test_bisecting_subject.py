@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,13 +46,21 @@ def test_a_derived_matrix_can_be_written_and_read(shipped: Matrix) -> None:
         assert parse_matrix(matrix_text(matrix)) == matrix
 
 
-def test_each_look_has_more_trials_and_times_need_none(shipped: Matrix) -> None:
-    counts = [derived(shipped, SUBJECT, look).workloads[0] for look in range(3)]
-    assert [(w.trials, w.extra_trials) for w in counts] == [(100, 10), (200, 20), (400, 40)]
-    few = derived(shipped, replace(SUBJECT, trials=7), 1).workloads[0]
-    assert (few.trials, few.extra_trials) == (14, 20)
-    timed = derived(shipped, replace(SUBJECT, what="latency"))
-    assert timed.launches == 20 and (timed.workloads[0].trials, timed.workloads[0].extra_trials) == (2, 0)
+@pytest.mark.parametrize(
+    ("changes", "look", "trials"),
+    [
+        ({}, 0, (100, 10)), ({}, 1, (200, 20)), ({}, 2, (400, 40)), ({"trials": 7}, 1, (14, 20)),
+        ({"what": "latency"}, 0, (2, 0)),
+    ],
+)  # fmt: skip
+def test_each_look_has_more_trials_and_times_need_none(
+    shipped: Matrix, changes: dict[str, Any], look: int, trials: tuple[int, int]
+) -> None:
+    matrix = derived(shipped, replace(SUBJECT, **changes), look)
+    assert (matrix.workloads[0].trials, matrix.workloads[0].extra_trials) == trials and matrix.launches == 20
+
+
+def test_no_look_has_more_trials_than_matrix_yaml_may_ask_for(shipped: Matrix) -> None:
     many = shipped.workloads[0].model_copy(update={"trials": 9000, "extra_trials": 900})
     most = derived(shipped.model_copy(update={"workloads": [many]}), SUBJECT, 2).workloads[0]
     assert (most.trials, most.extra_trials) == (10_000, 1000)
@@ -70,10 +79,8 @@ def test_a_kernel_s_cells_are_named_by_it_and_a_reference_s_are_counted_once(shi
     two = shipped.model_copy(update={"kernels": [*shipped.kernels, other]})
     subject = replace(SUBJECT, workloads=("seed-bf16",))
     plan = plan_run(derived(two, subject), selection_of(subject), FACTS)
-    assert list(cell_names(plan, plan.baseline, "kernel")) == [
-        "attention_scalar/seed-bf16/cpu",
-        "other/seed-bf16/cpu",
-    ]
+    kernels = [f"{name}/seed-bf16/cpu" for name in ("attention_scalar", "other")]
+    assert list(cell_names(plan, plan.baseline, "kernel")) == kernels
     subject = replace(subject, target="math")
     matrix = derived(two, subject)
     assert [kernel.name for kernel in matrix.kernels] == ["attention_scalar"] and matrix.references == ["math"]
@@ -84,9 +91,6 @@ def test_a_kernel_s_cells_are_named_by_it_and_a_reference_s_are_counted_once(shi
 def test_a_reference_is_measured_beside_a_kernel_that_runs_that_workload(shipped: Matrix) -> None:
     subject = replace(SUBJECT, target="flash", workloads=("full64-fp16",), devices=("cuda",))
     assert [kernel.name for kernel in derived(shipped, subject).kernels] == ["attention"]
-
-
-def test_a_reference_of_gpus_alone_can_be_asked_for(shipped: Matrix) -> None:
     assert derived(shipped, replace(SUBJECT, target="cudnn")).references == ["cudnn"]
 
 
@@ -100,9 +104,9 @@ def test_a_reference_of_gpus_alone_can_be_asked_for(shipped: Matrix) -> None:
         ({"kernels": ("attention_mma",), "devices": ("cuda",), "workloads": ("full64-fp16",)}, "runs there on cuda"),
     ],
 )
-def test_what_the_matrix_lacks_is_refused(shipped: Matrix, changes: dict[str, object], said: str) -> None:
+def test_what_the_matrix_lacks_is_refused(shipped: Matrix, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as caught:
-        derived(shipped, replace(SUBJECT, **changes))  # type: ignore[arg-type]
+        derived(shipped, replace(SUBJECT, **changes))
     assert said in str(caught.value)
 
 

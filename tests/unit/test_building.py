@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from harness.config.kernels import Flags, Kernel
-from harness.config.matrix import Limits
+from harness.config.matrix import Limits, Matrix
 from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
 from harness.isolate import Answer, Task
 from harness.run.build import BINDING_FILES, build, kernel_files
 from harness.run.context import Context
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Device
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Device
 from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.render.reproduce import COMPILED
@@ -98,7 +99,7 @@ def context_of(project: Path, *kernels: Kernel, key: str = "one") -> Context:
         ),
         limits=Limits(build_s=60),
     )
-    matrix: Any = SimpleNamespace(kernels=kernels)
+    matrix = Matrix.model_construct(kernels=kernels)
     executor: Any = Builder(project)
     environment: Any = SimpleNamespace(id="e", key=key, status="ok")
     return Context(

@@ -18,7 +18,7 @@ from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
 from harness.isolate.process import Ended
 from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
-from harness.schema.records import Confinement, Gpu, Wheel
+from harness.schema.environment_records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
 from tests.messages import answered, made
 from tests.unit.test_venv import PINS, observation, planned

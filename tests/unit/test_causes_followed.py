@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.schema.records import EnvironmentRecord
+from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import Run, load_record, save_record
 from harness.worker import operators, wire
 from reports.attribute import causes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import reports.attribute.grading
-from harness.schema.records import EnvironmentRecord
+from harness.schema.environment_records import EnvironmentRecord
 from reports.attribute.precedence import NEARER, OF_TIME, RULES
 from reports.attribute.wording import EXPLAINED, SENTENCES
 from reports.compare.differences import EXECUTOR, VARIABLE, differing

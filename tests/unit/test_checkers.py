@@ -13,38 +13,24 @@ from typing import Any
 import pytest
 
 from harness.config.kernels import Kernel
-from harness.experiments.checkers import (
-    COMPUTE,
-    MOST_FLOPS,
-    TOTAL_S,
-    called_shape,
-    cpu_results,
-    cuda_results,
-    inputs_of,
-    run_checkers,
-)
+from harness.experiments import checkers
 from harness.experiments.executable import DRIVER, flags_of
-from harness.schema.records import BuildRecord, Device
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.environment_records import BuildRecord
+from harness.schema.experiment_records import CheckerResult
+from harness.schema.records import Device
+from harness.schema.run_records import Cell
 from harness.schema.storage import Run, save_record
 from harness.worker import check
 from harness.worker.check import CUDA_FAULTS
 from harness.worker.wire import Called, CheckResult, Compiled
 from tests.messages import asked
 from tests.unit.contexts import FakeContext, FakeExecutor
+from tests.unit.hand_made import build, workload
 from tests.unit.test_experiments_planning import validation
 from tests.unit.test_findings import INITCHECK, MEMCHECK, RACECHECK, SYNCCHECK
 
 DONE = "call: done\n"
 FOUND = {"memcheck": MEMCHECK, "racecheck": RACECHECK, "initcheck": INITCHECK, "synccheck": SYNCCHECK}
-
-
-def workload(batch: int, heads: int, seq_len: int) -> WorkloadInfo:
-    flops = 4.0 * batch * heads * seq_len**2 * 64
-    return WorkloadInfo(
-        id="w", name="w", dtype="float32", devices=["cpu"], batch=batch, heads=heads, seq_len=seq_len, head_dim=64,
-        causal=False, scale=0.125, trials={"independent": 1}, flops=flops, bytes=1.0,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -61,14 +47,9 @@ def workload(batch: int, heads: int, seq_len: int) -> WorkloadInfo:
 def test_a_call_under_a_checker_is_as_large_as_it_can_afford(
     device: Device, shape: tuple[int, int, int], called: tuple[int, int]
 ) -> None:
-    assert called_shape(workload(*shape), device) == called
+    assert checkers.called_shape(workload(*shape), device) == called
     flops = (workload(*shape).flops or 0) / (shape[0] * shape[1])
-    assert called == (1, 1) or flops * called[0] * called[1] <= MOST_FLOPS[device]
-
-
-def build(**changes: Any) -> BuildRecord:
-    values = {"environment": "e", "kernel": "k", "device": "cpu", "key": "0", "runnable": True, "status": "ok"}
-    return BuildRecord(**{**values, "objects": {"k.o": "1", "attention_binding.o": "2"}, **changes})
+    assert called == (1, 1) or flops * called[0] * called[1] <= checkers.MOST_FLOPS[device]
 
 
 def test_flags_are_the_builds_own_with_pytorchs_language_and_abi() -> None:
@@ -95,17 +76,17 @@ def on_a_gpu(found: str = "", controls: bool = True, bulk: bool = False, **chang
 
 
 def test_silence_on_a_gpu() -> None:
-    results = cuda_results(on_a_gpu())
-    assert [result.tool for result in results] == list(COMPUTE) == list(CUDA_FAULTS)
+    results = checkers.cuda_results(on_a_gpu())
+    assert [result.tool for result in results] == list(checkers.COMPUTE) == list(CUDA_FAULTS)
     assert all(result.status == "ok" and result.control_found and result.control for result in results)
     assert all(result.command == "nvcc -o call && ./call" for result in results)
 
 
-@pytest.mark.parametrize("tool", COMPUTE)
+@pytest.mark.parametrize("tool", checkers.COMPUTE)
 def test_a_finding_on_a_gpu_is_that_tools(tool: str) -> None:
-    results = {result.tool: result for result in cuda_results(on_a_gpu(tool))}
+    results = {result.tool: result for result in checkers.cuda_results(on_a_gpu(tool))}
     assert [name for name, result in results.items() if result.findings] == [tool]
-    assert results[tool].status == "wrong" and results[tool].findings[0].kind == COMPUTE[tool]
+    assert results[tool].status == "wrong" and results[tool].findings[0].kind == checkers.COMPUTE[tool]
 
 
 @pytest.mark.process
@@ -140,12 +121,12 @@ def test_every_tool_has_its_run_and_its_control_all_at_once(tmp_path: Path, monk
 
 
 def test_silence_without_the_control_is_no_result() -> None:
-    for result in cuda_results(on_a_gpu(controls=False)):
+    for result in checkers.cuda_results(on_a_gpu(controls=False)):
         assert result.status == "not_run" and result.control_found is False and "means nothing" in result.message
 
 
 def test_hazards_where_code_copies_in_bulk_are_of_no_kind_and_still_prove_the_tool() -> None:
-    race = next(r for r in cuda_results(on_a_gpu("racecheck", bulk=True)) if r.tool == "racecheck")
+    race = next(r for r in checkers.cuda_results(on_a_gpu("racecheck", bulk=True)) if r.tool == "racecheck")
     assert race.control_found and [finding.kind for finding in race.findings] == ["other"]
 
 
@@ -160,29 +141,28 @@ def test_hazards_where_code_copies_in_bulk_are_of_no_kind_and_still_prove_the_to
 def test_a_call_that_did_not_end_well_is_not_silence(changes: dict[str, Any], status: str, words: str) -> None:
     good = on_a_gpu()
     runs = [replace(run, **({} if run.fault else changes)) for run in good.runs]
-    for result in cuda_results(replace(good, runs=runs)):
+    for result in checkers.cuda_results(replace(good, runs=runs)):
         assert result.status == status and words in result.message
 
 
 def test_what_could_not_be_linked_says_why() -> None:
     failed = {"driver": Compiled(command="nvcc -c", errors="x.cpp(1): error: no such thing")}
     printed = CheckResult(status="ok", openmp=False, bulk_copies=False, builds=failed, runs=[])
-    assert {(r.status, "no such thing" in r.message, r.command) for r in cuda_results(printed)} == {
+    assert {(r.status, "no such thing" in r.message, r.command) for r in checkers.cuda_results(printed)} == {
         ("not_run", True, "nvcc -c")
     }
 
 
-def twin(zero: str, again: str, pattern: str, controls: tuple[str, str] = ("1", "2"), **last: Any) -> CheckResult:
+def twin(zero: str, again: str, pattern: str, controls: str = "12") -> CheckResult:
     rows = [("zero", "", zero), ("zero", "again", again), ("pattern", "", pattern)]
-    rows += [("zero", "uninitialised", controls[0]), ("pattern", "uninitialised", controls[1])]
+    rows += [(build, "uninitialised", sha256) for build, sha256 in zip(("zero", "pattern"), controls, strict=True)]
     runs = [called(build, fault, DONE, build=build, sha256=sha256) for build, fault, sha256 in rows]
-    names = ("memory", "thread", "zero", "pattern")
-    builds = {name: Compiled(command="c++", errors="") for name in names}
+    builds = {name: Compiled(command="c++", errors="") for name in ("memory", "thread", "zero", "pattern")}
     return CheckResult(status="ok", openmp=True, bulk_copies=False, builds=builds, runs=runs)
 
 
-def last(printed: CheckResult, **options: bool) -> Any:
-    return cpu_results(printed, **{"free_arithmetic": False, **options})[-1]
+def last(printed: CheckResult, *, free_arithmetic: bool = False) -> CheckerResult:
+    return checkers.cpu_results(printed, free_arithmetic=free_arithmetic)[-1]
 
 
 def test_builds_that_differ_in_bits_read_what_nobody_set() -> None:
@@ -194,7 +174,7 @@ def test_builds_that_differ_in_bits_read_what_nobody_set() -> None:
 
 def test_where_bits_say_nothing_nothing_is_said() -> None:
     assert "runs again" in last(twin("a", "c", "b")).message and not last(twin("a", "c", "b")).findings
-    assert last(twin("a", "a", "a", controls=("1", "1"))).status == "not_run"
+    assert last(twin("a", "a", "a", controls="11")).status == "not_run"
     allowed = last(twin("a", "a", "b"), free_arithmetic=True)
     assert allowed.status == "not_run" and "flags" in allowed.message and not allowed.findings
 
@@ -207,27 +187,25 @@ def context_of(tmp_path: Path, executor: FakeExecutor, built: BuildRecord, kerne
         root=tmp_path,
         executor=executor,
         run=Run(tmp_path / "run"),
-        sources={"k": {"cpu": ["csrc/k.cpp"]}},
-        builds={("e", "k", "cpu"): built},
+        sources={"mine": {"cpu": ["csrc/k.cpp"]}},
+        builds={("e", "mine", "cpu"): built},
         build_folder=lambda build, key: tmp_path / "build",
         kernel=lambda name: kernel,
-        plan=SimpleNamespace(
-            seed=0, threads_in=lambda environment: 2, workload=lambda id: workload(1, 2, 64),
-        ),
-    )  # fmt: skip
+        plan=SimpleNamespace(seed=0, threads_in=lambda environment: 2, workload=lambda id: workload(1, 2, 64)),
+    )
 
 
-CELL = Cell(environment="e", kernel="k", workload="w", device="cpu")
-KERNEL = Kernel(name="k", sources={"cpu": ["csrc/k.cpp"]})
+CELL = Cell(environment="e", kernel="mine", workload="w", device="cpu")
+KERNEL = Kernel(name="mine", sources={"cpu": ["csrc/k.cpp"]})
 
 
 def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Path) -> None:
     executor = FakeExecutor(twin("a", "a", "a"))
-    record = run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
+    record = checkers.run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
     (task,) = executor.tasks
     assert record.status == "ok" and record.duration_s == 2.0 and len(record.results) == 4
-    assert task.compiles and task.timeout_s == TOTAL_S and not task.writes
-    assert task.request.objects == [str(tmp_path / "build" / "out" / "k.o")]
+    assert task.compiles and task.timeout_s == checkers.TOTAL_S and not task.writes
+    assert task.request.objects == [str(tmp_path / "build" / "out" / "kernel.o")]
     assert {tmp_path / name for name in (DRIVER, "csrc/k.cpp", "csrc/attention.h")} <= set(task.reads)
 
 
@@ -241,34 +219,29 @@ def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Pat
 )
 def test_what_has_no_entry_point_is_not_run(tmp_path: Path, built: BuildRecord, kernel: Kernel, words: str) -> None:
     executor = FakeExecutor(None)
-    record = run_checkers(context_of(tmp_path, executor, built, kernel), CELL)
+    record = checkers.run_checkers(context_of(tmp_path, executor, built, kernel), CELL)
     assert record.status == "not_run" and words in record.message and not executor.tasks
 
 
+LACKS = CheckResult(status="not_run", message="nm is missing", openmp=False, bulk_copies=False, builds={}, runs=[])
+
+
 @pytest.mark.parametrize(
-    ("result", "status"),
-    [
-        (None, "crashed"),
-        ({"status": "ok", "runs": 7}, "crashed"),
-    ],
+    ("result", "status", "words"),
+    [(None, "crashed", ""), ({"status": "ok", "runs": 7}, "crashed", ""), (LACKS, "not_run", "nm is missing")],
 )
-def test_a_result_that_cannot_be_read_is_a_row(tmp_path: Path, result: Any, status: str) -> None:
-    record = run_checkers(context_of(tmp_path, FakeExecutor(result), build(), KERNEL), CELL)
-    assert record.status == status and record.message and not record.results
-
-
-def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
-    lacks = CheckResult(status="not_run", message="nm is missing", openmp=False, bulk_copies=False, builds={}, runs=[])
-    record = run_checkers(context_of(tmp_path, FakeExecutor(lacks), build(), KERNEL), CELL)
-    assert record.status == "not_run" and record.message == "nm is missing"
+def test_a_result_that_cannot_be_read_and_a_tool_that_is_missing_are_rows(
+    tmp_path: Path, result: Any, status: str, words: str
+) -> None:
+    record = checkers.run_checkers(context_of(tmp_path, FakeExecutor(result), build(), KERNEL), CELL)
+    assert record.status == status and record.message and words in record.message and not record.results
 
 
 def test_the_tools_see_inputs_on_which_it_fails(tmp_path: Path) -> None:
     context = context_of(tmp_path, FakeExecutor(twin("a", "a", "a")), build(), KERNEL)
-    assert inputs_of(context, CELL) == ("independent", 0), "nothing is known of it"
+    assert checkers.inputs_of(context, CELL) == ("independent", 0), "nothing is known of it"
     for units, trial in (([1.0, 2.0, 9.0, 1.0], 2), ([1.0, None, 9.0, 1.0], 1), ([1.0] * 4, 0)):
         save_record(context.run.validation_path(CELL), validation(units=units))
-        assert inputs_of(context, CELL) == ("independent", trial)
-    save_record(context.run.validation_path(CELL), validation(units=[1.0, 2.0, 9.0, 1.0]))
-    run_checkers(context, CELL)
-    assert context.executor.tasks[0].request.trial == 2
+        assert checkers.inputs_of(context, CELL) == ("independent", trial)
+        checkers.run_checkers(context, CELL)
+        assert context.executor.tasks[-1].request.trial == trial

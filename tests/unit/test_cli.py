@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,60 +159,49 @@ def test_a_bundle_is_the_one_given_else_the_variables(monkeypatch: pytest.Monkey
 RUN = SimpleNamespace(folder=Path("FOLDER"))
 
 
-def start(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], reported: int
-) -> tuple[int, list[str]]:
-    """Exit code, and what was done, where a run and its report end with these codes."""
-    done: list[str] = []
+def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], reported: int) -> tuple[int, str]:
+    """Exit code, and what was called, where a run and its report end with these codes."""
+    called: list[str] = []
     bisection = SimpleNamespace(versions=[SimpleNamespace(verdict="undecided")])
-
-    def step(what: str, result: object):  # type: ignore[no-untyped-def]
-        return lambda *given, **options: done.append(what) or result
-
-    for module, name, what, result in (
-        (matrix, "run_matrix", "matrix", (RUN, made)),
-        (matrix, "report_run", "report", reported),
-        (explain, "report_run", "report", reported),
-        (explain, "run_explain", "explain", made),
-        (
-            bisect,
-            "run_bisection",
-            "bisect",
-            (RUN.folder, bisection),
-        ),
-        (bisect, "report_bisection", "report", 0),
-        (sweep, "run_sweep", "sweep", (RUN.folder, SimpleNamespace(verdict="none_faster"))),
-        (sweep, "report_sweep", "report", 0),
-        (sweep, "write_winner", "write", None),
-        (gate, "judge", "gate", reported),
+    for module, name, result in (
+        (matrix, "run_matrix", (RUN, made)),
+        (matrix, "report_run", reported),
+        (explain, "report_run", reported),
+        (explain, "run_explain", made),
+        (bisect, "run_bisection", (RUN.folder, bisection)),
+        (bisect, "report_search", 0),
+        (sweep, "run_sweep", (RUN.folder, SimpleNamespace(verdict="none_faster"))),
+        (sweep, "report_search", 0),
+        (sweep, "write_winner", None),
+        (gate, "judge", reported),
     ):
-        monkeypatch.setattr(module, name, step(what, result))
-    return main.main(words), done
+        monkeypatch.setattr(module, name, lambda *_, name=name, result=result, **__: called.append(name) or result)
+    return main.main(words), " ".join(called)
 
 
 @pytest.mark.parametrize(
-    ("words", "codes", "done", "code"),
+    ("words", "codes", "called", "code"),
     [
-        (["matrix", "--quick"], ([], 0), ["matrix", "report"], 0),
-        (["matrix", "--no-report"], ([BUILD_FAILED], 10), ["matrix"], BUILD_FAILED),
-        (["matrix"], ([], 10), ["matrix", "report"], 10),
-        (["matrix"], ([BUILD_FAILED], 0), ["matrix", "report"], BUILD_FAILED),
-        (["matrix"], ([INFRASTRUCTURE], 10), ["matrix", "report"], INFRASTRUCTURE),
-        (["eval", "--torch", "2.5.0"], ([], 0), ["matrix", "report"], 0),
-        (["kernelbench", "P", "S", "--quick"], ([], 0), ["matrix", "report"], 0),
-        (["gate", "--reference=flash", "--make", "--quick"], ([], 11), ["matrix", "gate"], 11),
-        (["gate", "DIR"], ([], 40), ["gate"], 40),
-        (BISECT, ([], 0), ["bisect", "report"], 0),
-        ([*BISECT, "--strict"], ([], 0), ["bisect", "report"], 40),
-        (SWEEP, ([], 0), ["sweep", "report"], 0),
-        ([*SWEEP, "--write", "--strict"], ([], 0), ["sweep", "write", "report"], 40),
+        (["matrix", "--quick"], ([], 0), "run_matrix report_run", 0),
+        (["matrix", "--no-report"], ([BUILD_FAILED], 10), "run_matrix", BUILD_FAILED),
+        (["matrix"], ([], 10), "run_matrix report_run", 10),
+        (["matrix"], ([BUILD_FAILED], 0), "run_matrix report_run", BUILD_FAILED),
+        (["matrix"], ([INFRASTRUCTURE], 10), "run_matrix report_run", INFRASTRUCTURE),
+        (["eval", "--torch", "2.5.0"], ([], 0), "run_matrix report_run", 0),
+        (["kernelbench", "P", "S", "--quick"], ([], 0), "run_matrix report_run", 0),
+        (["gate", "--reference=flash", "--make", "--quick"], ([], 11), "run_matrix judge", 11),
+        (["gate", "DIR"], ([], 40), "judge", 40),
+        (BISECT, ([], 0), "run_bisection report_search", 0),
+        ([*BISECT, "--strict"], ([], 0), "run_bisection report_search", 40),
+        (SWEEP, ([], 0), "run_sweep report_search", 0),
+        ([*SWEEP, "--write", "--strict"], ([], 0), "run_sweep write_winner report_search", 40),
     ],
 )
 def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
-    words: list[str], codes: tuple[list[int], int], done: list[str], code: int, monkeypatch: pytest.MonkeyPatch,
+    words: list[str], codes: tuple[list[int], int], called: str, code: int, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    assert start(monkeypatch, words, *codes) == (code, done)
+    assert start(monkeypatch, words, *codes) == (code, called)
     printed = capsys.readouterr()
     assert "records: FOLDER" in printed.out or words == ["gate", "DIR"]
     assert printed.err == (f"exit code {code}: {main.MEANINGS[code]}\n" if code else "")
@@ -219,9 +209,9 @@ def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
 
 def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert start(monkeypatch, ["explain"], [], 0) == (BAD_INPUT, [])
+    assert start(monkeypatch, ["explain"], [], 0) == (BAD_INPUT, "")
     write_run(tmp_path / "reports" / "latest", Spec())
-    assert start(monkeypatch, ["explain"], [], 10) == (10, ["explain", "report"])
+    assert start(monkeypatch, ["explain"], [], 10) == (10, "run_explain report_run")
 
 
 @pytest.mark.parametrize("verb", [BISECT, SWEEP])
@@ -250,10 +240,8 @@ def test_a_folder_of_pairs_is_planned_like_kernels(
     problems, solutions = (str(tmp_path / "bench" / name) for name in ("problems", "solutions"))
     usual = ["--list", f"--matrix={tmp_path / 'matrix.yaml'}", "--device=cpu"]
     plans = []
-    for words in (
-        ["kernelbench", problems, solutions],
-        ["matrix", f"--problems={problems}", f"--solutions={solutions}"],
-    ):
+    for words in (["kernelbench", problems, solutions],
+                  ["matrix", f"--problems={problems}", f"--solutions={solutions}"]):  # fmt: skip
         assert main.main([*words, *usual]) == DONE
         plans.append(capsys.readouterr().out)
     assert plans[0] == plans[1]
@@ -280,16 +268,20 @@ def test_a_matrix_that_is_missing_wrong_or_names_no_source_is_bad_input(
 ) -> None:
     path = tmp_path / "matrix.yaml"
     no_source = (root / "matrix.yaml").read_text().replace("csrc/attention_scalar_cpu.cpp", "csrc/none.cpp")
-    for text, said in (
-        (None, "matrix.yaml"),
-        ("environments: 3\n", "matrix.yaml: environments"),
-        (no_source, "none.cpp"),
-    ):
+    said = {"": "expected a mapping", "environments: 3\n": "matrix.yaml: environments", no_source: "none.cpp"}
+    for text in (None, *said):
         if text is not None:
             path.write_text(text)
         assert main.main(["matrix", "--list", f"--matrix={path}"]) == BAD_INPUT
         error = capsys.readouterr().err
-        assert said in error and "remedy:" in error
+        assert ("No such file" if text is None else said[text]) in error and "remedy:" in error
+
+
+def raising(error: Exception) -> Callable[[object], int]:
+    def fail(options: object) -> int:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -305,20 +297,14 @@ def test_a_matrix_that_is_missing_wrong_or_names_no_source_is_bad_input(
 def test_what_the_user_can_act_on_is_said(
     raised: Exception, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(options: object) -> int:
-        raise raised
-
-    monkeypatch.setattr(matrix, "run", fail)
+    monkeypatch.setattr(matrix, "run", raising(raised))
     monkeypatch.setattr("sys.stdout", main.sys.stdout)
     assert main.main(["matrix"]) == code
     assert said in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(options: object) -> int:
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(matrix, "run", fail)
+    monkeypatch.setattr(matrix, "run", raising(OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):
         main.main(["matrix"])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.schema import experiment_records, records
+from harness.schema import environment_records, experiment_records, records
 from harness.worker import codec, wire
 
 WORKLOAD = {"id": "seed-fp16", "dtype": "float16", "recipes": {"large": 2, "independent": 1}, "scale": 1}
@@ -76,8 +76,8 @@ def test_a_result_is_read_as_it_was_written_and_its_status_is_a_known_one() -> N
 
 
 RECORDS = [
-    (wire.ObserveResult, records.Observation, {"damaged"}),
-    (wire.BuildResult, records.BuildRecord, set()),
+    (wire.ObserveResult, environment_records.Observation, {"damaged"}),
+    (wire.BuildResult, environment_records.BuildRecord, set()),
     (wire.JudgeResult, records.ValidationRecord, set()),
     (wire.RecipeResult, records.RecipeResult, set()),
     (wire.TargetResult, records.TargetResult, set()),
@@ -85,7 +85,7 @@ RECORDS = [
     (wire.KnownWrong, records.KnownWrong, set()),
     (wire.TimeResult, records.LaunchRecord, {"kept"}),
     (wire.Timing, records.Timing, set()),
-    (wire.CeilingsResult, records.CeilingRecord, set()),
+    (wire.CeilingsResult, environment_records.CeilingRecord, set()),
     (wire.WeighedJob, experiment_records.ConditionResult, {"number"}),
     (wire.ProfileResult, experiment_records.ProfileRecord, set()),
 ]

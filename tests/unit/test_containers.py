@@ -21,7 +21,7 @@ from harness.isolate.docker.container import Container, ContainerDied, _frames, 
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, is_orphan, owner, sweep
 from harness.isolate.sandbox import SandboxLimits, sandbox_paths, unconfined
-from harness.schema.records import Confinement
+from harness.schema.environment_records import Confinement
 from tests.messages import made
 
 LIMITS = SandboxLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,24 +122,15 @@ def test_what_prevents_counting_is_said(printed: wire.CountersResult, status: st
 def test_ncu_is_found_beside_nvcc_then_on_the_path_then_in_the_newest_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def program(folder: str) -> str:
-        path = tmp_path / folder / "ncu"
-        path.parent.mkdir(parents=True)
-        path.write_text("#!/bin/sh\n")
-        path.chmod(0o755)
-        return str(path)
-
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(check, "PACKAGED", str(tmp_path / "opt" / "*" / "ncu"))
-    beside = str(tmp_path / "bin")
-    assert check.find_ncu(beside) is None
-    program("opt/2024.1")
-    newest = program("opt/2025.3")
-    assert check.find_ncu(beside) == newest
-    on_path = program("path")
-    assert check.find_ncu(beside) == on_path
-    assert check.find_ncu(beside) == on_path and check.find_ncu(str(Path(program("bin")).parent)) != on_path
-    assert shutil.which("ncu") == on_path
+    assert check.find_ncu(str(tmp_path / "bin")) is None
+    for folder in ("opt/2024.1", "opt/2025.3", "path", "bin"):  # each goes before those that were there
+        program = tmp_path / folder / "ncu"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        assert check.find_ncu(str(tmp_path / "bin")) == str(program)
 
 
 def record(status: Any = "ok", message: str = "", environment: str = NEXT, **changes: Any) -> CountersRecord:
@@ -164,13 +154,10 @@ def save(run: Run, each: CountersRecord) -> None:
 
 
 def test_what_could_not_be_counted_is_asked_for_again(run: Run) -> None:
-    def names() -> list[str]:
-        return [cell.environment for cell in uncounted(run)]
-
-    assert names() == [BASE, NEXT]
-    for saved, left in ((record(), [BASE]), (record("not_run"), [BASE, NEXT]), (record("crashed"), [BASE])):
-        save(run, saved)
-        assert names() == left
+    assert [cell.environment for cell in uncounted(run)] == [BASE, NEXT]
+    for status, missing in (("ok", [BASE]), ("not_run", [BASE, NEXT]), ("crashed", [BASE])):
+        save(run, record(status))
+        assert [cell.environment for cell in uncounted(run)] == missing
 
 
 def test_a_run_without_a_gpu_has_nothing_to_count(tmp_path: Path) -> None:

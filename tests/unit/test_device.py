@@ -11,7 +11,7 @@ from harness.errors import Unrecorded
 from harness.isolate import Answer, Task
 from harness.run.ceilings import measure_ceilings
 from harness.run.device import TRIES, check_device
-from harness.schema.records import CeilingRecord
+from harness.schema.environment_records import CeilingRecord
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run, load_record, save_record
 from tests.messages import answered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -12,7 +12,7 @@ import pytest
 
 from harness.config.matrix import Limits, Tolerances
 from harness.experiments import conditions
-from harness.experiments.condition_list import conditions_of
+from harness.experiments.condition_list import MOST_SCORES, conditions_of, lengths
 from harness.experiments.conditions import Session
 from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.isolate import Answer, Task
@@ -23,6 +23,7 @@ from harness.schema.storage import Run
 from harness.worker import protocol, wire
 from tests.messages import answered
 from tests.unit.contexts import FakeContext, ended
+from tests.unit.hand_made import workload
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]
@@ -31,41 +32,51 @@ REFERENCES = ["flash", "math", "default"]
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
 def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
-    listed = conditions_of(
-        experiment, device, REFERENCES, problem=False, second_gpu=True, recipes=list(TRIALS)[:1], others=["other"],
-        lengths=[96, 1, 64],
-    )  # fmt: skip
-    assert listed
-    assert len({c.label for c in listed}) == len(listed) == len({c.model_copy(update={"label": ""}).model_dump_json()
-                                                                 for c in listed})  # fmt: skip
+    found = listed(
+        experiment, device, second_gpu=True, recipes=list(TRIALS)[:1], others=["other"], lengths=[96, 1, 64]
+    )
+    assert found
+    for told_by in ({"label"}, set(Condition.model_fields) - {"label"}):
+        assert len({c.model_dump_json(include=told_by) for c in found}) == len(found)
 
 
-def test_every_site_gets_every_pattern() -> None:
-    for device, sites in (("cpu", {"output", "heap", "stack"}), ("cuda", {"output", "workspace", "shared"})):
-        listed = conditions_of("poison", device, REFERENCES, problem=False)  # type: ignore[arg-type]
-        assert {(c.site, c.pattern) for c in listed} == {
-            (s, p) for s in sites for p in ("zero", "nan", "max", "random")
-        }
+def listed(
+    experiment: ConditionsExperiment, device: Device = "cpu", *, problem: bool = False, **more: Any
+) -> list[Condition]:
+    return conditions_of(experiment, device, REFERENCES, problem=problem, **more)
+
+
+def jobs(
+    *experiments: ConditionsExperiment, trials: Mapping[str, tuple[int, ...]] = TRIALS, output_bytes: int = 1000,
+    **more: Any,
+) -> list[Job]:  # fmt: skip
+    return plan_jobs([(e, c) for e in experiments for c in listed(e, **more)], trials, output_bytes)
+
+
+def sizes(planned: list[Job]) -> list[int]:
+    return [len(shared) for shared in in_processes(planned)]
+
+
+@pytest.mark.parametrize(
+    ("device", "sites"), [("cpu", {"output", "heap", "stack"}), ("cuda", {"output", "workspace", "shared"})]
+)
+def test_every_site_gets_every_pattern(device: Device, sites: set[str]) -> None:
+    patterns = ("zero", "nan", "max", "random")
+    assert {(c.site, c.pattern) for c in listed("poison", device)} == {(s, p) for s in sites for p in patterns}
 
 
 def test_predecessors_are_all_references_another_operator_and_nobody() -> None:
-    listed = conditions_of("predecessor", "cpu", REFERENCES, problem=False)
-    assert [c.before for c in listed] == ["", *REFERENCES, "unrelated", "fresh"]
+    assert [c.before for c in listed("predecessor")] == ["", *REFERENCES, "unrelated", "fresh"]
 
 
 def test_a_side_stream_is_of_a_gpu_and_a_problem_has_one_recipe() -> None:
-    cpu, cuda = (conditions_of("inputs", d, REFERENCES, problem=False) for d in ("cpu", "cuda"))  # type: ignore[arg-type]
-    assert [c for c in cuda if c not in cpu] == [Condition(label="on another stream", stream="side")]
+    cpu = listed("inputs")
+    assert [c for c in listed("inputs", "cuda") if c not in cpu] == [
+        Condition(label="on another stream", stream="side")
+    ]
     assert {c.recipe for c in cpu} == set(TRIALS)
     assert {c.layout for c in cpu} == {"contiguous", "offset", "misaligned", "strided"}
-    assert [c.recipe for c in conditions_of("inputs", "cpu", ["model"], problem=True)] == [
-        "independent", "halved_4", "halved_8",
-    ]  # fmt: skip
-
-
-def jobs(*experiments: ConditionsExperiment, output_bytes: int = 1000) -> list[Job]:
-    listed = [(e, c) for e in experiments for c in conditions_of(e, "cpu", REFERENCES, problem=False)]
-    return plan_jobs(listed, TRIALS, output_bytes)
+    assert [c.recipe for c in listed("inputs", problem=True)] == ["independent", "halved_4", "halved_8"]
 
 
 def test_what_must_be_first_has_a_process_of_its_own() -> None:
@@ -77,49 +88,72 @@ def test_what_must_be_first_has_a_process_of_its_own() -> None:
 
 
 def test_a_sequence_is_called_in_each_of_two_fresh_processes() -> None:
-    listed = [
-        ("history", condition)
-        for condition in conditions_of("history", "cpu", REFERENCES, problem=False, recipes=["large_logits"])
-    ]
-    planned = plan_jobs(listed, {"large_logits": (3, 0, 1)}, 1000)  # type: ignore[arg-type]
+    planned = jobs("history", trials={"large_logits": (3, 0, 1)}, recipes=["large_logits"])
     assert [(job.condition.process, job.trials, job.repeats) for job in planned] == [
         (1, (3, 0, 1), 2),
         (2, (3, 0, 1), 2),
     ]
-    assert [len(shared) for shared in in_processes(planned)] == [1, 1]
+    assert sizes(planned) == [1, 1]
 
 
 def test_another_environments_variables_are_those_of_a_whole_process() -> None:
-    listed = [
-        (name, condition)
-        for name in ("poison", "variables")
-        for condition in conditions_of(name, "cpu", REFERENCES, problem=False, recipes=["independent"], others=["b"])
-    ]
-    planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
+    planned = jobs("poison", "variables", recipes=["independent"], others=["b"])
     assert [job.condition.variables_of for job in planned if job.experiment == "variables"] == ["", "b"]
-    assert sorted(len(shared) for shared in in_processes(planned)) == [1, 1, 4, 8]
+    assert sorted(sizes(planned)) == [1, 1, 4, 8]
 
 
 def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own() -> None:
-    listed = [("wider", condition) for condition in conditions_of("wider", "cpu", ["model"], problem=True)]
-    planned = plan_jobs(listed, TRIALS, 1000)  # type: ignore[arg-type]
+    planned = jobs("wider", problem=True)
     made = [(job.condition.dtype, job.condition.integers) for job in planned]
     assert made == [("", ""), ("float64", ""), ("", "as_asked"), ("", "int64")]
-    assert [len(shared) for shared in in_processes(planned)] == [1, 1, 1, 1]
+    assert sizes(planned) == [1, 1, 1, 1]
 
 
 def test_a_second_gpu_is_asked_where_there_is_one() -> None:
-    assert conditions_of("places", "cuda", REFERENCES, problem=False) == []
-    listed = [("places", each) for each in conditions_of("places", "cuda", [], problem=False, second_gpu=True)]
-    planned = plan_jobs(listed, {"independent": (0,)}, 1000)  # type: ignore[arg-type]
+    assert listed("places", "cuda") == []
+    planned = jobs("places", device="cuda", second_gpu=True)
     assert [[job.condition.gpu for job in shared] for shared in in_processes(planned)] == [["second"], ["current"]]
+
+
+def test_each_length_is_called_once() -> None:
+    planned = jobs("lengths", trials={"independent": (3, 0, 1)}, lengths=[96, 1, 64])
+    assert [(job.condition.seq_len, job.trials, job.repeats) for job in planned] == [
+        (length, (3,), 1) for length in (96, 1, 64)
+    ]
 
 
 def test_large_outputs_are_shared_out_and_repeated_less() -> None:
     few = jobs("repeat", output_bytes=MOST_BYTES // 10)
     assert [job.repeats for job in few] == [10, 10] and [job.repeats for job in jobs("repeat")] == [50, 50]
-    assert [len(shared) for shared in in_processes(few)] == [1, 1]
+    assert sizes(few) == [1, 1]
     assert [job.repeats for job in jobs("repeat", output_bytes=MOST_BYTES * 9)] == [2, 2]
+
+
+# -- sequence lengths ----------------------------------------------------------------------------------------------
+
+
+def test_its_own_comes_first_and_each_tile_has_whole_ones_and_others() -> None:
+    found = lengths(workload(1, 8, 512, 64))
+    assert found[0] == 512 and len(found) == len(set(found)) and min(found) == 1
+    for tile in (16, 32, 64, 128):
+        assert any(each % tile == 0 for each in found) and any(each % tile for each in found)
+        assert any(each % tile == 0 and each // tile % 2 for each in found), "or a tile of twice that would fit as well"
+
+
+def test_both_sides_of_each_count_that_leaves_a_type_below_its_own() -> None:
+    found = lengths(workload(1, 1, 560, 128))
+    assert {256, 257, 512, 513} <= set(found), "elements of K, in 15 and 16 bits"
+    assert {181, 182} <= set(found), "scores, in 15 bits"
+    assert {64, 65} <= set(lengths(workload(2, 4, 560, 64))), "elements of K, of all heads and sequences, in 15 bits"
+    assert {90, 91} <= set(lengths(workload(1, 4, 560, 64))), "scores of all heads, in 15 bits"
+
+
+def test_what_would_take_too_long_in_float64_is_left_out() -> None:
+    found = lengths(workload(4, 16, 4096, 128))
+    assert found and max(found) ** 2 * 64 <= MOST_SCORES
+
+
+# -- results and sessions ------------------------------------------------------------------------------------------
 
 
 def result(status: Any, **fields: Any) -> ConditionResult:
@@ -129,18 +163,9 @@ def result(status: Any, **fields: Any) -> ConditionResult:
 def test_trials_of_several_processes_are_one_result() -> None:
     parts = [
         result("ok", runs=1, passed=1, max_units=1.0, output_sha256=[["a"]], input_sha256=["i"], within=[[True]]),
-        result(
-            "wrong",
-            runs=1,
-            passed=0,
-            nonfinite=1,
-            output_sha256=[["b"]],
-            input_sha256=["j"],
-            message="0 of 1",
-            within=[[False]],
-            scales=False,
-        ),
-    ]
+        result("wrong", runs=1, passed=0, nonfinite=1, output_sha256=[["b"]], input_sha256=["j"], message="0 of 1",
+               within=[[False]], scales=False),
+    ]  # fmt: skip
     both = merge(Condition(label="x"), parts)
     assert (both.status, both.runs, both.passed, both.nonfinite, both.max_units) == ("wrong", 2, 1, 1, 1.0)
     assert both.within == [[True], [False]] and both.scales is False
@@ -185,44 +210,44 @@ class Scripted:
         return Answer(result=answered(status="ok"), ended=ended(0))
 
 
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **script: Any) -> tuple[Session, Scripted]:
-    one = object.__new__(Session)
-    executor = Scripted(tmp_path / "out", **script)
+Play = Callable[..., tuple[Session, Scripted]]
 
-    plan = SimpleNamespace(
-        seed=0,
-        tolerances=Tolerances(),
-        limits=Limits(validation_s=9.0),
-        threads_in=lambda environment: 1,
-        variables={"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}},
-    )
-    one.context = FakeContext(plan=plan, executor=executor, run=Run(tmp_path))  # type: ignore[assignment]
-    one.cell = Cell(environment="e", kernel="k", workload="w", device="cpu")
-    one.jobs = jobs("poison")
-    one.results, one.spent_s = {}, {job.number: 0.0 for job in one.jobs}
-    one.stopped, one.ends, one.hangs, one.processes, one.libraries = None, 0, 0, 0, {}
-    one.scratch, one.out, one.truth = (tmp_path / name for name in ("scratch", "out", "truth"))
-    one.about, one.limits, one.timeout_s = "about", {}, 9.0
-    one.workload = wire.WorkloadRequest(id="w", dtype="float32", recipes={})
-    one.precision = None
-    one.kernel = wire.KernelRequest(name="k", device="cpu")
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """A session of the poison experiment's twelve jobs, by a script: the session and the executor afterwards."""
     monkeypatch.setattr(Session, "_build_probes", lambda self: None)
-    one.run()
-    return one, executor
+    plan = SimpleNamespace(
+        seed=0, tolerances=Tolerances(), limits=Limits(validation_s=9.0), threads_in=lambda environment: 1,
+        variables={"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}},
+        workload=lambda id: SimpleNamespace(dtype="float32"), kernel=lambda name: SimpleNamespace(precision=None),
+    )  # fmt: skip
+    monkeypatch.setattr(
+        conditions, "workload_request", lambda *_: wire.WorkloadRequest(id="w", dtype="float32", recipes={})
+    )
+    monkeypatch.setattr(conditions, "kernel_request", lambda *_: wire.KernelRequest(name="k", device="cpu"))
+    cell = Cell(environment="e", kernel="k", workload="w", device="cpu")
+
+    def run(**script: Any) -> tuple[Session, Scripted]:
+        context: Any = FakeContext(plan=plan, run=Run(tmp_path), builds={("e", "k", "cpu"): None})
+        one = Session(context, cell, jobs("poison"))
+        context.executor = Scripted(one.out, **script)
+        one.run()
+        return one, context.executor
+
+    return run
 
 
-def test_a_crash_takes_one_condition_and_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, executor = session(tmp_path, monkeypatch, dies={3, 4})
+def test_a_crash_takes_one_condition_and_the_rest_goes_on(play: Play) -> None:
+    one, executor = play(dies={3, 4})
     assert executor.asked == [list(range(8)), [4, 5, 6, 7], [5, 6, 7], [8, 9, 10, 11]]
     assert {n for n, r in one.results.items() if r.status != "ok"} == {3, 4}
     assert one.results[3].status == "crashed" and "SIGABRT" in one.results[3].message
     assert one.results[3].log_excerpt == "the log"
 
 
-def test_the_heap_is_filled_in_a_process_whose_threads_keep_no_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, executor = session(tmp_path, monkeypatch)
+def test_the_heap_is_filled_in_a_process_whose_threads_keep_no_blocks(play: Play) -> None:
+    one, executor = play()
     assert executor.asked == [list(range(8)), [8, 9, 10, 11]]
     assert {job.condition.site for job in one.jobs[8:]} == {"heap"}
     own = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}
@@ -230,50 +255,46 @@ def test_the_heap_is_filled_in_a_process_whose_threads_keep_no_blocks(
     assert executor.variables == [own, {**own, "GLIBC_TUNABLES": bare}]
 
 
-def test_a_kernel_that_always_crashes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, executor = session(tmp_path, monkeypatch, dies=set(range(12)))
+def test_a_kernel_that_always_crashes_is_given_up(play: Play) -> None:
+    one, executor = play(dies=set(range(12)))
     assert len(executor.asked) == conditions.MOST_ENDS
     assert [one.results[n].status for n in range(12)] == ["crashed"] * 4 + ["not_run"] * 8
     assert "4 processes before it were lost" in one.results[11].message
 
 
-def test_a_hang_is_the_condition_that_was_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, _ = session(tmp_path, monkeypatch, hangs={2})
+def test_a_hang_is_the_condition_that_was_running(play: Play) -> None:
+    one, _ = play(hangs={2})
     assert {n: r.status for n, r in one.results.items() if r.status != "ok"} == {2: "timed_out"}
 
 
-def test_a_hang_in_a_container_is_looked_for_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, executor = session(tmp_path, monkeypatch, hangs={1}, container=True)
+def test_a_hang_in_a_container_is_looked_for_one_by_one(play: Play) -> None:
+    one, executor = play(hangs={1}, container=True)
     assert executor.asked[:3] == [list(range(8)), [0], [1]]
     assert one.results[0].status == "ok" and one.results[1].status == "timed_out"
     assert one.results[11].status == "not_run", "a second hang would cost too much"
 
 
-def test_a_device_that_a_condition_lost_is_had_again_by_the_next_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, executor = session(tmp_path, monkeypatch, loses={2, 5})
+def test_a_device_that_a_condition_lost_is_had_again_by_the_next_process(play: Play) -> None:
+    one, executor = play(loses={2, 5})
     assert executor.asked == [list(range(8)), [3, 4, 5, 6, 7], [6, 7], [8, 9, 10, 11]]
     assert {r.status for r in one.results.values()} == {"ok"}
-    one, executor = session(tmp_path, monkeypatch, loses=set(range(12)))
+    one, executor = play(loses=set(range(12)))
     assert len(executor.asked) == conditions.MOST_ENDS, "a kernel that loses it every time is given up"
 
 
-def test_a_kernel_that_cannot_be_loaded_fails_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_be_loaded_fails_all(play: Play) -> None:
     answer = {"status": "crashed", "message": "loading k.so raised", "log_excerpt": "trace"}
-    one, executor = session(tmp_path, monkeypatch, answer=answer)
+    one, executor = play(answer=answer)
     assert len(executor.asked) == 1 and one.stopped is not None and one.stopped.message == "loading k.so raised"
     assert {r.status for r in one.results.values()} == {"crashed"}
 
 
-def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, executor = session(tmp_path, monkeypatch, answer={"status": "ok", "message": ""})
+def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(play: Play) -> None:
+    one, executor = play(answer={"status": "ok", "message": ""})
     assert len(executor.asked) == conditions.MOST_ENDS
     assert {r.status for r in one.results.values()} == {"not_run"}
 
 
-def test_tampering_speaks_against_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, _ = session(tmp_path, monkeypatch, answer={"status": "wrong", "message": "replaced time.time"})
+def test_tampering_speaks_against_all(play: Play) -> None:
+    one, _ = play(answer={"status": "wrong", "message": "replaced time.time"})
     assert one.stopped is not None and one.stopped.status == "wrong" and "replaced" in one.stopped.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from harness.experiments.plan import (
     EXPERIMENTS,
     LENGTHS,
     UPCAST,
+    Case,
     Focus,
     Planned,
     choose_trials,
@@ -18,79 +20,30 @@ from harness.experiments.plan import (
     sequences,
 )
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsRecord
-from harness.schema.records import Agreement, BuildRecord, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.worker import protocol
+from tests.unit import hand_made
+from tests.unit.hand_made import WHEN, agreement, build, target
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import run_record
 
 THIRD = "torch2.11.0-cu126-py311"
 SMALL, LARGE = "seed-fp16", "seed-fp32"
-
-
-def agreement(against: str, passed: int, trials: int, units: list[float | None] | None = None) -> Agreement:
-    return Agreement(
-        against=against,
-        passed={"kernelbench": passed, "strict": passed} | ({"rounding": passed} if against == "truth" else {}),
-        max_abs=0.0,
-        mean_abs=0.0,
-        units_per_trial=units or [],
-        within_strict_share=1.0,
-        nonfinite_trials=0,
-        histogram=[0] * 11,
-        worst=None,
-    )
+WRONG = {"status": "wrong", "units": [1.0, 90.0, 1.0, 1.0]}
 
 
 def validation(
-    environment: str = BASE,
-    workload: str = SMALL,
-    *,
-    kernel: str = "attention_scalar",
-    status: Any = "ok",
-    bits: str = "a",
-    inputs: str = "i",
-    math: int = 4,
-    units: list[float | None] | None = None,
-    repeats_differ: int = 0,
-    unwritten: int = 0,
-) -> ValidationRecord:
-    target = TargetResult(
-        target="kernel",
-        status="ok",
-        against=[agreement("truth", 4, 4, units or [1.0] * 4), agreement("math", math, 4)],
-        output_sha256=[f"{bits}{trial}" for trial in range(4)],
-        repeats_differ=repeats_differ,
+    environment: str = BASE, workload: str = SMALL, *, bits: str = "a", math: int = 4,
+    units: list[float | None] | None = None, unwritten: int = 0, repeats_differ: int = 0, **changes: Any,
+) -> ValidationRecord:  # fmt: skip
+    own = target(
+        against=[agreement(4, units_per_trial=units or [1.0] * 4), agreement(math, "math")],
+        output_sha256=[f"{bits}{trial}" for trial in range(4)], repeats_differ=repeats_differ,
         unwritten_trials=unwritten,
-    )
-    recipe = RecipeResult(
-        recipe="independent",
-        trials=4,
-        input_sha256=[f"{inputs}{trial}" for trial in range(4)],
-        truth_sha256=[],
-        rounding_cost=[],
-        targets=[target],
-    )
-    return ValidationRecord(
-        environment=environment,
-        kernel=kernel,
-        workload=workload,
-        device="cpu",
-        key="k",
-        decides="rounding",
-        limits={"rounding": 4.0},
-        recipes=[] if status in ("crashed", "unsupported", "build_failed", "not_run") else [recipe],
-        started_utc="",
-        duration_s=1,
-        status=status,
-    )
-
-
-def build(environment: str, code: str = "c", kernel: str = "attention_scalar") -> BuildRecord:
-    objects = {"kernel.o": code, "attention_binding.o": environment} if code else {}
-    return BuildRecord(
-        environment=environment, kernel=kernel, device="cpu", key="b", runnable=True, status="ok", objects=objects
-    )
+    )  # fmt: skip
+    ran = changes.get("status") not in ("crashed", "unsupported", "build_failed", "not_run")
+    return hand_made.validation(*[own] * ran, trials=4, environment=environment, workload=workload, **changes)
 
 
 def run(*validations: ValidationRecord) -> RunRecord:
@@ -106,18 +59,34 @@ def run(*validations: ValidationRecord) -> RunRecord:
 
 
 def plan(
-    *validations: ValidationRecord,
-    code: str = "c",
-    focus: Focus | None = None,
-    variables: dict[str, dict[str, str]] | None = None,
-) -> Planned:
+    *validations: ValidationRecord, code: str = "same", focus: Focus | None = None, problem: str | None = None,
+    variables: Mapping[str, Mapping[str, str]] | None = None,
+) -> Planned:  # fmt: skip
     builds = [build(BASE), *(build(e, code) for e in {v.environment for v in validations} - {BASE})]
-    return plan_experiments(run(*validations), validations, builds, focus, variables)
+    record = run(*validations)
+    workloads = [w.model_copy(update={"problem": problem}) for w in record.workloads]
+    record = record.model_copy(update={"workloads": workloads})
+    return plan_experiments(record, validations, builds, focus, variables)
 
 
-def test_nothing_moved_and_nothing_wrong_runs_nothing() -> None:
-    assert plan(validation(), validation(NEXT)) == Planned(cases=(), notes=())
-    assert plan(validation(), validation(NEXT, math=4), code="other") == Planned(cases=(), notes=())
+def only(planned: Planned) -> Case:
+    (case,) = planned.cases
+    return case
+
+
+@pytest.mark.parametrize(
+    ("base", "this", "code"),
+    [
+        ({}, {}, "same"),
+        ({}, {}, "other"),
+        ({}, {"bits": "b"}, "other"),  # bits that moved with the machine code
+        ({}, {"bits": "b"}, ""),  # of a Python kernel nothing is known
+        ({}, {"bits": "b", "inputs": "j"}, "same"),
+        ({"math": 2}, {"math": 4}, "same"),  # more trials agree
+    ],
+)
+def test_what_makes_no_suspect_runs_nothing(base: dict[str, Any], this: dict[str, Any], code: str) -> None:
+    assert plan(validation(**base), validation(NEXT, **this), code=code) == Planned(cases=(), notes=())
 
 
 @pytest.mark.parametrize(
@@ -128,6 +97,7 @@ def test_nothing_moved_and_nothing_wrong_runs_nothing() -> None:
         ({}, {"status": "crashed"}, "crashed"),
         ({}, {"status": "timed_out"}, "timed out"),
         ({}, {"repeats_differ": 1}, "other bits when run again"),
+        ({"repeats_differ": 1}, {}, "other bits when run again"),
         ({"repeats_differ": 1}, {"repeats_differ": 1}, "other bits when run again"),
         ({}, {"unwritten": 2}, "output left unwritten"),
         ({}, {"bits": "b"}, "output bits moved, and machine code did not"),
@@ -136,57 +106,26 @@ def test_nothing_moved_and_nothing_wrong_runs_nothing() -> None:
     ],
 )
 def test_what_makes_a_suspect(base: dict[str, Any], this: dict[str, Any], reason: str) -> None:
-    found = plan(validation(**base), validation(NEXT, **this))
-    assert len(found.cases) == 1
-    assert any(reason in text for text in found.cases[0].reasons)
-    assert found.cases[0].environments == (BASE, NEXT)
-    assert found.cases[0].experiments == EXPERIMENTS
-    assert [cell.environment for cell in found.cases[0].cells] == [BASE, NEXT]
+    case = only(plan(validation(**base), validation(NEXT, **this)))
+    assert any(reason in text for text in case.reasons)
+    assert case.environments == (BASE, NEXT) and case.experiments == EXPERIMENTS
+    assert [cell.environment for cell in case.cells] == [BASE, NEXT]
 
 
-def of_a_problem(*validations: ValidationRecord) -> Planned:
-    record = run(*validations)
-    workloads = [w.model_copy(update={"problem": "problem.py"}) for w in record.workloads]
-    builds = [build(BASE), build(NEXT, "c")]
-    return plan_experiments(record.model_copy(update={"workloads": workloads}), validations, builds)
-
-
-def test_a_wider_type_is_tried_where_a_problems_kernel_is_wrong() -> None:
-    wrong = {"status": "wrong", "units": [1.0, 90.0, 1.0, 1.0]}
-    found = of_a_problem(validation(**wrong), validation(NEXT, **wrong))
-    assert found.cases[0].experiments == (*EXPERIMENTS, *UPCAST)
-    assert of_a_problem(validation(), validation(NEXT, repeats_differ=1)).cases[0].experiments == EXPERIMENTS
-
-
-def test_other_lengths_are_tried_where_an_attention_kernel_is_wrong() -> None:
-    wrong = {"status": "wrong", "units": [1.0, 90.0, 1.0, 1.0]}
-    assert plan(validation(**wrong), validation(NEXT, **wrong)).cases[0].experiments == (*EXPERIMENTS, *LENGTHS)
-    assert plan(validation(), validation(NEXT, repeats_differ=1)).cases[0].experiments == EXPERIMENTS
-
-
-def test_bits_that_moved_with_the_machine_code_or_the_inputs_are_no_suspect() -> None:
-    assert not plan(validation(), validation(NEXT, bits="b"), code="other").cases
-    assert not plan(validation(), validation(NEXT, bits="b"), code="").cases, "of a Python kernel nothing is known"
-    assert not plan(validation(), validation(NEXT, bits="b", inputs="j")).cases
-
-
-def test_more_trials_that_agree_are_no_suspect() -> None:
-    assert not plan(validation(math=2), validation(NEXT, math=4)).cases
+@pytest.mark.parametrize(("problem", "more"), [("problem.py", UPCAST), (None, LENGTHS)])
+def test_where_it_is_wrong_a_problems_kernel_gets_another_type_and_an_attention_kernel_other_lengths(
+    problem: str | None, more: tuple[str, ...]
+) -> None:
+    wrong = only(plan(validation(**WRONG), validation(NEXT, **WRONG), problem=problem))
+    assert wrong.experiments == (*EXPERIMENTS, *more)
+    assert only(plan(validation(), validation(NEXT, repeats_differ=1), problem=problem)).experiments == EXPERIMENTS
 
 
 def test_the_baseline_and_what_moved_not_what_did_not() -> None:
-    found = plan(validation(), validation(NEXT), validation(THIRD, status="wrong"))
-    assert found.cases[0].environments == (BASE, THIRD)
-    only = plan(
-        validation(), validation(NEXT, status="wrong"), validation(THIRD, status="wrong"),
-        focus=Focus(torches=("2.11.0",)),
-    )  # fmt: skip
-    assert only.cases[0].environments == (BASE, THIRD)
-
-
-def test_wrong_in_the_baseline_alone_is_run_in_both() -> None:
-    found = plan(validation(repeats_differ=1), validation(NEXT))
-    assert found.cases[0].environments == (BASE, NEXT)
+    rows = [validation(), validation(NEXT), validation(THIRD, status="wrong")]
+    assert only(plan(*rows)).environments == (BASE, THIRD)
+    rows[1] = validation(NEXT, status="wrong")
+    assert only(plan(*rows, focus=Focus(torches=("2.11.0",)))).environments == (BASE, THIRD)
 
 
 def test_where_nothing_can_run_a_note_says_so() -> None:
@@ -209,7 +148,6 @@ def test_the_smallest_suspect_stands_for_the_others_unless_asked() -> None:
     assert [case.workload for case in plan(*rows, focus=Focus(everything=True)).cases] == [SMALL, LARGE]
     assert [case.workload for case in plan(*rows, focus=Focus(workloads=(LARGE,))).cases] == [LARGE]
     assert not plan(*rows, focus=Focus(kernels=("another",))).cases
-    assert not plan(*rows, focus=Focus(devices=("cuda",))).cases
 
 
 def test_each_kernel_has_a_case_of_its_own() -> None:
@@ -222,42 +160,24 @@ def test_machine_code_is_compared_without_the_binding() -> None:
     assert same_machine_code(build(BASE), build(NEXT, "other")) is False
     assert same_machine_code(build(BASE, ""), build(NEXT)) is None
     assert same_machine_code(None, build(NEXT)) is None
-    assert plan(validation(), validation(NEXT, status="wrong"), code="other").cases[0].machine_code_moved is True
-    assert plan(validation(), validation(NEXT, status="wrong")).cases[0].machine_code_moved is False
+    for code, moved in (("other", True), ("same", False)):
+        assert only(plan(validation(), validation(NEXT, status="wrong"), code=code)).machine_code_moved is moved
 
 
 def test_trials_that_failed_come_first_then_those_whose_bits_moved() -> None:
-    rows = [validation(units=[1.0, 1.0, 1.0, None]), validation(NEXT, bits="a")]
+    rows = [validation(units=[1.0, 1.0, 1.0, None]), validation(NEXT)]
     assert choose_trials("independent", rows, 1) == (3,)
     assert choose_trials("independent", rows, 3) == (0, 1, 3)
-    other = rows[0].model_copy(
-        update={
-            "recipes": [
-                recipe.model_copy(
-                    update={
-                        "targets": [recipe.targets[0].model_copy(update={"output_sha256": ["a0", "a1", "b2", "a3"]})]
-                    }
-                )
-                for recipe in rows[0].recipes
-            ]
-        }
-    )
-    assert choose_trials("independent", [validation(), other], 2) == (2, 3)
+    moved = hand_made.validation(target(4, output_sha256=["a0", "a1", "b2", "a3"]), trials=4)
+    assert choose_trials("independent", [validation(), moved], 2) == (0, 2)
     assert choose_trials("constant_v", rows) == (0, 1, 2, 3, 4)
 
 
 def test_what_failed_is_called_first_of_a_sequence() -> None:
     rows = [validation(units=[1.0, 1.0, 1.0, None]), validation(NEXT, units=[1.0, 9.0, 1.0, 1.0], status="wrong")]
-    case = plan(*rows).cases[0]
+    case = only(plan(*rows))
     assert case.failing == {"independent": (3, 1)}
     assert sequences(case, None) == {"independent": (3, 1, 0, 2)}
-
-
-def record(*results: ConditionResult) -> ConditionsRecord:
-    return ConditionsRecord(
-        status="ok", experiment="inputs", environment=NEXT, kernel="attention_scalar", workload=SMALL, device="cpu",
-        results=list(results), started_utc="", duration_s=0, key="",
-    )  # fmt: skip
 
 
 def found(recipe: str, bad: int, **condition: Any) -> ConditionResult:
@@ -266,19 +186,21 @@ def found(recipe: str, bad: int, **condition: Any) -> ConditionResult:
 
 
 def test_so_is_what_failed_in_the_experiment_on_inputs() -> None:
-    case = plan(validation(), validation(NEXT, math=2)).cases[0]
+    case = only(plan(validation(), validation(NEXT, math=2)))
     assert case.failing == {} and list(sequences(case, None)) == ["independent"]
-    tried = record(
+    results = [
         found("independent", 2, layout="offset"), found("halved_4", 1), found("steep_logits", 4), found("zero_q", 0),
         found("constant_v", 0),
-    )  # fmt: skip
+    ]  # fmt: skip
+    tried = ConditionsRecord(status="ok", experiment="inputs", **case.cells[1].model_dump(), results=results, key="",
+                             **WHEN)  # fmt: skip
     assert sequences(case, tried) == {"steep_logits": (4, 0, 1, 2), "zero_q": (0, 1, 2, 3)}
 
 
 def test_variables_are_tried_in_both_environments_where_they_differ() -> None:
     rows = [validation(), validation(NEXT, math=2), validation(THIRD, math=2)]
-    assert plan(*rows).cases[0].other_variables == {BASE: ()}
-    case = plan(*rows, variables={NEXT: {"OMP_NUM_THREADS": "1"}, BASE: {}}).cases[0]
+    assert only(plan(*rows)).other_variables == {BASE: ()}
+    case = only(plan(*rows, variables={NEXT: {"OMP_NUM_THREADS": "1"}, BASE: {}}))
     assert case.other_variables == {BASE: (NEXT,), NEXT: (BASE,)}
 
 

@@ -31,7 +31,7 @@ def asked_anew() -> None:
 
 def planned(replica: int = 0) -> PlannedEnvironment:
     spec = parse_matrix(WITH_HOST).environments[2].model_copy(update={"replica": replica})
-    return PlannedEnvironment(id=spec.id(), spec=spec, index="")
+    return PlannedEnvironment(spec=spec, index="")
 
 
 # -- the matrix and the plan ---------------------------------------------------------------------------------

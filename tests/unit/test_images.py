@@ -31,7 +31,7 @@ HASH = "--hash=sha256:" + "0" * 64
 
 def planned(**changes: Any) -> PlannedEnvironment:
     spec = Environment(**{"torch": "2.5.0", "cuda": "12.1", "python": "3.11", "base_image": BASE, **changes})
-    return PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+    return PlannedEnvironment(spec=spec, index=PYPI)
 
 
 def image(name: str, **labels: str) -> Image:
@@ -95,7 +95,7 @@ def test_the_key_knows_pins_index_python_base_and_recipe(
         image_key(planned(python="3.10"), pins, DIGEST),
         image_key(planned(replica=1), pins, DIGEST),
         image_key(planned(), pins, "b" * 64),
-        image_key(PlannedEnvironment(id=planned().id, spec=planned().spec, index="https://mirror"), pins, DIGEST),
+        image_key(PlannedEnvironment(spec=planned().spec, index="https://mirror"), pins, DIGEST),
     ]
     assert keys[0] == image_key(planned(), pins, DIGEST)
     monkeypatch.setattr(images, "output_of", lambda command: "uv 2")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harness.config.kernelbench import Folders, kernel_name, pair, parse_name, with_pairs
-from harness.config.matrix import parse_matrix
+from harness.config.kernelbench import Folders, kernel_name, pair, with_pairs
+from harness.config.matrix import load_matrix
 from harness.errors import InputError
 from reports.compare.kernelbench import LEVELS, Score, Solution, score, scores
 from reports.load.evidence import Evidence, load_evidence
@@ -19,39 +17,45 @@ from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.summaries import render_summary, render_summary_text
 from tests.conftest import ROOT
-from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
-from tests.unit.synthetic import write_pairs
+from tests.unit.synthetic import write_pairs, write_run
 
-MATRIX = parse_matrix((ROOT / "matrix.yaml").read_text())
+MATRIX = load_matrix(ROOT / "matrix.yaml")[0]
 LEVEL1 = ["p/level1/1_Square.py", "p/level1/19_ReLU.py"]
 
 
-def test_pairs_by_path_by_number_and_by_the_names_of_kernelbenchs_own_runs() -> None:
-    assert pair(LEVEL1, ["s/level1/19_ReLU.py"]) == {LEVEL1[0]: None, LEVEL1[1]: "s/level1/19_ReLU.py"}
-    assert pair(LEVEL1, ["s/level1/1.py", "s/level1/19_mine.py"]) == {
-        LEVEL1[0]: "s/level1/1.py", LEVEL1[1]: "s/level1/19_mine.py",
-    }  # fmt: skip
-    samples = [f"runs/level_1_problem_19_sample_{number}_kernel.py" for number in (0, 1)]
-    assert pair(LEVEL1, samples)[LEVEL1[1]] == samples[0]
-    assert pair(LEVEL1, samples, sample=1)[LEVEL1[1]] == samples[1]
-    assert pair(LEVEL1, ["s/level2/19_ReLU.py"])[LEVEL1[1]] is None, "another level's"
+SAMPLES = [f"runs/level_1_problem_19_sample_{number}_kernel.py" for number in (0, 1)]
 
 
-def test_solutions_without_levels_are_of_the_one_level_that_is_asked() -> None:
-    assert pair(LEVEL1, ["s/19_ReLU.py"])[LEVEL1[1]] == "s/19_ReLU.py"
-    assert pair(["level1/19_ReLU.py"], ["mine/19_ReLU.py"]) == {"level1/19_ReLU.py": "mine/19_ReLU.py"}
-    assert pair([*LEVEL1, "p/level2/19_Conv.py"], ["s/19_ReLU.py"])["p/level2/19_Conv.py"] is None
+@pytest.mark.parametrize(
+    ("problems", "solutions", "sample", "found"),
+    [
+        (LEVEL1, ["s/level1/19_ReLU.py"], 0, [None, "s/level1/19_ReLU.py"]),
+        (LEVEL1, ["s/level1/1.py", "s/level1/19_mine.py"], 0, ["s/level1/1.py", "s/level1/19_mine.py"]),
+        (LEVEL1, SAMPLES, 0, [None, SAMPLES[0]]),
+        (LEVEL1, SAMPLES, 1, [None, SAMPLES[1]]),
+        (LEVEL1, ["s/level2/19_ReLU.py"], 0, [None, None]),  # another level's
+        # Without levels they are of the level that is asked, where there is one.
+        (LEVEL1, ["s/19_ReLU.py"], 0, [None, "s/19_ReLU.py"]),
+        (["level1/19_ReLU.py"], ["mine/19_ReLU.py"], 0, ["mine/19_ReLU.py"]),
+        ([*LEVEL1, "p/level2/19_Conv.py"], ["s/19_ReLU.py"], 0, [None, None, None]),
+        # Of two the one that has its very name.
+        (LEVEL1, ["s/level1/19_ReLU.py", "s/level1/19_b.py"], 0, [None, "s/level1/19_ReLU.py"]),
+    ],
+)
+def test_pairs_by_path_by_number_and_by_the_names_of_kernelbenchs_own_runs(
+    problems: list[str], solutions: list[str], sample: int, found: list[str | None]
+) -> None:
+    assert pair(problems, solutions, sample) == dict(zip(problems, found, strict=True))
+
+
+def test_two_solutions_of_a_problem_are_refused() -> None:
+    with pytest.raises(InputError, match=r"19_ReLU\.py has 2 solutions"):
+        pair(LEVEL1, ["s/level1/19_a.py", "s/level1/19_b.py"])
 
 
 def test_the_order_is_that_of_numbers_and_other_files_are_no_problems() -> None:
     assert list(pair([*reversed(LEVEL1), "p/level1/__init__.py", "p/level1/helpers.py"], [])) == LEVEL1
-
-
-def test_two_solutions_of_a_problem_are_refused_unless_one_has_its_very_name() -> None:
-    with pytest.raises(InputError, match=r"19_ReLU\.py has 2 solutions"):
-        pair(LEVEL1, ["s/level1/19_a.py", "s/level1/19_b.py"])
-    assert pair(LEVEL1, ["s/level1/19_ReLU.py", "s/level1/19_b.py"])[LEVEL1[1]] == "s/level1/19_ReLU.py"
 
 
 @pytest.mark.parametrize(
@@ -63,8 +67,7 @@ def test_two_solutions_of_a_problem_are_refused_unless_one_has_its_very_name() -
     ],
 )
 def test_a_kernel_is_called_what_its_problem_is(path: str, name: str) -> None:
-    named = parse_name(path, 0)
-    assert named is not None and kernel_name(named) == name
+    assert kernel_name(path) == name
 
 
 def folders(root: Path, *files: str) -> Folders:
@@ -88,30 +91,25 @@ def test_the_pairs_stand_in_place_of_the_matrixs_kernels(tmp_path: Path) -> None
     assert half.kernels[0].dtype == "float16"
 
 
-@pytest.mark.parametrize(
-    ("solution", "problems", "root", "words"),
-    [
-        ("", "problems", "", "no problem has a solution"),
-        ("19_ReLU.py", "nowhere", "", "no such folder"),
-        ("19_ReLU.py", "problems", "inner", r"not inside .*inner[\s\S]*ln -s"),
-    ],
-)
-def test_folders_that_cannot_be_used_say_what_to_do(
-    tmp_path: Path, solution: str, problems: str, root: str, words: str
-) -> None:
-    given = folders(tmp_path, *([f"solutions/level1/{solution}"] if solution else []))
-    (tmp_path / "inner").mkdir()
-    with pytest.raises(InputError, match=words):
-        with_pairs(MATRIX, tmp_path / root, dataclasses.replace(given, problems=tmp_path / problems))
+def test_folders_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
+    given = folders(tmp_path)
+    with pytest.raises(InputError, match="no problem has a solution"):
+        with_pairs(MATRIX, tmp_path, given)
+    with pytest.raises(InputError, match="no such folder"):
+        with_pairs(MATRIX, tmp_path, dataclasses.replace(given, problems=tmp_path / "nowhere"))
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    with pytest.raises(InputError, match=r"not inside .*inner[\s\S]*ln -s"):
+        with_pairs(MATRIX, inner, given)
 
 
 def test_a_linked_folder_is_inside(tmp_path: Path) -> None:
-    folders(tmp_path, "solutions/level1/19_ReLU.py")
+    given = folders(tmp_path, "solutions/level1/19_ReLU.py")
     root = tmp_path / "project"
     root.mkdir()
     for name in ("problems", "solutions"):
         (root / name).symlink_to(tmp_path / name)
-    linked = Folders(problems=root / "problems", solutions=root / "solutions")
+    linked = dataclasses.replace(given, problems=root / "problems", solutions=root / "solutions")
     assert with_pairs(MATRIX, root, linked)[1].missing
 
 
@@ -165,14 +163,16 @@ def test_problems_without_a_solution_count_only_where_that_was_asked() -> None:
     assert scored(dataclasses.replace(solved(None), left_out=True)).fast["0"] == 0.0
 
 
-def lines_of(folder: Path, spec: Spec, change: Callable[[Evidence], Evidence] = lambda each: each) -> dict[str, Score]:
-    """The scores of a run, by environment; `change`: what is done to its evidence first."""
-    write_pairs(folder, spec)
-    return {line.environment: line for line in scores(change(load_evidence(folder)))}
+def newer(evidence: Evidence) -> Score:
+    """The scores of the newer version."""
+    return next(line for line in scores(evidence) if line.environment == NEXT)
 
 
 def test_scores_are_of_each_version(tmp_path: Path) -> None:
-    lines = lines_of(tmp_path, Spec(cases={(NEXT, "model", "*"): Case(slowdown=3.0)}, kernels=("one", "two")))
+    cases = {(NEXT, "model", "*"): Case(slowdown=3.0)}
+    write_pairs(tmp_path, Spec(cases=cases, kernels=("one", "two")))
+    evidence = load_evidence(tmp_path)
+    lines = {line.environment: line for line in scores(evidence)}
     assert lines[BASE].fast["0"] == lines[NEXT].fast["0"] == lines[NEXT].fast["2"] == 1.0
     assert lines[BASE].fast["1.5"] == 0.0
     found = lines[NEXT].solutions[0]
@@ -191,41 +191,42 @@ def test_where_some_kernels_were_chosen_the_rest_is_not_missing(tmp_path: Path) 
     assert {(line.problems, line.missing) for line in scores(chosen, count_missing=True)} == {(1, 0)}
 
 
-def other_output(evidence: Evidence) -> Evidence:
+def test_what_is_wrong_in_validation_is_incorrect_with_its_reason(tmp_path: Path) -> None:
+    write_pairs(tmp_path, Spec(cases={(NEXT, "kernel", "*"): Case(passed=19)}))
+    evidence = load_evidence(tmp_path)
+    line = newer(evidence)
+    assert line.fast["0"] == 0.0 and line.problems == 1
+    assert line.solutions[0].why.startswith("wrong: ") and line.solutions[0].speedup is None
+
+
+def test_what_a_launch_found_out_is_incorrect_too(tmp_path: Path) -> None:
+    write_pairs(tmp_path, Spec())
+    evidence = load_evidence(tmp_path)
     launches = evidence.launches[NEXT, "attention_scalar", "cpu", "seed-fp32", "kernel"]
     launches[3] = launches[3]._replace(correct=False, message="its output does not follow its inputs")
-    return evidence
+    line = newer(evidence)
+    assert line.fast["0"] == 0.0
+    assert line.solutions[0].why == "launch 4: its output does not follow its inputs"
 
 
-def ended_launches(evidence: Evidence) -> Evidence:
+def test_a_launch_that_the_solution_ended_is_held_against_it(tmp_path: Path) -> None:
+    write_pairs(tmp_path, Spec())
+    evidence = load_evidence(tmp_path)
     key = (NEXT, "attention_scalar", "cpu")
     ended = {"status": "crashed", "message": "exited with 0", "timings": []}
     evidence.launch_records[key] = [record.model_copy(update=ended) for record in evidence.launch_records[key]]
-    rows = {found: rows for found, rows in evidence.launches.items() if found[0] != NEXT}
-    return dataclasses.replace(evidence, launches=rows)
+    launches = {found: rows for found, rows in evidence.launches.items() if found[0] != NEXT}
+    line = newer(dataclasses.replace(evidence, launches=launches))
+    assert (line.problems, line.fast["0"]) == (1, 0.0) and line.solutions[0].why == "crashed in launch 1: exited with 0"
 
 
-REFUSED = {
-    (NEXT, "model", "*"): Case(status="unsupported", message="no such operator"),
-    (NEXT, "kernel", "*"): Case(status="crashed", message="the same"),
-}
-
-
-@pytest.mark.parametrize(
-    ("cases", "change", "left_out", "why"),
-    [
-        ({(NEXT, "kernel", "*"): Case(passed=19)}, None, 0, "wrong: "),
-        ({}, other_output, 0, "launch 4: its output does not follow its inputs"),
-        ({}, ended_launches, 0, "crashed in launch 1: exited with 0"),
-        (REFUSED, None, 1, "no such operator"),
-    ],
-)
-def test_what_is_wrong_is_incorrect_with_its_reason_unless_the_reference_does_not_run(
-    tmp_path: Path, cases: dict[tuple[str, str, str], Case], change: Any, left_out: int, why: str
-) -> None:
-    line = lines_of(tmp_path, Spec(cases=cases), change or (lambda each: each))[NEXT]
-    assert (line.fast["0"], line.problems, line.left_out) == (0.0, 1 - left_out, left_out)
-    assert line.solutions[0].why.startswith(why) and line.solutions[0].speedup is None
+def test_a_reference_that_does_not_run_leaves_its_problem_out(tmp_path: Path) -> None:
+    refused = Case(status="unsupported", message="no such operator")
+    crashed = Case(status="crashed", message="the same")
+    write_pairs(tmp_path, Spec(cases={(NEXT, "model", "*"): refused, (NEXT, "kernel", "*"): crashed}))
+    evidence = load_evidence(tmp_path)
+    line = newer(evidence)
+    assert (line.problems, line.left_out) == (0, 1) and line.solutions[0].why == "no such operator"
 
 
 def test_the_page_and_the_summaries_say_it(tmp_path: Path) -> None:
@@ -246,5 +247,6 @@ def test_the_page_and_the_summaries_say_it(tmp_path: Path) -> None:
 
 
 def test_a_run_without_problem_files_has_no_such_section(tmp_path: Path) -> None:
-    report = report_of(tmp_path, Spec())
+    write_run(tmp_path, Spec())
+    report = Report(load_evidence(tmp_path))
     assert report.kernelbench == [] and 'id="kernelbench"' not in render_page(report)

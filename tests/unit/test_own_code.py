@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import code_digests, keys
+from harness.config import keys
 from harness.worker import wire
 from tests.conftest import ROOT
 
@@ -23,7 +23,7 @@ def copied(root: Path, to: Path) -> Path:
 
 def test_every_file_of_code_is_there(root: Path) -> None:
     for kind in keys.CODE:
-        assert all(path.is_file() for path in code_digests.files_of(kind)), kind
+        assert all(path.is_file() for path in keys.files_of(kind)), kind
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def edited(sources: Path, name: str) -> set[str]:
     """The kinds that are made again where a file of the harness was edited."""
-    before, path = code_digests.code_digests(sources), sources / name
+    before, path = keys.code_digests(sources), sources / name
     text = path.read_bytes()
     path.write_bytes(text + b"\n# edited\n")
-    after = code_digests.code_digests(sources)
+    after = keys.code_digests(sources)
     path.write_bytes(text)
     return {kind for kind in before if before[kind] != after[kind]}
 
@@ -49,7 +49,7 @@ def test_an_edit_of_what_runs_inside(sources: Path) -> None:
     assert edited(sources, "worker/timing.py") == {"in_block"}
     assert edited(sources, "worker/store.py") == {"store"}
     assert edited(sources, "worker/observe.py") == set(), "what an environment says of itself is asked each time"
-    for task, module in code_digests.MODULES.items():
+    for task, module in keys.MODULES.items():
         kinds = {kind for kind, (tasks, _) in keys.CODE.items() if task in tasks}
         assert kinds <= edited(sources, f"worker/{module}.py")
 
@@ -86,14 +86,14 @@ def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> 
 
 
 def test_modules_that_run_inside_import_each_other_by_name_alone(root: Path) -> None:
-    """Else their imports could not be told from their text: `harness.config.code_digests`."""
+    """Else their imports could not be told from their text: `keys.imports_of`."""
     worker = root / "harness" / "worker"
     for path in worker.glob("*.py"):
         text = path.read_text()
-        for imported in code_digests.imports_of(text):
+        for imported in keys.imports_of(text):
             assert (worker / f"{imported}.py").is_file(), f"{path.name} imports {imported}"
         assert not re.search(r"from \.\.|from \.\w+\.|from harness|import harness|import worker|from worker", text)
         if path.name != "__main__.py":
             assert "import_module(" not in text.replace("_import_module_from_library", "") and "__import__" not in text
-    reachable = code_digests.imported(code_digests.MODULES, worker)
+    reachable = keys.imported(keys.MODULES, worker)
     assert {path.stem for path in worker.glob("*.py")} == reachable

@@ -17,7 +17,7 @@ HASH = "--hash=sha256:" + "0" * 64
 def test_the_committed_pins_hold_what_the_matrix_asks_for(root: Path) -> None:
     matrix, _ = load_matrix(root / "matrix.yaml")
     for spec in matrix.environments:
-        path, written = ensure_pins(root, PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI), matrix)
+        path, written = ensure_pins(root, PlannedEnvironment(spec=spec, index=PYPI), matrix)
         assert not written
         assert load_pins(path)["torch"] == spec.torch
 

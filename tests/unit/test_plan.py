@@ -47,36 +47,22 @@ def test_cuda_cells_need_a_gpu_but_cuda_sources_are_compiled_without_one(shipped
     assert {c.device for c in only.cells} == {"cuda"}
 
 
-def test_an_environment_s_flags_and_variables_make_another_plan() -> None:
-    plans = [
-        plan_run(parse_matrix(SMALL.replace('{torch: "2.5.0"', f'{{{own}torch: "2.5.0"')), Selection(), FACTS)
-        for own in ("", "flags: {cxx: [-O1]}, ", 'variables: {OMP_NUM_THREADS: "1"}, ')
-    ]
-    assert len({plan.digest for plan in plans}) == 3
-    first, second = (environment.id for environment in plans[2].environments)
-    assert (plans[2].threads_in(first), plans[2].threads_in(second)) == (2, 1)
-    assert plans[2].variables == {first: {}, second: {"OMP_NUM_THREADS": "1"}}
+def test_an_environment_s_own_threads_are_planned() -> None:
+    own = '{variables: {OMP_NUM_THREADS: "1"}, torch: "2.5.0"'
+    plan = plan_run(parse_matrix(SMALL.replace('{torch: "2.5.0"', own)), Selection(), FACTS)
+    first, second = (environment.id for environment in plan.environments)
+    assert (plan.threads_in(first), plan.threads_in(second)) == (2, 1)
+    assert plan.variables == {first: {}, second: {"OMP_NUM_THREADS": "1"}}
 
 
-def test_the_same_arguments_give_the_same_plan_and_any_other_another(shipped: Matrix) -> None:
+def test_the_same_arguments_give_the_same_plan_and_another_selection_another(shipped: Matrix) -> None:
+    """What else makes another: tests/unit/test_keys.py."""
     plan = plan_run(shipped, Selection(), FACTS)
     assert plan == plan_run(shipped, Selection(), FACTS)
-    others = [
-        plan_run(shipped, Selection(quick=True), FACTS),
-        plan_run(shipped, Selection(launches=3), FACTS),
-        plan_run(shipped, Selection(workloads=("seed",)), FACTS),
-        plan_run(shipped, Selection(), replace(FACTS, threads=1)),
-        plan_run(shipped, Selection(), replace(FACTS, pins_sha256={shipped.environments[1].id(): "b"})),
-        plan_run(shipped, Selection(), replace(FACTS, code={"build": "b"})),
-        plan_run(shipped, Selection(), replace(FACTS, host={"cpu": "other"})),
-    ]
-    digests = {plan.digest, *(other.digest for other in others)}
+    others = [{"quick": True}, {"launches": 3}, {"trials": 1}, {"workloads": ("seed",)}, {"devices": ("cuda",)}]
+    facts = replace(FACTS, gpus=1)
+    digests = {plan.digest, *(plan_run(shipped, Selection(**other), facts).digest for other in others)}  # type: ignore[arg-type]
     assert len(digests) == 1 + len(others)
-
-
-def test_thresholds_only_judge_so_they_do_not_start_a_new_run(shipped: Matrix) -> None:
-    stricter = shipped.model_copy(update={"thresholds": shipped.thresholds.model_copy(update={"min_effect_cpu": 0.2})})
-    assert plan_run(stricter, Selection(), FACTS).digest == plan_run(shipped, Selection(), FACTS).digest
 
 
 def test_a_fallback_is_another_environment_and_is_listed(shipped: Matrix) -> None:
@@ -107,9 +93,6 @@ def test_a_selection_of_what_is_not_there_names_what_is(shipped: Matrix, selecti
     with pytest.raises(InputError, match=r"not in matrix.yaml") as caught:
         plan_run(shipped, selection, FACTS)
     assert "choose from" in caught.value.remedy
-
-
-def test_nothing_left_is_an_error(shipped: Matrix) -> None:
     with pytest.raises(InputError, match="nothing to measure"):
         plan_run(parse_matrix(SMALL), Selection(devices=("cuda",)), replace(FACTS, gpus=1))
 
@@ -123,19 +106,17 @@ def test_a_workload_is_picked_by_name_or_by_id(shipped: Matrix) -> None:
 
 def test_more_launches_than_planned_are_made_only_where_environments_are_compared_and_none_were_asked_for() -> None:
     matrix = parse_matrix(SMALL)
-    counts = {
-        name: (plan.launches_each, plan.most_launches, max(x.index for x in (*plan.launches, *plan.more_launches)) + 1)
-        for name, plan in {
-            "default": plan_run(matrix, Selection(), FACTS),
-            "said": plan_run(matrix.model_copy(update={"launches": 3, "most_launches": 7}), Selection(), FACTS),
-            "quick": plan_run(matrix, Selection(quick=True), FACTS),
-            "asked": plan_run(matrix, Selection(launches=6), FACTS),
-            "alone": plan_run(matrix, Selection(mode="eval", torch="2.5.0"), FACTS),
-        }.items()
-    }
-    assert counts == {
-        "default": (10, 40, 40), "said": (3, 7, 7), "quick": (5, 5, 5), "asked": (6, 6, 6), "alone": (10, 10, 10),
-    }  # fmt: skip
+    said = matrix.model_copy(update={"launches": 3, "most_launches": 7})
+    for asked, selection, counts in (
+        (matrix, Selection(), (10, 40)),
+        (said, Selection(), (3, 7)),
+        (matrix, Selection(quick=True), (5, 5)),
+        (matrix, Selection(launches=6), (6, 6)),
+        (matrix, Selection(mode="eval", torch="2.5.0"), (10, 10)),
+    ):
+        plan = plan_run(asked, selection, FACTS)
+        assert (plan.launches_each, plan.most_launches) == counts
+        assert max(launch.index for launch in (*plan.launches, *plan.more_launches)) + 1 == plan.most_launches
 
 
 def test_what_is_planned_does_not_depend_on_how_many_launches_there_may_be() -> None:
@@ -146,11 +127,6 @@ def test_what_is_planned_does_not_depend_on_how_many_launches_there_may_be() -> 
     assert few.launches == many.launches and not few.more_launches
     assert [launch.position for launch in (*many.launches, *many.more_launches)] == list(range(4 * len(few.launches)))
     assert few.digest != many.digest
-
-
-def test_fewer_launches_at_most_than_planned_are_refused() -> None:
-    with pytest.raises(InputError, match="most_launches: 5 are fewer than launches, 10"):
-        parse_matrix(SMALL + "most_launches: 5\n")
 
 
 def test_quick_takes_fewer_trials_and_launches_of_every_cell(shipped: Matrix) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from harness.config.matrix import Limits
 from harness.experiments.profile import run_profile
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import Cell
 from harness.schema.storage import Run
 from harness.worker import operators
 from tests.unit.contexts import FakeContext, FakeExecutor
+from tests.unit.hand_made import workload
 
 HOST, GPU = "cpu", "cuda"
 
@@ -67,13 +68,6 @@ def test_names_are_cut_and_printable_and_their_number_is_bounded() -> None:
     assert all(len(row.name) <= operators.NAME_CHARACTERS and "\n" not in row.name for row in rows)
 
 
-def workload() -> WorkloadInfo:
-    return WorkloadInfo(
-        id="w", name="w", dtype="float32", devices=["cpu"], batch=1, heads=1, seq_len=8, head_dim=64, causal=False,
-        scale=0.125, trials={"independent": 1}, flops=1.0, bytes=1.0,
-    )  # fmt: skip
-
-
 def context_of(tmp_path: Path, executor: FakeExecutor, built: str = "ok", environment: str = "ok") -> Any:
     return FakeContext(
         root=tmp_path,
@@ -85,10 +79,9 @@ def context_of(tmp_path: Path, executor: FakeExecutor, built: str = "ok", enviro
         kernel=lambda name: SimpleNamespace(model_new=None),
         artifact=lambda build, key: tmp_path / "k.so",
         plan=SimpleNamespace(
-            seed=0, threads_in=lambda environment: 2, limits=Limits(launch_s=60),
-            workload=lambda id: workload(),
+            seed=0, threads_in=lambda environment: 2, limits=Limits(launch_s=60), workload=lambda id: workload()
         ),
-    )  # fmt: skip
+    )
 
 
 def profiled(tmp_path: Path, executor: FakeExecutor, target: str, **changes: Any) -> Any:
@@ -98,8 +91,7 @@ def profiled(tmp_path: Path, executor: FakeExecutor, target: str, **changes: Any
 
 def result(self_us: float = 100.0, **changes: Any) -> dict[str, Any]:
     row = {"name": "aten::mm", "kind": "operator", "calls": 2.0, "self_us": self_us}
-    values = {"status": "ok", "message": "", "log_excerpt": "", "threads": 2, "profiled_calls": 20, "operators": [row]}
-    return {**values, **changes}
+    return {"status": "ok", "threads": 2, "profiled_calls": 20, "operators": [row], **changes}
 
 
 def test_a_profile_is_a_record(tmp_path: Path) -> None:

@@ -49,15 +49,8 @@ def test_names_and_places_answer_each_other(tmp_path: Path) -> None:
 
 def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
     reads = (tmp_path / "k.cpp", shipped.CSRC / "attention.h", shipped.CSRC / "probes" / "attention_call.cpp")
-    task = Task(
-        environment="e",
-        name="build",
-        request=made(),
-        scratch=tmp_path,
-        log=tmp_path / "l",
-        timeout_s=1.0,
-        reads=reads,
-    )
+    task = Task(environment="e", name="build", request=made(), scratch=tmp_path, log=tmp_path / "l", timeout_s=1.0,
+                reads=reads)  # fmt: skip
     places, _ = sandbox_paths(task, tmp_path)
     assert [relocate(str(path), places) for path in reads] == [
         "/in/project/k.cpp", "/in/shipped/csrc/attention.h", "/in/shipped/csrc/probes/attention_call.cpp",
@@ -69,7 +62,7 @@ def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
 def test_the_usual_pins_are_taken_where_they_pin_what_is_asked_for(tmp_path: Path, root: Path) -> None:
     matrix, _ = load_matrix(root / "matrix.yaml")
     spec = Environment(torch="2.5.0", cuda="12.1", python="3.11")
-    environment = PlannedEnvironment(id=spec.id(PYPI), spec=spec, index=PYPI)
+    environment = PlannedEnvironment(spec=spec, index=PYPI)
     usual = pins_path(shipped.ROOT, environment)
     assert ensure_pins(tmp_path, environment, matrix) == (usual, False)
     packages = [package for package in matrix.packages if not package.startswith("numpy")]

@@ -10,21 +10,17 @@ import pytest
 from harness.config.kernels import Kernel
 from harness.experiments.swap import _link, judged, unavailable
 from harness.isolate import Answer, Task
-from harness.schema.records import BINDING_OBJECT, BuildRecord, Outcome
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.records import Outcome
 from harness.schema.storage import Run
 from harness.worker import agreement, protocol, wire
 from tests.messages import answered
 from tests.unit.contexts import FakeContext, ended
+from tests.unit.hand_made import build
 
 
 def kernel(**form: Any) -> Kernel:
     return Kernel(**{"name": "k", "sources": {"cpu": ["k.cpp"]}, **form})
-
-
-def build(environment: str, code: str = "same", device: Any = "cpu", **changes: Any) -> BuildRecord:
-    objects = {"k.o": code, BINDING_OBJECT: environment}
-    values = {"environment": environment, "kernel": "k", "device": device, "key": "0", "runnable": True}
-    return BuildRecord(**{**values, "status": "ok", "objects": objects, **changes})
 
 
 def environments(**cuda: str | None) -> Any:
@@ -35,33 +31,30 @@ def reason(*builds: BuildRecord, of: Kernel | None = None, always: bool = False,
     return unavailable(of or kernel(), builds, seen or {}, always=always)
 
 
-def test_the_bindings_object_is_not_the_kernels() -> None:
-    assert build("a", "x").own_objects == {"k.o": "x"}
+PAIR = build("a", "x"), build("b", "y")
+ON_A_GPU = build("a", "x", device="cuda"), build("b", "y", device="cuda")
 
 
-def test_other_machine_code_is_swapped_and_the_same_on_request() -> None:
-    assert reason(build("a", "x"), build("b", "y")) == ""
-    assert "same machine code" in reason(build("a"), build("b"))
-    assert reason(build("a"), build("b"), always=True) == ""
-
-
-def test_what_cannot_be_swapped_says_why() -> None:
-    pair = build("a", "x"), build("b", "y")
-    python = Kernel(name="k", problem="p.py", model_new="m.py")
-    assert "Python file" in reason(*pair, of=python)
-    assert "binding of its own" in reason(*pair, of=kernel(binding="own"))
-    assert "one environment alone" in reason(pair[0])
-    failed = build("b", status="build_failed", message="no nvcc")
-    assert reason(pair[0], failed) == "b: its build is build failed: no nvcc"
-    assert "no object file" in reason(pair[0], build("b", objects={BINDING_OBJECT: "b"}))
-
-
-def test_object_code_stays_within_a_cuda_major_version() -> None:
-    pair = build("a", "x", "cuda"), build("b", "y", "cuda")
-    assert reason(*pair, seen=environments(a="12.1", b="12.4")) == ""
-    said = reason(*pair, seen=environments(a="12.1", b="13.0"))
-    assert "major versions differ" in said and "a: 12" in said and "b: 13" in said
-    assert "b: none" in reason(*pair, seen=environments(a="12.1", b=None))
+@pytest.mark.parametrize(
+    ("builds", "how", "said"),
+    [
+        (PAIR, {}, []),
+        ((build("a"), build("b")), {}, ["same machine code"]),
+        ((build("a"), build("b")), {"always": True}, []),
+        (PAIR, {"of": Kernel(name="k", problem="p.py", model_new="m.py")}, ["Python file"]),
+        (PAIR, {"of": kernel(binding="own")}, ["binding of its own"]),
+        (PAIR[:1], {}, ["one environment alone"]),
+        ((PAIR[0], build("b", status="build_failed", message="no nvcc")), {}, ["b: its build is build failed: no "]),
+        ((PAIR[0], build("b", objects={BINDING_OBJECT: "b"})), {}, ["no object file"]),
+        # Object code stays within a CUDA major version.
+        (ON_A_GPU, {"seen": environments(a="12.1", b="12.4")}, []),
+        (ON_A_GPU, {"seen": environments(a="12.1", b="13.0")}, ["major versions differ", "a: 12", "b: 13"]),
+        (ON_A_GPU, {"seen": environments(a="12.1", b=None)}, ["b: none"]),
+    ],
+)
+def test_what_cannot_or_need_not_be_swapped_says_why(builds: Any, how: dict[str, Any], said: list[str]) -> None:
+    why = reason(*builds, **how)
+    assert all(words in why for words in said) and bool(why) == bool(said)
 
 
 def target(passed: int, units: float, digests: list[str]) -> wire.TargetResult:
@@ -115,9 +108,9 @@ def test_linking_is_asked_for_the_kernels_objects_alone(tmp_path: Path) -> None:
     assert linked(tmp_path, linker) == tmp_path / "folder" / "out" / "kernel.so"
     assert linker.task is not None
     assert linker.task.request.objects == [
-        wire.ObjectRequest(path=str(tmp_path / "build-a" / "out" / "k.o"), sha256="x")
+        wire.ObjectRequest(path=str(tmp_path / "build-a" / "out" / "kernel.o"), sha256="x")
     ]
-    assert linker.task.reads == (tmp_path / "build-a" / "out" / "k.o",)
+    assert linker.task.reads == (tmp_path / "build-a" / "out" / "kernel.o",)
 
 
 @pytest.mark.parametrize(

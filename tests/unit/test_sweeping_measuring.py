@@ -7,39 +7,25 @@ import math
 import pytest
 
 from harness.experiments.admission import Refusal
-from harness.schema.records import LaunchRecord, Outcome, Timing
+from harness.schema.records import LaunchRecord, Outcome
 from harness.schema.sweep_records import Compared, Trial
 from harness.search.sweep.measure import LEVEL, by_score, compare, confirm, score, times_of, trial_of
-from tests.unit.test_records import launch
+from tests.unit.hand_made import launch, timing
 
 OLD, NEW = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"
 
 
-def timing(us: float, **changes: object) -> Timing:
-    values: dict[str, object] = {
-        "workload": "seed-fp16", "target": "kernel", "order": 0, "status": "ok", "samples_us": [us, us, 9 * us],
-    }  # fmt: skip
-    return Timing(**{**values, **changes})  # type: ignore[arg-type]
-
-
 def launches(kernel: str, environment: str, *times: float, **changes: object) -> list[LaunchRecord]:
     return [
-        launch(kernel=kernel, environment=environment, index=index, timings=[timing(us, **changes)])
+        launch(timing(us, us, 9 * us, workload="seed-fp16", **changes), kernel=kernel, environment=environment,
+               index=index)
         for index, us in enumerate(times)
-    ]
+    ]  # fmt: skip
 
 
 def compared(ratio: float, low: float | None = None, high: float | None = None, environment: str = OLD) -> Compared:
-    return Compared(
-        environment=environment,
-        workload="seed-fp16",
-        mode="cold",
-        incumbent_us=[100.0],
-        this_us=[100.0 * ratio],
-        ratio=ratio,
-        low=low,
-        high=high,
-    )
+    return Compared(environment=environment, workload="seed-fp16", mode="cold", incumbent_us=[100.0],
+                    this_us=[100.0 * ratio], ratio=ratio, low=low, high=high)  # fmt: skip
 
 
 def trial(*each: Compared) -> Trial:
@@ -86,7 +72,7 @@ def test_what_was_refused_has_no_score_however_fast_it_is() -> None:
     [
         (launches("mine.1", NEW, 1, correct=False), "not the validated one"),
         (launches("mine.1", NEW, 1, status="crashed", message="signal 11"), "signal 11"),
-        ([launch(kernel="mine.1", environment=NEW, status="timed_out", message="too long", timings=[])], "too long"),
+        ([launch(kernel="mine.1", environment=NEW, status="timed_out", message="too long")], "too long"),
         ([], "no cold time"),
     ],
 )
@@ -99,10 +85,6 @@ def test_a_setting_that_fails_when_it_is_timed_is_rejected(bad: list[LaunchRecor
 def test_times_of_another_output_count_for_nothing() -> None:
     assert not times_of(launches("mine", OLD, 100, correct=False), "mine")
     assert compare({}, {}) == ([], "")
-
-
-def test_a_winner_is_confirmed_where_every_interval_lies_below_one() -> None:
-    assert confirm(trial(compared(0.9, 0.85, 0.95), compared(0.8, 0.7, 0.999, NEW)))[0]
 
 
 @pytest.mark.parametrize(
@@ -120,19 +102,20 @@ def test_a_winner_is_not_confirmed_by_one_environment_alone(other: Compared, sai
     assert not confirmed and said in why
 
 
-def test_a_winner_that_is_wrong_in_the_confirmation_is_none() -> None:
+def test_a_winner_is_confirmed_where_every_interval_lies_below_one_and_none_where_it_is_wrong() -> None:
+    assert confirm(trial(compared(0.9, 0.85, 0.95), compared(0.8, 0.7, 0.999, NEW)))[0]
     wrong = Trial(setting={"A": 1}, kernel="mine.1", stage="correctness", status="wrong", environment=NEW, message="19")
     assert confirm(wrong) == (False, f"rejected at correctness in {NEW}: 19")
 
 
 def test_four_launches_of_each_support_an_interval() -> None:
-    found, _ = compare(
-        times_of(launches("mine", OLD, 100, 101, 102, 103), "mine"),
-        times_of(launches("mine.1", OLD, 80, 81, 82, 83), "mine.1"),
-    )
-    assert found[0].high is not None and found[0].high < 1 and LEVEL == 0.05
-    three, _ = compare(times_of(launches("mine", OLD, 1, 2, 3), "mine"), times_of(launches("m", OLD, 1, 2, 3), "m"))
-    assert three[0].high is None
+    def high(incumbent: tuple[float, ...], this: tuple[float, ...]) -> float | None:
+        times = (times_of(launches("mine", OLD, *each), "mine") for each in (incumbent, this))
+        return compare(*times)[0][0].high
+
+    four = high((100, 101, 102, 103), (80, 81, 82, 83))
+    assert four is not None and four < 1 and LEVEL == 0.05
+    assert high((1, 2, 3), (1, 2, 3)) is None
 
 
 def test_the_fastest_come_first_and_the_rejected_nowhere() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Task, venv
 from harness.isolate.process import Ended
 from harness.isolate.venv import VenvExecutor
-from harness.schema.records import Observation, Wheel
+from harness.schema.environment_records import Observation, Wheel
 from harness.worker import protocol
 from tests.messages import made
 from tests.unit.contexts import FakeExecutor, ended
@@ -39,7 +38,7 @@ def observation(**changes: Any) -> Observation:
 def planned(index: str | None = None, **changes: Any) -> PlannedEnvironment:
     spec = Environment(**{"torch": "2.5.0", "cuda": "12.1", "python": "3.11", **changes})
     index = index or spec.wheel_index
-    return PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+    return PlannedEnvironment(spec=spec, index=index)
 
 
 @pytest.fixture
@@ -161,8 +160,9 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
         return ended(1)
 
     monkeypatch.setattr(venv, "run_child", run_child)
-    executor._pythons[environment.id] = executor._pythons["other"] = Path("/usr/bin/python3")
-    for each in (environment, replace(environment, id="other")):
+    other = planned(replica=1)
+    executor._pythons[environment.id] = executor._pythons[other.id] = Path("/usr/bin/python3")
+    for each in (environment, other):
         with pytest.raises(InfrastructureError, match="exited with 1"):
             executor._observe(each, tmp_path / "log", tmp_path / "scratch", verify=False, remedy="")
     (asked, seen), (asked_other, seen_other) = given

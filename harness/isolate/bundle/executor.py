@@ -34,7 +34,7 @@ from harness.isolate.sandbox import (
     unconfined,
 )
 from harness.isolate.transfer import relocate
-from harness.schema.records import EnvironmentRecord, Observation
+from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
 

@@ -41,7 +41,7 @@ from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, owner
 from harness.isolate.docker.wanted import wanted_images
-from harness.schema.records import EnvironmentRecord, Observation
+from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
 from harness.worker import codec, protocol, wire
 

@@ -42,7 +42,7 @@ from harness.isolate.sandbox import (
     unconfined,
 )
 from harness.isolate.transfer import Refused, pack, relocate, unpack
-from harness.schema.records import EnvironmentRecord, Observation
+from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import GIB
 from harness.worker import codec, protocol
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config.indexes import Probes, choose_indexes
+from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix
 from harness.config.pins import known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import base_identity, image_key, image_tag
-from harness.tools import cache_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +24,11 @@ class Wanted:
 
 
 def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -> list[Wanted]:
-    indexes, _ = choose_indexes(matrix, Probes(cache_folder() / "probes.json"), strict=strict)
+    indexes, _ = choose_indexes(matrix, strict=strict)
     found = []
     for spec in matrix.pinned_environments:
         index = indexes[spec.id()]
-        environment = PlannedEnvironment(id=spec.id(index), spec=spec, index=index)
+        environment = PlannedEnvironment(spec=spec, index=index)
         try:
             pins = known_pins(root, environment, matrix)
             if pins is None:

@@ -12,7 +12,6 @@ from harness.schema.bisection_records import (
     CellSeen,
     Difference,
     Question,
-    Rate,
     StepRecord,
     VersionRecord,
 )
@@ -27,10 +26,6 @@ def _short(text: str) -> str:
     return text if len(text) <= SHORT else f"{text[: SHORT - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def rate_text(rate: Rate) -> str:
-    return f"{rate.passed}/{rate.trials}"
-
-
 def seen_text(seen: CellSeen, recipes: Sequence[str] | None = None) -> str:
     """What was seen of one cell: of these recipes of inputs, or of all."""
     if seen.ratio is not None and seen.median_us is not None:
@@ -42,7 +37,7 @@ def seen_text(seen: CellSeen, recipes: Sequence[str] | None = None) -> str:
     if seen.status not in MEASURED:
         return seen.status.replace("_", " ") + (f": {_short(seen.message)}" if seen.message else "")
     shown = {name: rate for name, rate in seen.rates.items() if recipes is None or name in recipes}
-    return ", ".join(f"{name} {rate_text(rate)}" for name, rate in shown.items())
+    return ", ".join(f"{name} {rate.passed}/{rate.trials}" for name, rate in shown.items())
 
 
 def describe(record: VersionRecord) -> str:
@@ -56,14 +51,10 @@ def _moved(before: CellSeen, after: CellSeen) -> Difference:
     """Of rates only those recipes whose share is another."""
     recipes = None
     if before.rates and after.rates:
-
-        def share(rate: Rate) -> float:
-            return rate.passed / rate.trials
-
         recipes = [
             name
-            for name in before.rates
-            if name in after.rates and share(before.rates[name]) != share(after.rates[name])
+            for name, rate in before.rates.items()
+            if (other := after.rates.get(name)) and rate.passed * other.trials != other.passed * rate.trials
         ]
     return Difference(cell=before.cell, before=seen_text(before, recipes), after=seen_text(after, recipes))
 
@@ -89,17 +80,12 @@ def find_steps(question: Question, records: Sequence[VersionRecord], labels: pla
                 before=before.version,
                 after=after.version,
                 unknown=versions[left + 1 : right],
-                also=_also(before, after),
+                also=[] if before.torch_cuda == after.torch_cuda else [f"{before.version} was built for CUDA "
+                      f"{before.torch_cuda}, {after.version} for {after.torch_cuda}"],
                 differences=[_moved(cell, cells[cell.cell]) for cell in before.cells if cell.cell in moved],
             )
-        )
+        )  # fmt: skip
     return found
-
-
-def _also(before: VersionRecord, after: VersionRecord) -> list[str]:
-    if before.torch_cuda == after.torch_cuda:
-        return []
-    return [f"{before.version} was built for CUDA {before.torch_cuda}, {after.version} for {after.torch_cuda}"]
 
 
 def _step_text(step: StepRecord) -> str:
@@ -122,14 +108,10 @@ def answer(question: Question, records: Sequence[VersionRecord], steps: Sequence
         cells = next(record for record in records if record.version == question.bad)
         return f"No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
     texts = [_step_text(step) for step in steps]
-    if len(texts) == 1:
-        said = f"The {what} changed {texts[0]}."
-    else:
-        said = (
-            f"The {what} changed in {len(texts)} steps: "
-            + "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
-            + "."
-        )
+    if len(texts) > 1:
+        numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
+        texts = [f"in {len(texts)} steps: {numbered}"]
+    said = f"The {what} changed {texts[0]}."
     also = [text for step in steps for text in step.also]
     if also:
         said += f" Not only PyTorch's version differs there: {'; '.join(also)}."
@@ -165,19 +147,6 @@ def conclude(question: Question, records: Sequence[VersionRecord], labels: plan.
     )
 
 
-def rows(record: BisectionRecord) -> list[tuple[str, str, str, str]]:
-    """(version, torch as found, what was seen, verdict) of every release."""
-    asked = {version.version: version for version in record.versions}
-    found: list[tuple[str, str, str, str]] = []
-    for release in record.question.releases:
-        seen = asked.get(release.version)
-        if seen is not None:
-            found.append((release.version, seen.torch, describe(seen), seen.verdict))
-        else:
-            found.append((release.version, "", release.skipped, "skipped" if release.skipped else "not asked"))
-    return found
-
-
 def print_question(question: Question) -> None:
     usable = [release for release in question.releases if not release.skipped]
     print(
@@ -192,7 +161,13 @@ def print_question(question: Question) -> None:
 
 
 def print_table(record: BisectionRecord) -> None:
-    print_rows(("version", "found", "seen", "verdict"), rows(record))
+    """Every release, those that were skipped or not asked too."""
+    rows = {
+        release.version: (release.version, "", release.skipped, "skipped" if release.skipped else "not asked")
+        for release in record.question.releases
+    }
+    rows |= {seen.version: (seen.version, seen.torch, describe(seen), seen.verdict) for seen in record.versions}
+    print_rows(("version", "found", "seen", "verdict"), rows.values())
     print(
         f"{record.environments} environments (at most {record.most_environments} where one step explains it), "
         f"{record.duration_s:.0f} s"

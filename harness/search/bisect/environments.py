@@ -13,6 +13,7 @@ from harness.config.matrix import Matrix
 from harness.errors import DiskFull
 from harness.isolate.choose import Choice
 from harness.schema.bisection_records import VersionRecord
+from harness.schema.storage import existing
 from harness.tools import GIB, cache_lock
 
 NEEDED_GIB = 7  # PyTorch with CUDA's libraries, and what uv unpacks beside them while it installs
@@ -20,13 +21,11 @@ NEEDED_GIB = 7  # PyTorch with CUDA's libraries, and what uv unpacks beside them
 
 def named_environments(matrix: Matrix) -> set[str]:
     """Ids of the environments that matrix.yaml names, from whichever index."""
-    return {
-        spec.id(index) for spec in matrix.pinned_environments for index in (None, spec.wheel_index, spec.fallback_index)
-    }
+    return {spec.id(index) for spec in matrix.pinned_environments for index in spec.indexes}
 
 
 def refuse_without_room(cache: Path) -> None:
-    place = next(path for path in (cache, *cache.parents) if path.exists())
+    place = existing(cache)
     free = shutil.disk_usage(place).free
     if free < NEEDED_GIB * GIB:
         raise DiskFull(
@@ -47,10 +46,8 @@ def wheels_apart(cache: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["UV_CACHE_DIR"]
-        else:
-            os.environ["UV_CACHE_DIR"] = before
+        del os.environ["UV_CACHE_DIR"]
+        os.environ.update({"UV_CACHE_DIR": before} if before is not None else {})
 
 
 def remove_environment(choice: Choice, cache: Path, record: VersionRecord, since_utc: str) -> bool:

@@ -7,7 +7,7 @@ from statistics import median
 
 from harness.config.plan import Plan
 from harness.schema.bisection_records import Aspect, CellSeen, Rate
-from harness.schema.records import Agreement, LaunchRecord, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.records import LaunchRecord, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.storage import Run
 from harness.search.bisect.oracle import LEVEL
 from harness.search.bisect.subject import Place, cell_names
@@ -50,21 +50,16 @@ def validated(name: str, record: ValidationRecord | None, target: str) -> CellSe
 
 
 def rate_of(record: ValidationRecord, recipe: RecipeResult, result: TargetResult) -> Rate | None:
-    """Trials without a fault; other bits when run again are one where the same were asked for. Which trials have it is
-    not recorded: at least so many failed."""
-    judged = _deciding(result)
+    """Trials without a fault, against the truth where there is one; other bits when run again are a fault where the
+    same were asked for. Which trials have it is not recorded: at least so many failed."""
+    truth = [agreement for agreement in result.against if agreement.against == protocol.TRUTH]
+    judged = next(iter(truth or result.against), None)
     if judged is None:
         return None
     passed = judged.passed.get(record.decides, judged.passed.get("kernelbench", 0))
     other_bits = result.repeats_differ if record.deterministic and result.target == protocol.KERNEL else 0
     faults = max(other_bits, result.inputs_mutated, result.unwritten_trials)
     return Rate(passed=max(0, min(passed, recipe.trials - faults)), trials=recipe.trials)
-
-
-def _deciding(result: TargetResult) -> Agreement | None:
-    """Against the truth where there is one."""
-    truth = [agreement for agreement in result.against if agreement.against == protocol.TRUTH]
-    return next(iter(truth or result.against), None)
 
 
 def medians(launches: Iterable[LaunchRecord], environment: str, place: Place, target: str) -> tuple[list[float], str]:

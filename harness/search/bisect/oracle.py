@@ -15,7 +15,7 @@ together, over all cells and recipes of one comparison (Bonferroni).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from harness.schema.bisection_records import Aspect, CellSeen, Rate
 from harness.stats.outputs import rates_differ
@@ -50,12 +50,17 @@ def _times_differ(one: CellSeen, other: CellSeen, min_effect: float) -> bool:
     return other.low / one.high > beyond or other.high / one.low < 1 / beyond
 
 
+def _pairs(one: Collection[CellSeen], other: Collection[CellSeen]) -> list[tuple[CellSeen, CellSeen]]:
+    """The cells that were seen of both versions."""
+    others = {seen.cell: seen for seen in other}
+    return [(seen, others[seen.cell]) for seen in one if seen.cell in others]
+
+
 def differing(
     one: Collection[CellSeen], other: Collection[CellSeen], what: Aspect, min_effect: Mapping[str, float]
 ) -> list[str]:
     """The cells in which two versions are shown to differ."""
-    others = {seen.cell: seen for seen in other}
-    pairs = [(seen, others[seen.cell]) for seen in one if seen.cell in others]
+    pairs = _pairs(one, other)
     comparisons = sum(max(1, len(left.rates)) for left, _ in pairs)
     found = []
     for left, right in pairs:
@@ -76,8 +81,7 @@ def hinting(
     one: Collection[CellSeen], other: Collection[CellSeen], what: Aspect, min_effect: Mapping[str, float]
 ) -> bool:
     """Whether two versions that are not shown to differ look as if more trials or launches might show it."""
-    others = {seen.cell: seen for seen in other}
-    for left, right in ((seen, others[seen.cell]) for seen in one if seen.cell in others):
+    for left, right in _pairs(one, other):
         if what == "correctness" and _p_value(left.rates, right.rates) <= HINT:
             return True
         if what == "latency" and left.ratio is not None and right.ratio is not None:
@@ -101,17 +105,18 @@ def judge(
     differs = {label: bool(differing(seen, cells, what, min_effect)) for label, cells in first.items()}
     if not last and any(not differs[label] and hinting(seen, first[label], what, min_effect) for label in neighbours):
         return None
-    return classify(differs.__getitem__, *neighbours, set(first))
+    return classify(differs, *neighbours)
 
 
-def classify(differs_from: Callable[[int], bool], left: int, right: int, known: Collection[int]) -> int | None:
-    """The label of a version between neighbours of these labels, of all labels that are known; None: more is needed.
+def classify(differs: Mapping[int, bool], left: int, right: int) -> int | None:
+    """The label of a version between neighbours of these labels, by whether it `differs` from each label that is known;
+    None: more is needed.
 
     It is like the one neighbour that it is not shown to differ from. Where it differs from both it is like the one
     other that it does not differ from, or like none that was seen.
     """
-    alike = [label for label in dict.fromkeys((left, right)) if not differs_from(label)]
+    alike = [label for label in dict.fromkeys((left, right)) if not differs[label]]
     if alike:
         return alike[0] if len(alike) == 1 else None
-    others = [label for label in known if label not in (left, right) and not differs_from(label)]
-    return others[0] if len(others) == 1 else max(known) + 1
+    others = [label for label in differs if not differs[label]]
+    return others[0] if len(others) == 1 else max(differs) + 1

@@ -9,8 +9,8 @@ version between them is unlike both ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 
 UNKNOWN = -1
 GOOD = 0
@@ -23,14 +23,9 @@ def most_environments(versions: int) -> int:
     return math.ceil(math.log2(versions)) + 2
 
 
-def _gaps(labels: Labels) -> Iterator[tuple[int, int]]:
-    """Neighbours among the versions of which something is known."""
-    known = [index for index, label in enumerate(labels) if label is not None and label != UNKNOWN]
-    yield from pairwise(known)
-
-
-def _not_asked(labels: Labels, left: int, right: int) -> list[int]:
-    return [index for index in range(left + 1, right) if labels[index] is None]
+def _known(labels: Labels) -> list[tuple[int, int]]:
+    """(index, label) of the versions of which something is known."""
+    return [(index, label) for index, label in enumerate(labels) if label is not None and label != UNKNOWN]
 
 
 def next_version(labels: Labels, *, every: bool = False) -> int | None:
@@ -46,30 +41,26 @@ def next_version(labels: Labels, *, every: bool = False) -> int | None:
         return None
     apart: list[int] = []
     alike: list[int] = []
-    for left, right in _gaps(labels):
-        left_over = _not_asked(labels, left, right)
-        if left_over:
-            (apart if labels[left] != labels[right] else alike).append(left_over[len(left_over) // 2])
-    found = [*apart, *(alike if every else [])]
-    return found[0] if found else None
+    for (left, one), (right, other) in pairwise(_known(labels)):
+        not_asked = [index for index in range(left + 1, right) if labels[index] is None]
+        if not_asked:
+            (apart if one != other else alike).append(not_asked[len(not_asked) // 2])
+    return next(iter([*apart, *(alike if every else [])]), None)
 
 
 def neighbours(labels: Labels, index: int) -> tuple[int, int]:
     """Labels of the nearest known versions on both sides."""
-    known = [(place, label) for place, label in enumerate(labels) if label is not None and label != UNKNOWN]
-    return (
-        next(label for place, label in reversed(known) if place < index),
-        next(label for place, label in known if place > index),
-    )
+    known = _known(labels)
+    before = [label for place, label in known if place < index]
+    return before[-1], next(label for place, label in known if place > index)
 
 
 def steps(labels: Labels) -> list[tuple[int, int]]:
     """(last before, first after) of every change that was found."""
-    return [(left, right) for left, right in _gaps(labels) if labels[left] != labels[right]]
+    return [(left, right) for (left, one), (right, other) in pairwise(_known(labels)) if one != other]
 
 
 def is_monotonic(labels: Labels) -> bool:
     """Whether no version is like an earlier one again, after one that was not."""
-    order = [label for label in labels if label is not None and label != UNKNOWN]
-    changes = [label for index, label in enumerate(order) if index == 0 or order[index - 1] != label]
+    changes = [label for label, _ in groupby(label for _, label in _known(labels))]
     return len(changes) == len(set(changes))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging import tags
@@ -16,11 +13,11 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from harness.config.environments import PYPI, Environment
+from harness.config.indexes import open_page, page_url
 from harness.errors import InfrastructureError, InputError
 from harness.schema.bisection_records import Release
 
 TIMEOUT_S = 60.0
-JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691; PyTorch's own index answers as PEP 503 does
 MAX_BYTES = 64 << 20
 
 
@@ -49,47 +46,26 @@ class _Links(HTMLParser):
         given = dict(attrs)
         if tag == "a" and given.get("href"):
             name = unquote(urlsplit(given["href"] or "").path).rpartition("/")[2]
-            self.found.append(
-                Listed(
-                    filename=name,
-                    yanked="data-yanked" in given,
-                    requires_python=given.get("data-requires-python") or "",
-                )
-            )
+            requires = given.get("data-requires-python") or ""
+            self.found.append(Listed(filename=name, yanked="data-yanked" in given, requires_python=requires))
 
 
-def parse_listing(text: str, content_type: str) -> list[Listed]:
-    """The files of a project's page, in either form of the simple index. ValueError where it is neither."""
-    if "json" not in content_type:
-        links = _Links()
-        links.feed(text)
-        return links.found
-    value = json.loads(text)
-    if not isinstance(value, dict) or not isinstance(value.get("files"), list):
+def parse_listing(text: str) -> list[Listed]:
+    """The files of a project's page. ValueError where it has none."""
+    links = _Links()
+    links.feed(text)
+    if not links.found:
         raise ValueError("it lists no files")
-    return [_listed(item) for item in value["files"]]
-
-
-def _listed(item: Any) -> Listed:
-    if not isinstance(item, dict) or not isinstance(item.get("filename"), str):
-        raise ValueError("a file without a name")
-    return Listed(
-        filename=item["filename"],
-        yanked=bool(item.get("yanked")),
-        requires_python=str(item.get("requires-python") or ""),
-    )
+    return links.found
 
 
 def fetch_listing(index: str) -> list[Listed]:
     """What the index lists of torch. InfrastructureError where it does not answer, or with something else."""
-    url = index.rstrip("/") + "/torch/"
+    url = page_url(index)
     remedy = "check the network or a proxy (HTTPS_PROXY); what was recorded is kept"
     try:
-        request = urllib.request.Request(
-            url, headers={"User-Agent": "kernel-matrix", "Accept": f"{JSON}, text/html;q=0.5"}
-        )
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            return parse_listing(answer.read(MAX_BYTES).decode(), answer.headers.get("Content-Type", ""))
+        with open_page(index, TIMEOUT_S) as answer:
+            return parse_listing(answer.read(MAX_BYTES).decode())
     except OSError as error:
         raise InfrastructureError(f"{url} cannot be read: {getattr(error, 'reason', None) or error}", remedy) from None
     except ValueError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +20,27 @@ from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
-from harness.schema.records import EnvironmentRecord
+from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import Run, load_record, save_record
+from harness.search.bisect import environments
 from harness.search.bisect import plan as planning
 from harness.search.bisect.answer import conclude, describe, print_question, print_table
-from harness.search.bisect.environments import (
-    named_environments,
-    refuse_without_room,
-    remove_environment,
-    remove_own_wheels,
-    wheels_apart,
-)
 from harness.search.bisect.observe import observe
 from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
 from harness.search.bisect.releases import fetch_listing, releases_between, supported_tags
 from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
-from harness.search.loop import Search, run_search
+from harness.search.loop import Search, recorded, working_on
 from harness.tools import cache_folder
 from harness.worker import protocol
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One run, and what it shows of the good version and of the other."""
+    """One run, and what it shows of the good version and of the other, by version."""
 
     run: Run
-    environment: EnvironmentRecord
-    good: EnvironmentRecord
-    cells: list[CellSeen]
-    good_cells: list[CellSeen]
+    environments: dict[str, EnvironmentRecord]
+    cells: dict[str, list[CellSeen]]
 
 
 class CannotTell(Exception):
@@ -116,12 +108,12 @@ class Bisection(Search[str, BisectionRecord]):
         here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
         named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
         if here and not all(named):
-            refuse_without_room(cache_folder())
+            environments.refuse_without_room(cache_folder())
         if ends:
             self.ask_ends()
             return
         apart = here and not self.keep and not all(named)
-        with wheels_apart(cache_folder()) if apart else nullcontext():
+        with environments.wheels_apart(cache_folder()) if apart else nullcontext():
             self.ask(step)
 
     def _is_named(self, version: str) -> bool:
@@ -137,13 +129,13 @@ class Bisection(Search[str, BisectionRecord]):
         """Those that are needed no more, also of a session that was killed."""
         if self.keep:
             return
-        named = named_environments(self.matrix)
+        named = environments.named_environments(self.matrix)
         for record in self.records:
             if record.environment in named or (record.version == self.question.good and not ends):
                 continue
-            if remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
+            if environments.remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
                 print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
-        remove_own_wheels(cache_folder())
+        environments.remove_own_wheels(cache_folder())
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -160,10 +152,9 @@ class Bisection(Search[str, BisectionRecord]):
                 raise
             raise CannotTell(error.message) from None
         run = self.measure(derived, selection, blocks=question.looks[number] if timed else 0)
-        other = next(e for e in plan.environments if e.spec.torch == version)
-        records = {record.id: record for record in run.environments()}
-        good, environment = records[plan.baseline], records[other.id]
-        for record, planned in ((good, plan.environment(plan.baseline)), (environment, other)):
+        made = {record.id: record for record in run.environments()}
+        for planned in plan.environments:  # the good one first
+            record = made[planned.id]
             if record.status == protocol.OK:
                 continue
             problem = probe_index(planned.index)
@@ -172,20 +163,21 @@ class Bisection(Search[str, BisectionRecord]):
                     f"{record.id}: {problem or record.message}", "mend it; the same command then goes on from here"
                 )
             raise CannotTell(record.message, record)
-        cells = [observe(run, plan, id, question.what, question.target) for id in (other.id, plan.baseline)]
-        return Look(run=run, environment=environment, good=good, cells=cells[0], good_cells=cells[1])
+        seen = {e.spec.torch: observe(run, plan, e.id, question.what, question.target) for e in plan.environments}
+        return Look(run=run, environments={e.spec.torch: made[e.id] for e in plan.environments}, cells=seen)
 
     def ask_ends(self) -> None:
         """Both ends, until they are shown to differ, or all looks are spent."""
         question, begun = self.question, (now_utc(), time.monotonic())
         for number in range(LOOKS):
             look = self.look(question.bad, number)
-            differ = differing(look.cells, look.good_cells, question.what, question.min_effect)
+            bad, good = look.cells[question.bad], look.cells[question.good]
+            differ = differing(bad, good, question.what, question.min_effect)
             if differ:
                 break
-        if self._has_no_time(look):
+        if self._has_no_time(bad):
             raise InfrastructureError(
-                f"no time of {question.target} at both ends: {look.cells[0].message}",
+                f"no time of {question.target} at both ends: {bad[0].message}",
                 "ask for its correctness: --what correctness",
             )
         self.record(question.good, "good", planning.GOOD, (begun[0], time.monotonic()), look, number + 1)
@@ -198,7 +190,7 @@ class Bisection(Search[str, BisectionRecord]):
         try:
             for number in range(self.seen[self.question.bad].looks - 1, LOOKS):  # fewer did not tell the ends apart
                 look = self.look(version, number)
-                label = self._label(look, neighbours, last=number == LOOKS - 1)
+                label = self._label(version, look, neighbours, last=number == LOOKS - 1)
                 if label is not None:
                     break
         except CannotTell as problem:
@@ -209,17 +201,17 @@ class Bisection(Search[str, BisectionRecord]):
             verdict = "good" if label == planning.GOOD else "bad" if label == labels[-1] else "neither"
         self.record(version, verdict, label, begun, look, number + 1)
 
-    def _has_no_time(self, look: Look) -> bool:
-        return self.question.what == "latency" and not any(cell.ratio for cell in look.cells)
+    def _has_no_time(self, cells: list[CellSeen]) -> bool:
+        return self.question.what == "latency" and not any(cell.ratio for cell in cells)
 
-    def _label(self, look: Look, neighbours: tuple[int, int], *, last: bool) -> int | None:
-        question = self.question
-        if self._has_no_time(look):
-            raise CannotTell(f"no time: {look.cells[0].message}", look.environment)
+    def _label(self, version: str, look: Look, neighbours: tuple[int, int], *, last: bool) -> int | None:
+        question, cells = self.question, look.cells[version]
+        if self._has_no_time(cells):
+            raise CannotTell(f"no time: {cells[0].message}", look.environments[version])
         records = [self.seen[question.bad], *self.records]  # the ends were told apart: they speak for their labels
         first = {record.label: record.cells for record in reversed(records) if record.label is not None}
-        first[planning.GOOD] = look.good_cells  # on the same inputs, in the same blocks
-        return judge(look.cells, first, neighbours, question.what, question.min_effect, last=last)
+        first[planning.GOOD] = look.cells[question.good]  # on the same inputs, in the same blocks
+        return judge(cells, first, neighbours, question.what, question.min_effect, last=last)
 
     def record(
         self,
@@ -230,18 +222,18 @@ class Bisection(Search[str, BisectionRecord]):
         seen: Look | CannotTell,
         looks: int = 0,
     ) -> None:
-        path, good = self.version_path(version), version == self.question.good
-        made: dict[str, Any] = {}
-        environment = seen.good if good and isinstance(seen, Look) else seen.environment
+        path = self.version_path(version)
+        made: dict[str, Any] = {"status": protocol.OK}  # `look` goes on with nothing else
+        if isinstance(seen, Look):
+            environment: EnvironmentRecord | None = seen.environments[version]
+            made |= {"cells": seen.cells[version], "looks": looks, "run": seen.run.folder.name}
+            if environment and (found := environment.observed):
+                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none"}
+        else:
+            environment = seen.environment
+            made = {"status": protocol.BROKEN, "message": str(seen)}
         if environment is not None:
             made |= {"environment": environment.id, "environment_key": environment.key}
-        if isinstance(seen, CannotTell):
-            made |= {"status": protocol.BROKEN, "message": str(seen)}
-        else:
-            found = environment.observed if environment else None
-            made |= {"status": protocol.OK, "message": ""}  # `look` goes on with nothing else
-            made |= {"cells": seen.good_cells if good else seen.cells, "looks": looks, "run": seen.run.folder.name}
-            made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none"} if found else {}
         if not path.exists():  # of a good end that was recorded before a kill
             took = round(time.monotonic() - begun[1], 1)
             record = VersionRecord(
@@ -309,16 +301,16 @@ def run_bisection(
     id = f"{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{key[:12]}"
     folder = options.root / "reports" / "bisections" / id
 
-    def ask() -> Question:
-        return _question(subject, options, prepared, matrix, id, every)
-
-    def begin(question: Question) -> Bisection:
-        return Bisection(subject=subject, options=options, matrix=matrix, prepared=prepared, folder=folder,
-                         question=question, keep=keep)  # fmt: skip
-
+    ask = partial(_question, subject, options, prepared, matrix, id, every)
     if list_only:
         print_question(ask())
         return None
-    record = run_search("bisection", folder, key, ask, Question, print_question, begin)
+    with working_on("bisection", folder, key):
+        question = recorded(folder, Question, ask)
+        print_question(question)
+        record = Bisection(
+            subject=subject, options=options, matrix=matrix, prepared=prepared, folder=folder, question=question,
+            keep=keep,
+        ).run()  # fmt: skip
     print_table(record)
     return folder, record

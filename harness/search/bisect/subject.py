@@ -9,6 +9,7 @@ from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan
+from harness.config.planner import pick
 from harness.config.workloads import Workload
 from harness.errors import InputError
 from harness.schema.bisection_records import Aspect
@@ -51,12 +52,8 @@ def environment_of(matrix: Matrix, torch: str, good: str) -> Environment:
 
 def _kernels(matrix: Matrix, subject: Subject) -> list[Kernel]:
     """The kernels to build: of a reference, the one that it is measured beside."""
-    chosen = [kernel for kernel in matrix.kernels if not subject.kernels or kernel.name in subject.kernels]
-    for name in subject.kernels:
-        if name not in {kernel.name for kernel in matrix.kernels}:
-            known = ", ".join(kernel.name for kernel in matrix.kernels)
-            raise InputError(f"--kernel {name}: not in matrix.yaml", f"choose from: {known}")
-    chosen = [kernel for kernel in chosen if _runs(kernel, subject, matrix.workloads)]
+    names = pick("kernel", subject.kernels, [kernel.name for kernel in matrix.kernels])
+    chosen = [kernel for kernel in matrix.kernels if kernel.name in names and _runs(kernel, subject, matrix.workloads)]
     if not chosen:
         raise InputError(
             f"no kernel of those asked for runs there on {' or '.join(subject.devices)}",
@@ -127,12 +124,11 @@ def cell_names(plan: Plan, environment: str, target: str) -> dict[str, Place]:
     """Every cell of one version that is looked at, by name. A reference is looked at once
     a workload, beside the first kernel that has it."""
     found: dict[str, Place] = {}
-    for cell in plan.cells:
-        if cell.environment != environment:
-            continue
-        place = f"{cell.workload}/{cell.device}"
+    for cell in (cell for cell in plan.cells if cell.environment == environment):
+        name = f"{cell.workload}/{cell.device}"
         if target == protocol.KERNEL:
-            found[f"{cell.kernel}/{place}"] = (cell.kernel, cell.workload, cell.device)
-        elif target in plan.kernel(cell.kernel).references_on(cell.device):
-            found.setdefault(place, (cell.kernel, cell.workload, cell.device))
+            name = f"{cell.kernel}/{name}"
+        elif target not in plan.kernel(cell.kernel).references_on(cell.device):
+            continue
+        found.setdefault(name, (cell.kernel, cell.workload, cell.device))
     return found

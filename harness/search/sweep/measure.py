@@ -8,13 +8,14 @@ confirmed that is faster in each of them.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from harness.config.kernels import Setting
 from harness.experiments.admission import Refusal
-from harness.schema.records import LaunchRecord, Outcome, Status, Timing
+from harness.schema.records import LaunchRecord, Outcome, Status
 from harness.schema.sweep_records import Compared, Mode, Trial
 from harness.search.ratio import ratio_of
 from harness.stats.medians import time_us
@@ -28,41 +29,32 @@ Times = dict[Place, dict[int, float]]  # launch medians, by block
 def times_of(launches: Iterable[LaunchRecord], kernel: str) -> Times:
     """A kernel's launch medians. A launch whose output was another than the validated one counts for nothing."""
     found: Times = {}
-    for launch in launches:
-        for timing in _own(launch, kernel):
-            if timing.status == protocol.OK and timing.correct is not False:
-                modes: tuple[Mode, ...] = ("cold", "hot")
-                for mode in modes:
-                    time = time_us(timing, mode)
-                    if time is not None:
-                        found.setdefault((launch.environment, timing.workload, mode), {})[launch.index] = time
+    modes: tuple[Mode, ...] = ("cold", "hot")
+    for launch in (launch for launch in launches if launch.kernel == kernel):
+        for timing, mode in itertools.product(launch.timings, modes):
+            time = time_us(timing, mode) if timing.target == protocol.KERNEL and timing.correct is not False else None
+            if time is not None:
+                found.setdefault((launch.environment, timing.workload, mode), {})[launch.index] = time
     return found
-
-
-def _own(launch: LaunchRecord, kernel: str) -> list[Timing]:
-    if launch.kernel != kernel:
-        return []
-    return [timing for timing in launch.timings if timing.target == protocol.KERNEL]
 
 
 def fault(launches: Iterable[LaunchRecord], kernel: str) -> Refusal | None:
     """What went wrong in a kernel's launches, if anything did."""
-    for launch in launches:
-        if launch.kernel != kernel:
-            continue
-        if launch.status != protocol.OK:
-            return _refusal(launch, launch.status, launch.message or "its launch failed")
-        for timing in _own(launch, kernel):
-            if timing.status != protocol.OK:
-                return _refusal(launch, timing.status, timing.message or "it has no time")
-            if timing.correct is False:
-                return _refusal(launch, "wrong", timing.message or "its output was not the validated one")
+    for launch in (launch for launch in launches if launch.kernel == kernel):
+        for status, message in _faults(launch):
+            outcome = Outcome(status=status, message=message, log_excerpt=launch.log_excerpt)
+            return Refusal(stage="time", environment=launch.environment, outcome=outcome)
     return None
 
 
-def _refusal(launch: LaunchRecord, status: Status, message: str) -> Refusal:
-    outcome = Outcome(status=status, message=message, log_excerpt=launch.log_excerpt)
-    return Refusal(stage="time", environment=launch.environment, outcome=outcome)
+def _faults(launch: LaunchRecord) -> Iterator[tuple[Status, str]]:
+    if launch.status != protocol.OK:
+        yield launch.status, launch.message or "its launch failed"
+    for timing in (timing for timing in launch.timings if timing.target == protocol.KERNEL):
+        if timing.status != protocol.OK:
+            yield timing.status, timing.message or "it has no time"
+        elif timing.correct is False:
+            yield "wrong", timing.message or "its output was not the validated one"
 
 
 def compare(incumbent: Times, this: Times) -> tuple[list[Compared], str]:
@@ -77,17 +69,9 @@ def compare(incumbent: Times, this: Times) -> tuple[list[Compared], str]:
         base, own = [ours[block] for block in blocks], [theirs[block] for block in blocks]
         ratio, low, high = ratio_of(base, own, LEVEL)
         found.append(
-            Compared(
-                environment=environment,
-                workload=workload,
-                mode=mode,
-                incumbent_us=base,
-                this_us=own,
-                ratio=ratio,
-                low=low,
-                high=high,
-            )
-        )
+            Compared(environment=environment, workload=workload, mode=mode, incumbent_us=base, this_us=own,
+                     ratio=ratio, low=low, high=high)
+        )  # fmt: skip
     return found, ""
 
 
@@ -116,8 +100,8 @@ def trial_of(
 
 def by_score(trials: Iterable[Trial]) -> list[Trial]:
     """Those that were timed, the fastest first."""
-    timed = [(trial.score, index, trial) for index, trial in enumerate(trials) if trial.score is not None]
-    return [trial for _, _, trial in sorted(timed, key=lambda each: each[:2])]
+    timed = [(trial.score, trial) for trial in trials if trial.score is not None]
+    return [trial for _, trial in sorted(timed, key=lambda each: each[0])]  # stable: of equals the first
 
 
 def confirm(trial: Trial) -> tuple[bool, str]:

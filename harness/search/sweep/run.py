@@ -25,7 +25,7 @@ from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, folder_files, make_plan
 from harness.schema.storage import Run, load_record, save_record
 from harness.schema.sweep_records import BatchRecord, Confirmation, SweepQuestion, SweepRecord, Trial
-from harness.search.loop import Search, run_search
+from harness.search.loop import Search, recorded, working_on
 from harness.search.sweep import answer, space
 from harness.search.sweep.measure import LEVEL, by_score, confirm, times_of, trial_of
 from harness.search.sweep.sampler import Known, ask
@@ -76,8 +76,7 @@ class Sweep(Search[list[Setting], SweepRecord]):
 
     def next_step(self) -> list[Setting] | None:
         question = self.question
-        known = [Known(setting=question.incumbent, score=1.0)]
-        known += [Known(setting=trial.setting, score=trial.score) for trial in self.trials]
+        known: list[Known] = [(question.incumbent, 1.0), *((trial.setting, trial.score) for trial in self.trials)]
         settings = ask(question.search, known, question.batch, question.seed + len(self.batches))
         self.exhausted = not settings
         if not settings or (self.batches and self.spent_s >= self.budget_s):
@@ -181,11 +180,6 @@ class Sweep(Search[list[Setting], SweepRecord]):
         return Measured(run=run, trials=trials, untried=untried(records_of(run, cells, kernel.name)[2]))
 
 
-def batch_size() -> int:
-    """Settings that are built and judged together: enough for the machine, few enough that a batch is soon done."""
-    return max(4, min(8, os.cpu_count() or 1))
-
-
 def _question(subject: Subject, prepared: Prepared, matrix: Matrix, id: str) -> SweepQuestion:
     plan, kernel = prepared.plan, subject.kernel
     return SweepQuestion(
@@ -201,7 +195,7 @@ def _question(subject: Subject, prepared: Prepared, matrix: Matrix, id: str) -> 
         executor=plan.facts.executor,
         fallbacks=list(plan.fallbacks),
         seed=matrix.seed,
-        batch=batch_size(),
+        batch=max(4, min(8, os.cpu_count() or 1)),  # enough for the machine, few enough to be done soon
         level=LEVEL,
         search_trials=space.SEARCH_TRIALS,
         search_launches=space.launches_of(matrix, "search"),
@@ -247,16 +241,18 @@ def run_sweep(
         finalists=space.FINALISTS,
         limits=plan.limits.model_dump(),
     )
-    question = _question(subject, prepared, matrix, f"{kernel.name}-{subject.device}-{key[:12]}")
+    asked = _question(subject, prepared, matrix, f"{kernel.name}-{subject.device}-{key[:12]}")
     if list_only:
-        answer.print_question(question)
+        answer.print_question(asked)
         return None
-    folder = options.root / "reports" / "sweeps" / question.id
+    folder = options.root / "reports" / "sweeps" / asked.id
 
-    def begin(recorded: SweepQuestion) -> Sweep:
-        return Sweep(subject=subject, options=options, budget_s=budget_s, matrix=matrix, folder=folder,
-                     question=recorded, write=write)  # fmt: skip
-
-    record = run_search("sweep", folder, key, lambda: question, SweepQuestion, answer.print_question, begin)
+    with working_on("sweep", folder, key):
+        question = recorded(folder, SweepQuestion, lambda: asked)
+        answer.print_question(question)
+        record = Sweep(
+            subject=subject, options=options, budget_s=budget_s, matrix=matrix, folder=folder, question=question,
+            write=write,
+        ).run()  # fmt: skip
     answer.print_table(record)
     return folder, record

@@ -9,11 +9,10 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.trial import Trial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from harness.config.kernels import Setting
 from harness.search.sweep.space import all_settings, key_of
@@ -22,17 +21,12 @@ Search = Mapping[str, Sequence[int | str]]
 PATIENCE = 20  # settings known already that the sampler may name, for each that it is asked for
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """A setting that was tried; `score` is None where it was rejected."""
-
-    setting: Setting
-    score: float | None
+Known = tuple[Setting, float | None]  # a setting that was tried, and its score; None where it was rejected
 
 
 def ask(search: Search, known: Sequence[Known], count: int, seed: int) -> list[Setting]:
     """Up to `count` settings that are not known yet; fewer where fewer are left, none where all were tried."""
-    tried = {key_of(each.setting): each for each in known}
+    tried = {key_of(setting): score for setting, score in known}
     left = [setting for setting in all_settings(search) if key_of(setting) not in tried]
     if len(left) <= count:
         return left
@@ -40,10 +34,10 @@ def ask(search: Search, known: Sequence[Known], count: int, seed: int) -> list[S
     asked: dict[object, Setting] = {}
     for _ in range(count * PATIENCE):
         trial = study.ask(spread)
-        setting = _decode(search, trial.params)
+        setting = {name: _ranked(search, name)[trial.params.get(name, 0)] for name in search}
         key = key_of(setting)
         if key in tried:
-            _tell(study, trial, tried[key])
+            study.tell(trial, tried[key], state=_state(tried[key]))
         elif key not in asked:
             asked[key] = setting
         if len(asked) == count:
@@ -69,12 +63,8 @@ def _ranked(search: Search, name: str) -> list[int | str]:
     return sorted(values, key=lambda value: (isinstance(value, str), value))
 
 
-def _decode(search: Search, places: Mapping[str, int]) -> Setting:
-    return {name: _ranked(search, name)[places.get(name, 0)] for name in search}
-
-
-def _encode(search: Search, setting: Setting) -> dict[str, int]:
-    return {name: _ranked(search, name).index(setting[name]) for name in distributions(search)}
+def _state(score: float | None) -> TrialState:
+    return TrialState.PRUNED if score is None else TrialState.COMPLETE  # the sampler keeps away from pruned
 
 
 def _study(search: Search, known: Sequence[Known], seed: int) -> optuna.Study:
@@ -84,13 +74,7 @@ def _study(search: Search, known: Sequence[Known], seed: int) -> optuna.Study:
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
     study = optuna.create_study(sampler=sampler)
     spread = distributions(search)
-    for each in known:
-        state = TrialState.PRUNED if each.score is None else TrialState.COMPLETE  # the sampler keeps away from pruned
-        params = _encode(search, each.setting)
-        study.add_trial(create_trial(state=state, value=each.score, params=params, distributions=spread))
+    for setting, score in known:
+        params = {name: _ranked(search, name).index(setting[name]) for name in spread}
+        study.add_trial(create_trial(state=_state(score), value=score, params=params, distributions=spread))
     return study
-
-
-def _tell(study: optuna.Study, trial: Trial, known: Known) -> None:
-    state = TrialState.PRUNED if known.score is None else TrialState.COMPLETE
-    study.tell(trial, known.score, state=state)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from harness.config.kernels import Kernel, Setting
 from harness.config.matrix import Matrix
+from harness.config.planner import pick
 from harness.config.workloads import Workload
 from harness.errors import InputError
 from harness.schema.records import Device
@@ -35,10 +36,8 @@ class Subject:
 
 
 def searched_kernel(matrix: Matrix, name: str) -> Kernel:
-    kernel = next((kernel for kernel in matrix.kernels if kernel.name == name), None)
-    if kernel is None:
-        known = ", ".join(kernel.name for kernel in matrix.kernels)
-        raise InputError(f"--kernel {name}: not in matrix.yaml", f"choose from: {known}")
+    pick("kernel", [name], [kernel.name for kernel in matrix.kernels])
+    kernel = matrix.kernel(name)
     if kernel.settings < 2:
         example = next(iter(kernel.tunables), "BLOCK_M")
         raise InputError(

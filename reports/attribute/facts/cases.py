@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.schema.records import BuildRecord, EnvironmentRecord
+from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from reports import model
 from reports.attribute.facts import experiments
 from reports.attribute.facts.cells import CellFacts

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.experiments.lengths import TILES
+from harness.experiments.condition_list import TILES
 from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,

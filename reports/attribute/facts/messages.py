@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import CheckerFinding
-from harness.schema.records import BuildRecord, Outcome
+from harness.schema.records import Outcome
 from harness.worker import protocol
 from reports.model import CorrectnessSide
 
