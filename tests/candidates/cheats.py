@@ -296,7 +296,7 @@ from worker import appraise, candidate, codec, judge, store, timing, wire
 
 
 def asked(verb, **request):
-    return codec.read(wire.REQUESTS[verb], {"version": codec.VERSION, **request})
+    return codec.read(wire.TASKS[verb].request, {"version": codec.VERSION, **request})
 
 
 def done(result):
@@ -318,7 +318,7 @@ for number, name in enumerate(names):
     sys.argv = ["inside", "candidate", os.devnull]
     ran = done(candidate.candidate(asked("candidate", **common, kernel=kernel, out=out)))
     judged = done(judge.judge(asked("judge", **{**common, "device": device, "references": ["model"],
-                          "candidate": ran, "candidate_out": out,
+                          "candidate": ran, "candidate_out": out, "precision": None,
                           "truth_dir": os.path.join(folder, "truth"),
                           "decides": "rounding", "limits": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}})))
     found[name] = {"status": judged["status"], "message": judged["message"]}

@@ -81,7 +81,7 @@ class Here(VenvExecutor):
             )
         )  # fmt: skip
         if answer.result is not None:
-            assert codec.read(wire.RESULTS[verb], answer.result), "as its type says"
+            assert codec.read(wire.TASKS[verb].result, answer.result), "as its type says"
             del answer.result["version"]
         return answer
 

@@ -47,6 +47,7 @@ def run(
     ended = ended_of(jobs, out)
     judging = {
         "candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding", "device": "cuda",
+        "precision": None,
     }  # fmt: skip
     weighed = here.ask("weigh", {**common, **judging, "limits": LIMITS, "jobs": ended})
     assert weighed.result is not None, weighed.ended.log
