@@ -10,6 +10,7 @@ import sys
 from typing import Any, Sequence
 
 from . import build, wheels, wire
+from .tools import read_text
 
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
 
@@ -53,7 +54,7 @@ def nvcc() -> str | None:
 def processor() -> tuple[str, str]:
     """(model, its feature flags in order) from /proc/cpuinfo; empty where it is not told."""
     fields: dict[str, str] = {}
-    for line in _read("/proc/cpuinfo").splitlines():
+    for line in read_text("/proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     model = fields.get("model name") or fields.get("CPU part") or platform.processor()
@@ -116,7 +117,7 @@ def gpus(torch: Any) -> list[wire.Gpu]:
 
 def driver_version() -> str:
     """The kernel module's version; a container without /proc/driver says nothing."""
-    words = _read("/proc/driver/nvidia/version").partition("\n")[0].split("Kernel Module")[-1].split()
+    words = read_text("/proc/driver/nvidia/version").partition("\n")[0].split("Kernel Module")[-1].split()
     return next((word for word in words if word[:1].isdigit()), "")
 
 
@@ -151,21 +152,21 @@ def settings(torch: Any) -> dict[str, str]:
 
 
 def confinement() -> wire.Confinement:
-    status = dict(line.split(":", 1) for line in _read("/proc/self/status").splitlines() if ":" in line)
+    status = dict(line.split(":", 1) for line in read_text("/proc/self/status").splitlines() if ":" in line)
     return wire.Confinement(
         user_id=os.getuid(),
         no_new_privileges=status.get("NoNewPrivs", "").strip() == "1",
         seccomp=int(status.get("Seccomp", "0")),
         capabilities=status.get("CapEff", "").strip(),
         networks=networks(),
-        root_writable=root_writable(_read("/proc/self/mounts")),
+        root_writable=root_writable(read_text("/proc/self/mounts")),
         **{name: _limit(paths) for name, paths in LIMITS.items()},
     )
 
 
 def networks() -> list[str]:
     """Interfaces that this process sees."""
-    lines = _read("/proc/net/dev").splitlines()[2:]
+    lines = read_text("/proc/net/dev").splitlines()[2:]
     return sorted(line.split(":")[0].strip() for line in lines if ":" in line)
 
 
@@ -177,15 +178,7 @@ def root_writable(mounts: str) -> bool:
 
 def _limit(paths: Sequence[str]) -> int | None:
     for path in paths:
-        text = _read(path).strip()
+        text = read_text(path).strip()
         if text.isdigit() and int(text) < NO_LIMIT:
             return int(text)
     return None
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""

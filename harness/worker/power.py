@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Sequence,
 
 import numpy as np
 
-from . import agreement, codec, dtypes, inputs, protocol, rounding, truth, wire
+from . import agreement, codec, dtypes, protocol, rounding, truth, wire
+from . import workload as workloads
 from .rounding import Norms
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ SCALED, ADDED, ROW = (0.001, 0.003, 0.01), (0.001, 0.01), 0.01  # shares
 TRIVIAL = ("zeros", "input")
 
 
-class Wrong:
+class Wrong(NamedTuple):
     """A known wrong answer. `block` gives it for a slice of rows and one of columns of `rounding.as_rows`, not yet
     rounded. Kinds that come in sizes have one."""
 
-    def __init__(self, kind: str, name: str, block: Block, size: float | None = None) -> None:
-        self.kind, self.name, self.block, self.size = kind, name, block, size
+    kind: str
+    name: str
+    block: Block
+    size: float | None = None
 
 
 class Rule(NamedTuple):
@@ -55,25 +58,21 @@ def prove(
 ) -> list[wire.KnownWrong]:
     """For each known wrong answer whether the rule sees it. Where there is no truth they are made of `instead`, of the
     first trial; else there are none."""
-    arrays = workload.arrays(recipe, 0, seed, cache.each)
-    sha256 = inputs.digest(arrays)
-    exact = workload.truth(arrays, sha256, cache, rule.precision)
+    first = workloads.Trial(workload, recipe, 0, seed, cache)
+    arrays, exact = first.arrays, first.truth(rule.precision)
     if exact is None:
         return [] if instead is None else _without_truth(instead, workload.alike(arrays), rule)
 
-    def other() -> truth.Exact | None:
-        """Another answer, which a kernel could have left in memory."""
-        more = workload.arrays(recipe, 1, seed, cache.each)
-        return workload.truth(more, inputs.digest(more), cache, rule.precision)
-
     def prove_all() -> list[dict[str, Any]]:
-        before = other() if trials > 1 else None
+        before = None  # another answer, which a kernel could have left in memory
+        if trials > 1:
+            before = workloads.Trial(workload, recipe, 1, seed, cache).truth(rule.precision)
         proof = Prover(exact, workload.emulated(arrays, rule.precision), rule)
         wrongs = general(proof, workload.alike(arrays), before.values if before else None)
         more = specific(proof, workload.wrong_answers(arrays, cache.each))
         return [dataclasses.asdict(proof.about(wrong)) for wrong in (*wrongs, *more)]
 
-    key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
+    key = protocol.digest([VERSION, exact.sha256, first.sha256, list(rule), trials > 1])
     return [codec.checked(wire.KnownWrong, known, "known") for known in cache.note(f"{key[:2]}/{key}.power", prove_all)]
 
 

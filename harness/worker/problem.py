@@ -273,18 +273,18 @@ class ModelReference:
         return []
 
     def attempt(self, arguments: list[Any]) -> None:
-        """references.Unsupported where the model does not run, or gives something else than a tensor."""
-        from . import references
-
+        """`wire.Failed` where the model does not run, or gives something else than a tensor."""
         try:
             if self.model is None:
                 self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
             with torch.no_grad():
                 output = self.model(*arguments)
         except Exception as error:
-            raise references.Unsupported(f"Model raised {type(error).__name__}: {error}") from None
+            message = f"Model raised {type(error).__name__}: {error}"
+            raise wire.Failed(protocol.UNSUPPORTED, message) from None
         if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
-            raise references.Unsupported(f"Model returns {type(output).__name__}, not one tensor")
+            message = f"Model returns {type(output).__name__}, not one tensor"
+            raise wire.Failed(protocol.UNSUPPORTED, message)
         self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
 
     def active(self) -> ContextManager[None]:

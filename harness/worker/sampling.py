@@ -15,7 +15,7 @@ import os
 import resource
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from . import protocol, wire
 
@@ -68,23 +68,16 @@ def sample(
     samples: list[float] = []
     shares: list[float] = []
     total_ns = made = 0
-    rule, sampling = StopRule(timing), True
-    meter = Processors()
-    while True:
-        sampling = sampling and not rule.is_met(samples)
-        audited = audit is not None and audit.begins(sampling)
-        if not sampling and not audited:
-            break
+    rule, meter = StopRule(timing), Processors()
+    for audited in turns(rule, samples, audit):
         call_us, witnessed_ns = (measure_one if audited else measure)()
         made += 1 if audited else calls
-        if audit is not None and audited:
-            audit.ended(call_us)
+        if audited:
+            audited.ended(call_us)
             continue
         total_ns += witnessed_ns
         shares.append(call_us * calls * 1000 / max(1, witnessed_ns))
         samples.append(call_us)
-        if audit is not None:
-            audit.look()
     row.clock, row.calls_per_sample, row.samples_us = "perf_counter_ns", calls, samples
     spent_s = _seconds() - began
     row.switches_per_ms, row.threads_started = meter.switches_per_ms(), meter.threads_started(made)
@@ -92,6 +85,19 @@ def sample(
     # By the middle one, as the time itself: a sample that was interrupted between the two clocks accuses nobody.
     doubt(row, statistics.median(shares) * total_ns, total_ns, "cpu")
     return spent_s
+
+
+def turns(rule: StopRule, samples: Sequence[float], audit: Audit | None) -> Iterator[Audit | None]:
+    """Before each sample, until there are enough and the audit has all of its own: the audit, where the next is its."""
+    wanting = True
+    while True:
+        wanting = wanting and not rule.is_met(samples)
+        audited = audit is not None and audit.begins(wanting)
+        if not wanting and not audited:
+            return
+        yield audit if audited else None
+        if audit is not None and not audited:
+            audit.look()
 
 
 class Processors:

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from harness.worker.wire import Failed
+
 TRIALS = [1, 2, 3, 4, 5]
+NOTHING_KEPT = SimpleNamespace(add=lambda *_: False)
 
 
 class Device:
@@ -60,15 +63,12 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, without PyTorch."""
     kernels, tensors = ModuleType("kernels"), ModuleType("tensors")
 
-    class KernelFailure(Exception):
-        message = "returned a promise"
-
     def checked(output: Any, _workload: Any, _device: str) -> Any:
         if not isinstance(output, Tensor):
-            raise KernelFailure
+            raise Failed("wrong", "returned a promise")
         return output
 
-    vars(kernels).update(KernelFailure=KernelFailure, checked=checked)
+    vars(kernels).update(checked=checked)
     vars(tensors).update(
         flat=list,
         same_bits=lambda one, other: one.bytes() == other.bytes(),
@@ -94,7 +94,7 @@ class Case:
         self.inputs = Tensor(self.device, TRIALS[0])
         self.audit = module.Audit(
             SimpleNamespace(), kind, [self.inputs], lambda trial: [Tensor(self.device, TRIALS[trial])],
-            module.Answers([sha256(value + 100) for value in TRIALS], kind, lambda *_: False),
+            module.Answers([sha256(value + 100) for value in TRIALS], kind, NOTHING_KEPT, "w", "kernel"),
         )  # fmt: skip
 
     def sample(self, call: Callable[[], Any], samples: int = 12, us: Callable[[], float] = lambda: 10.0) -> str:
