@@ -85,9 +85,15 @@ class Here(VenvExecutor):
             del answer.result["version"]
         return answer
 
-    def candidate(self, kernel: dict[str, Any], shape: dict[str, Any], out: Path) -> Answer:
+    def result(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """Run a task that ends with a result."""
+        answer = self.ask(verb, request, **options)
+        assert answer.result is not None, answer.ended.log
+        return answer.result
+
+    def candidate(self, kernel: dict[str, Any], shape: dict[str, Any], out: Path) -> dict[str, Any]:
         request = {"kernel": kernel, "workload": shape, "seed": 0, "threads": 4, "out": str(out)}
-        return self.ask("candidate", request)
+        return self.result("candidate", request)
 
     def build_folder(self, name: str) -> Path:
         return self.builds / f"build-{name}"
@@ -110,14 +116,11 @@ class Here(VenvExecutor):
         with filelock.FileLock(folder.with_suffix(".lock")):
             kept = protocol.read_json(str(record)) if record.exists() else {"key": ""}
             if kept["key"] != key:
-                answer = self.ask("build", request, name=f"build-{name}")
-                assert answer.result is not None, answer.ended.log
-                assert answer.result["status"] == "ok", answer.result["log_excerpt"]
-                kept = {"key": key, "result": answer.result}
+                result = self.result("build", request, name=f"build-{name}")
+                assert result["status"] == "ok", result["log_excerpt"]
+                kept = {"key": key, "result": result}
                 protocol.write_json(str(record), kept)
-        result: dict[str, Any] = kept["result"]
-        self._built[name] = result
-        return result
+        return self._built.setdefault(name, kept["result"])
 
     def time(
         self, artifact: str | None, workloads: list[dict[str, Any]], targets: list[str], *, timeout_s: float = 300,

@@ -43,8 +43,7 @@ def test_a_fault_ends_its_launch_and_no_other(here: Here, built: Callable[[str],
 
 @pytest.mark.parametrize("fault", ["ILLEGAL_ADDRESS", "ASSERTS"])
 def test_a_fault_in_validation_is_a_status(here: Here, built: Callable[[str], str], fault: str) -> None:
-    answer = here.candidate(kernel_of(built(fault)), SHAPE, here.work / "out-fault")
-    assert answer.result is not None and answer.result["status"] == "crashed"
+    assert here.candidate(kernel_of(built(fault)), SHAPE, here.work / "out-fault")["status"] == "crashed"
 
 
 def test_a_kernel_that_never_ends_is_killed_and_the_device_answers(

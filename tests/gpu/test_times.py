@@ -81,8 +81,7 @@ def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here,
     outputs, hot_us = [], []
     for name in ("shipped", "slowed"):
         out = here.work / f"out-{name}"
-        answer = here.candidate(kernel_of(built(name)), shapes[0], out)
-        assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
+        assert here.candidate(kernel_of(built(name)), shapes[0], out)["status"] == "ok"
         outputs.append((out / "independent" / "0.bin").read_bytes())
         timed = here.time(built(name), shapes, ["kernel"])
         hot_us.append([statistics.median(row(timed, "kernel", shape["id"])["hot_us"]) for shape in shapes])
@@ -92,22 +91,17 @@ def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here,
         assert 0.01 < slowed_us / shipped_us - 1 < 0.08
 
 
-def inside():
-    """Ours, in this process: it runs no code under test here."""
-    from harness.worker import events, graphs
-
-    return events, graphs
-
-
 def cold(call) -> wire.Timing:
-    events, _ = inside()
+    from harness.worker import events  # in this process: it runs no code under test here
+
     row = wire.Timing("ok")
     assert events.sample(call, wire.SamplingRequest(**TIMING), row) > 0
     return row
 
 
 def hot(call, expected, call_us: float = 10.0) -> wire.Timing:
-    _, graphs = inside()
+    from harness.worker import graphs
+
     row = wire.Timing("ok", samples_us=[call_us])
     graphs.sample(call, expected, wire.SamplingRequest(**TIMING), row)
     return row
@@ -185,9 +179,7 @@ def test_an_output_that_cannot_be_poisoned_has_no_hot_time() -> None:
 
 
 def test_ceilings_are_plausible(here: Here) -> None:
-    answer = here.ask("ceilings", {"threads": 4})
-    assert answer.result is not None, answer.ended.log
-    found = answer.result
+    found = here.result("ceilings", {"threads": 4})
     print(found)
     assert found["status"] == "ok" and set(found["matmul_tflops"]) == {"float16", "bfloat16", "float32"}
     assert found["matmul_tflops"]["float16"] > found["matmul_tflops"]["float32"] > 1
