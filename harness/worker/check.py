@@ -18,7 +18,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from typing import Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -83,10 +83,7 @@ def counters(request: wire.CallRequest) -> wire.CountersResult:
     """For device cuda."""
     result = wire.CountersResult(protocol.OK)
     with tempfile.TemporaryDirectory() as folder:
-        nvcc = need_cuda()
-        ncu = find_ncu(os.path.dirname(nvcc))
-        if ncu is None:
-            raise build.lacking("ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
+        nvcc, ncu = need_cuda(find_ncu, "ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
         result.tool = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
         program = Program(request, folder)
         executable = link_cuda(nvcc, request, folder, result.builds)
@@ -180,10 +177,8 @@ def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> No
 
 
 def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
-    nvcc = need_cuda()
-    sanitizer = find_sanitizer(os.path.dirname(nvcc))
-    if sanitizer is None:
-        raise build.lacking("compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)")
+    missing = "compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)"
+    nvcc, sanitizer = need_cuda(find_sanitizer, missing)
     program = Program(request, folder)
     executable = link_cuda(nvcc, request, folder, result.builds)
     if executable is None:
@@ -201,14 +196,18 @@ def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> N
         result.runs = list(pool.map(lambda call: one(*call), calls))
 
 
-def need_cuda() -> str:
-    """The path of nvcc, where a GPU and an nvcc for it are there. `wire.Failed` with the reason elsewhere."""
+def need_cuda(find: Callable[[str], str | None], missing: str) -> tuple[str, str]:
+    """The paths of nvcc and of a tool that `find` finds beside it, where a GPU is there. `wire.Failed` elsewhere."""
     import torch
     from torch.utils import cpp_extension
 
     if not torch.cuda.is_available():
         raise build.lacking("PyTorch sees no CUDA device here")
-    return build.check_nvcc(cpp_extension)
+    nvcc = build.check_nvcc(cpp_extension)
+    tool = find(os.path.dirname(nvcc))
+    if tool is None:
+        raise build.lacking(missing)
+    return nvcc, tool
 
 
 def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, wire.Compiled]) -> str | None:

@@ -149,7 +149,10 @@ def _run_job(job: Job) -> wire.JobResult:
                 for repeat in range(job.repeats):
                     output = _call(job, arrays, trial)
                     result.shape, result.dtype = list(output.shape), tensors.dtype_name(output)
-                    _store(job, output, f"{trial}-{repeat}.bin")
+                    with kernels.blamed(f"reading the output of trial {trial}"):
+                        data = tensors.to_bytes(output)
+                    with open(os.path.join(job.folder, f"{trial}-{repeat}.bin"), "wb") as file:
+                        file.write(data)
                     result.ran[-1] += 1
                     if len(job.trials) == 1 and _enough(result.ran, deadline):
                         break
@@ -174,13 +177,6 @@ def _make_otherwise(job: Job) -> None:
 
 def _enough(ran: list[int], deadline: float) -> bool:
     return sum(ran) >= LEAST_CALLS and time.monotonic() > deadline
-
-
-def _store(job: Job, output: Any, name: str) -> None:
-    with kernels.blamed(f"reading the output for {name}"):
-        data = tensors.to_bytes(output)
-    with open(os.path.join(job.folder, name), "wb") as file:
-        file.write(data)
 
 
 def _call(job: Job, arrays: list[Any], trial: int) -> Any:

@@ -121,24 +121,18 @@ def parse_usage(text: str) -> list[wire.DeviceFunction]:
 
 def parse_sass(text: str) -> dict[tuple[str, str], tuple[str, int]]:
     """(architecture, function) to (hash of its normalised instructions, atomic ones), from ``cuobjdump -sass``."""
-    hashes: dict[tuple[str, str], tuple[str, int]] = {}
-    architecture, name = "", None
-    lines: list[str] = []
-
-    def close() -> None:
-        if name is not None:
-            atomics = sum(ATOMIC.search(line) is not None for line in lines)
-            hashes[architecture, name] = hashlib.sha256("\n".join(lines).encode()).hexdigest(), atomics
-
+    functions: dict[tuple[str, str], list[str]] = {}
+    architecture = ""
+    lines: list[str] = []  # before a function's name, they are nobody's
     for line in text.splitlines():
         line = line.strip()
         if line.startswith("arch ="):
-            close()
-            name, architecture = None, line.split("=")[1].strip()
+            architecture, lines = line.split("=")[1].strip(), []
         elif line.startswith("Function :"):
-            close()
-            name, lines = line.split(":", 1)[1].strip(), []
-        elif name is not None and line.startswith("/*"):
+            lines = functions[architecture, line.split(":", 1)[1].strip()] = []
+        elif line.startswith("/*"):
             lines.append(normalise_names(re.sub(r"^/\*[0-9a-f]+\*/\s*", "", line)))
-    close()
-    return hashes
+    return {
+        key: (hashlib.sha256("\n".join(lines).encode()).hexdigest(), sum(map(bool, map(ATOMIC.search, lines))))
+        for key, lines in functions.items()
+    }

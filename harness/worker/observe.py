@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import platform
 import shutil
@@ -13,7 +14,11 @@ from . import build, wheels, wire
 from .tools import read_text
 
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
-
+# Of `torch.backends`.
+SWITCHES = (
+    "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction", "cudnn.allow_tf32",
+    "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic",
+)  # fmt: skip
 LIMITS = {  # control group v1, then v2
     "memory_bytes": ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"),
     "processes": ("/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"),
@@ -26,7 +31,7 @@ def observe(request: wire.ObserveRequest) -> wire.ObserveResult:
     compiler = nvcc()
     result = wire.ObserveResult(
         python=platform.python_version(),
-        wheels={name: wire.Wheel(**wheel) for name, wheel in wheels.installed().items()},
+        wheels=wheels.installed(),
         machine=platform.machine(),
         cpu_model=model,
         cpu_flags_sha256=hashlib.sha256(flags.encode()).hexdigest(),
@@ -100,19 +105,10 @@ def gpus(torch: Any) -> list[wire.Gpu]:
     if not torch.version.cuda or not torch.cuda.is_available():
         return []
     driver = driver_version()
-    found = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        found.append(
-            wire.Gpu(
-                name=properties.name,
-                uuid=str(getattr(properties, "uuid", "")),
-                compute_capability=f"{properties.major}.{properties.minor}",
-                memory_bytes=properties.total_memory,
-                driver=driver,
-            )
-        )
-    return found
+    return [
+        wire.Gpu(seen.name, str(getattr(seen, "uuid", "")), f"{seen.major}.{seen.minor}", seen.total_memory, driver)
+        for seen in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    ]
 
 
 def driver_version() -> str:
@@ -123,20 +119,14 @@ def driver_version() -> str:
 
 def settings(torch: Any) -> dict[str, str]:
     """PyTorch's switches that change numbers, those that this version has, and thread variables that are set."""
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    cuda = torch.backends.cuda
     found = {
-        "cuda.matmul.allow_tf32": cuda.matmul.allow_tf32,
-        "cuda.matmul.allow_fp16_reduced_precision_reduction": cuda.matmul.allow_fp16_reduced_precision_reduction,
-        "cudnn.allow_tf32": cudnn.allow_tf32,
-        "cudnn.enabled": cudnn.enabled,
-        "cudnn.benchmark": cudnn.benchmark,
-        "cudnn.deterministic": cudnn.deterministic,
+        **{name: operator.attrgetter(name)(torch.backends) for name in SWITCHES},
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "mkldnn.enabled": getattr(torch.backends.mkldnn, "enabled", None),
         "mkldnn.available": torch.backends.mkldnn.is_available(),
         "mkl.available": torch.backends.mkl.is_available(),
-        "flush_denormal": None,
     }
     for name in ("flash", "mem_efficient", "math", "cudnn"):
         enabled = getattr(cuda, f"{name}_sdp_enabled", None)

@@ -17,7 +17,6 @@ import importlib.util
 import os
 import sys
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence
 
 import numpy as np
@@ -43,10 +42,6 @@ def load_module(path: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def excerpt() -> str:
-    return traceback.format_exc()[-8000:]
 
 
 def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:

@@ -68,17 +68,20 @@ def sha256_file(path: str) -> str:
     return state.hexdigest()
 
 
-def write_atomically(path: str, data: bytes) -> None:
-    """Write bytes so that a reader, or a crash, sees the old file or the new one, never a part."""
+def write_atomically(path: str, *data: bytes | memoryview, sync: bool = True) -> None:
+    """Write bytes so that a reader, or a crash, sees the old file or the new one, never a part. Without `sync` a crash
+    of the machine may leave a part."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            for part in data:
+                file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:

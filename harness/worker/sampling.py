@@ -17,7 +17,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
-from . import protocol, wire
+from . import protocol, tools, wire
 
 if TYPE_CHECKING:
     from .audit import Audit
@@ -132,11 +132,8 @@ def _newest() -> int | None:
 
 
 def _last_word(path: str) -> int | None:
-    try:
-        with open(path) as file:
-            return int(file.read().split()[-1])
-    except (OSError, ValueError, IndexError):
-        return None
+    words = tools.read_text(path).split()
+    return int(words[-1]) if words else None
 
 
 def _switches() -> int:
@@ -223,11 +220,8 @@ def _sampler(call: Callable[[], Any], calls: int, keep: Callable[[Any], None]) -
 
 def read_processors() -> list[int] | None:
     """Ticks of all processors by kind, or None."""
-    try:
-        with open("/proc/stat") as file:
-            return [int(field) for field in file.readline().split()[1:9]]
-    except (OSError, ValueError):
-        return None
+    fields = tools.read_text("/proc/stat").partition("\n")[0].split()[1:9]
+    return [int(field) for field in fields] if len(fields) == 8 else None
 
 
 class LoadMeter:
@@ -240,7 +234,7 @@ class LoadMeter:
     def read(self) -> wire.Load:
         now = read_processors()
         share, steal = None, None
-        if self.processors and now and len(now) == 8:
+        if self.processors and now:
             spent = [after - before for before, after in zip(self.processors, now)]
             total = sum(spent)
             if total > 0:
@@ -253,9 +247,6 @@ class LoadMeter:
 
 def cpu_mhz() -> float | None:
     """Mean clock of all processors as the kernel last saw it, or None."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            clocks = [float(line.split(":")[1]) for line in file if line.startswith("cpu MHz")]
-    except (OSError, ValueError):
-        return None
+    lines = tools.read_text("/proc/cpuinfo").splitlines()
+    clocks = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
     return sum(clocks) / len(clocks) if clocks else None

@@ -180,8 +180,7 @@ def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, answers: audit.
                 if device == "cuda":
                     anew = kernel.bind(arguments, anew=True)
                     expected_output = kernels.checked(call(), workload, device).clone()
-                    fresh = functools.partial(_checked, anew, workload, device)
-                    sampled.replay(fresh, expected_output, answers)
+                    sampled.replay(lambda: kernels.checked(anew(), workload, device), expected_output, answers)
             if validated and sampled.row.status == protocol.OK:
                 fault = watching.verdict() if watching else ""
                 follows = prepared.two and watching is None
@@ -190,10 +189,6 @@ def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, answers: audit.
                 row.correct, row.message, row.other_bits = not fault, fault, answers.other_bits
     finally:
         prepared.discard()
-
-
-def _checked(call: kernels.Call, workload: workloads.Workload, device: str) -> Any:
-    return kernels.checked(call(), workload, device)
 
 
 def _fault(first: bool, judged: Callable[[int, str], bool], prepared: Inputs, follows: Callable[[], object]) -> str:
