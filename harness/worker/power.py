@@ -14,7 +14,7 @@ import numpy as np
 
 from . import agreement, codec, dtypes, protocol, rounding, truth, wire
 from . import workload as workloads
-from .rounding import Norms
+from .rounding import Norms, block_of
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -95,8 +95,8 @@ class Prover:
         self.rows = self.ruler.rows
         self.emulated = rounding.as_rows(emulated)
         self.floats = self.ruler.dtype in dtypes.UNIT_ROUNDOFF
-        order = np.argsort(np.where(self.ruler.row_l2 > 0, self.ruler.row_l2, np.inf), kind="stable")
-        self.row = int(order[len(order) // 2]) if len(order) else 0  # of median size
+        sizes = np.where(self.ruler.row_l2 > 0, self.ruler.row_l2, np.inf)
+        self.row = _middle(sizes) if len(sizes) else 0  # of median size
         self.light = rule.decides == "rounding" and self.ruler.plain and bool(np.isfinite(self.emulated).all())
 
     def right(self, rows: slice, columns: slice) -> Array:
@@ -135,18 +135,18 @@ def general(proof: Prover, alike: Alike, before: Array | None) -> Iterator[Wrong
     right, rows = proof.right, proof.rows
     yield Wrong("zeros", "zeros", lambda r, c: np.zeros_like(rows[r, c]))
     for name, values in alike:
-        yield Wrong("input", f"its input {name}", _rows(values))
+        yield Wrong("input", f"its input {name}", block_of(values))
     if not rows.size:
         return
     if before is not None:
-        yield Wrong("previous", "the previous trial's answer", _rows(before))
+        yield Wrong("previous", "the previous trial's answer", block_of(before))
     values = proof.exact.values
     for axis, name in ((-1, "last"), (0, "first")):
         if values.ndim and values.shape[axis] > 1 and (axis == -1 or values.ndim > 1):
             mean = np.broadcast_to(values.mean(axis=axis, keepdims=True), values.shape)
-            yield Wrong("mean", f"the mean over its {name} axis", _rows(mean))
+            yield Wrong("mean", f"the mean over its {name} axis", block_of(mean))
     stale = rounding.as_rows(before) if before is not None else np.broadcast_to(0.0, rows.shape)
-    row, column = proof.row, _typical(stale[proof.row] - rows[proof.row])
+    row, column = proof.row, _middle(np.abs(stale[proof.row] - rows[proof.row]))
     yield Wrong("stale", "one stale element", _patched(right, stale, (row, row + 1), (column, column + 1)))
     yield Wrong("stale", "one stale row", _patched(right, stale, (row, row + 1), (0, rows.shape[1])))
     top, left = row - row % TILE, column - column % TILE
@@ -173,20 +173,9 @@ def specific(proof: Prover, answers: Iterable[truth.WrongAnswer]) -> Iterator[Wr
             if not len(changed):
                 continue
             moved = np.linalg.norm(values[changed] - proof.rows[changed], axis=1) / proof.ruler.row_l2[changed]
-            row = int(changed[np.argsort(moved, kind="stable")[len(moved) // 2]])
-            yield Wrong("short", name, _instead(proof, values, row), size)
+            yield Wrong("short", name, _instead(proof, values, int(changed[_middle(moved)])), size)
         else:
             yield Wrong(kind, name, _instead(proof, values), size)
-
-
-def _rows(values: Array) -> Block:
-    values = rounding.as_rows(values)
-
-    def block(rows: slice, columns: slice) -> Array:
-        part: Array = values[rows, columns].astype(np.float64)
-        return part
-
-    return block
 
 
 def _instead(proof: Prover, values: Array, row: int | None = None) -> Block:
@@ -227,10 +216,9 @@ def _patched(
     return block
 
 
-def _typical(differences: Array) -> int:
-    """The place of the median difference."""
-    order = np.argsort(np.abs(differences), kind="stable")
-    return int(order[len(order) // 2])
+def _middle(sizes: Array) -> int:
+    """The place of the median."""
+    return int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
 
 
 def undecidable(power: Iterable[wire.KnownWrong]) -> str:

@@ -49,14 +49,10 @@ TRUTH = "truth"
 RULES = ("rounding", "kernelbench", "strict")
 
 
-def canonical(value: Any) -> bytes:
-    """The one byte string of a JSON value: sorted keys, no spaces, no NaN or infinity (ValueError)."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
 def digest(value: Any) -> str:
-    """SHA-256, in hex, of a JSON value."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    """SHA-256, in hex, of a JSON value, with sorted keys and no spaces; ValueError where it holds NaN or infinity."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256_file(path: str) -> str:
