@@ -358,6 +358,15 @@ class CaseRequest(Request):
     threads: int
 
 
+class CasesRequest(Request):
+    """What tasks on several workloads have in common."""
+
+    workloads: List[WorkloadRequest]
+    seed: int
+    threads: int
+    device: str
+
+
 class JudgingRequest(CaseRequest):
     """What tasks have in common that judge the outputs of one workload."""
 
@@ -459,14 +468,10 @@ class JudgeResult(Result):
     reference_precision: List[str] = field(default_factory=list)
 
 
-class TimeRequest(Request):
+class TimeRequest(CasesRequest):
     kernel: Optional[KernelRequest]
-    workloads: List[WorkloadRequest]
     kernel_workloads: List[str]  # ids of those that the kernel is called on
     targets: List[str]
-    seed: int
-    device: str
-    threads: int
     order_seed: int
     timing: SamplingRequest
     expected_sha256: Dict[str, List[str]]  # workload to digests of the validated outputs
@@ -484,16 +489,12 @@ class TimeResult(Result):
     kept: List[KeptOutput] = field(default_factory=list)
 
 
-class AppraiseRequest(Request):
-    workloads: List[WorkloadRequest]
+class AppraiseRequest(CasesRequest):
     kept: List[KeptOutput]  # a stranger's words
     candidate_out: str
     truth_dir: Dict[str, str]  # by workload, as limits are
     limits: Dict[str, Dict[str, float]]
     decides: str
-    device: str
-    seed: int
-    threads: int
     precision: Optional[List[str]] = None
 
 
