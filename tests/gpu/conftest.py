@@ -25,6 +25,7 @@ from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
 from tests.messages import asked
 
+Built = Callable[[str], str]  # the extension of a build by its name
 HERE = "here"
 SEED = {"BLOCK_M": "32", "NUM_WARPS": "8", "VEC_WIDTH": "4", "SYNC_POLICY": "2", "REDUCE": "warp"}
 PROGRAMS = "KERNEL_MATRIX_PROGRAMS"
@@ -165,8 +166,8 @@ def here(tmp_path_factory: pytest.TempPathFactory, gpu: GpuFacts) -> Iterator[He
 
 
 @pytest.fixture(scope="session")
-def built(here: Here) -> Callable[[str], str]:
-    """The extension of a build by its name; all are built at once when the first is asked for."""
+def built(here: Here) -> Built:
+    """All are built at once when the first is asked for."""
     with ThreadPoolExecutor(len(BUILDS)) as pool:
         artifacts = dict(zip(BUILDS, pool.map(lambda name: str(here.build(name)["artifact"]), BUILDS), strict=True))
     return artifacts.__getitem__

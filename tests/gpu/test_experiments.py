@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
 from harness.worker import codec, wire
 from tests.conftest import ROOT
-from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, kernel_of, workload
+from tests.gpu.conftest import BUILDS, REFERENCES, Built, Here, architecture, kernel_of, workload
 from tests.messages import answered
 
 pytestmark = [
@@ -37,7 +36,7 @@ def outputs(here: Here, kernel: dict[str, Any], place: str) -> tuple[dict[str, A
     return result, {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.bin"))}
 
 
-def test_object_code_without_its_binding_gives_the_extensions_bits(here: Here, built: Callable[[str], str]) -> None:
+def test_object_code_without_its_binding_gives_the_extensions_bits(here: Here, built: Built) -> None:
     extension, expected = outputs(here, {"artifact": built("shipped")}, "out-extension")
     recorded = here.build("shipped")["objects"]
     ((name, folder),) = objects_of(here, "shipped").items()
@@ -73,9 +72,7 @@ def checked(here: Here, name: str) -> dict[str, CheckerResult]:
     return {result.tool: result for result in cuda_results(printed)}
 
 
-def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(
-    here: Here, built: Callable[[str], str]
-) -> None:
+def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(here: Here, built: Built) -> None:
     built("shipped")
     results = checked(here, "shipped")
     assert tuple(results) == tuple(COMPUTE)
@@ -86,9 +83,7 @@ def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(
 @pytest.mark.parametrize(
     ("fault", "places"), [("ILLEGAL_ADDRESS", ("device_faults.cu", "forward")), ("unwritten-TAIL", ("",))]
 )
-def test_memcheck_finds_what_is_out_of_bounds(
-    here: Here, built: Callable[[str], str], fault: str, places: tuple[str, ...]
-) -> None:
+def test_memcheck_finds_what_is_out_of_bounds(here: Here, built: Built, fault: str, places: tuple[str, ...]) -> None:
     """A write to an address that is nobody's; a read beyond a tensor that ends where its allocation does. Allocations
     lie side by side; without padding the next tensor would be read, and the tool would be silent."""
     built(fault)
@@ -97,7 +92,7 @@ def test_memcheck_finds_what_is_out_of_bounds(
     assert any(place in result.findings[0].where for place in places)
 
 
-def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[str], str]) -> None:
+def test_counters_tell_of_the_one_device_function(here: Here, built: Built) -> None:
     built("shipped")
     result = here.result("counters", call_request(here, "shipped"))
     if result["status"] == "not_run" and "ncu" in result["message"]:
@@ -112,7 +107,7 @@ def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[s
 
 
 @pytest.mark.parametrize("target", ["kernel", *REFERENCES])
-def test_a_profile_holds_device_functions(here: Here, built: Callable[[str], str], target: str) -> None:
+def test_a_profile_holds_device_functions(here: Here, built: Built, target: str) -> None:
     request = {"kernel": kernel_of(built("shipped")), "workload": SHAPE, "target": target, "seed": 0}
     result = here.result("profile", {**request, "device": "cuda", "threads": 2, "calls": 20, "most_s": 2.0})
     if result["status"] == "unsupported":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,7 @@ from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
 from harness.worker import wire
-from tests.gpu.conftest import REFERENCES, TIMING, Here, kernel_of, row, workload
+from tests.gpu.conftest import REFERENCES, TIMING, Built, Here, kernel_of, row, workload
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -25,9 +24,7 @@ WITHOUT_A_GRAPH = {
 }
 
 
-def test_every_target_has_cold_and_hot_times_with_their_moments(
-    here: Here, built: Callable[[str], str], gpu: GpuFacts
-) -> None:
+def test_every_target_has_cold_and_hot_times_with_their_moments(here: Here, built: Built, gpu: GpuFacts) -> None:
     shapes = [workload(), workload(seq_len=239)]
     with Watch(gpu.uuid) as watch:
         answer = here.time(built("shipped"), shapes, ["kernel", *REFERENCES])
@@ -56,9 +53,7 @@ def test_every_target_has_cold_and_hot_times_with_their_moments(
 
 
 @pytest.mark.parametrize("fault", WITHOUT_A_GRAPH)
-def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
-    here: Here, built: Callable[[str], str], fault: str
-) -> None:
+def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(here: Here, built: Built, fault: str) -> None:
     shapes = [workload(seq_len=128, head_dim=64), workload(seq_len=64, head_dim=64)]
     answer = here.time(built(fault), shapes, ["kernel", "flash", "math"])
     for shape in shapes:
@@ -71,12 +66,12 @@ def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
             assert other["status"] == "ok" and other["hot_us"] and not other.get("hot_message")
 
 
-def test_a_right_kernel_has_both(here: Here, built: Callable[[str], str]) -> None:
+def test_a_right_kernel_has_both(here: Here, built: Built) -> None:
     kernel = row(here.time(built("NONE"), [workload(seq_len=128)], ["kernel"]), "kernel")
     assert kernel["status"] == "ok" and kernel["hot_us"] and not kernel.get("hot_message")
 
 
-def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here, built: Callable[[str], str]) -> None:
+def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here, built: Built) -> None:
     shapes = [workload(batch=2, seq_len=1024), workload(batch=2, seq_len=1024, head_dim=128)]
     outputs, hot_us = [], []
     for name in ("shipped", "slowed"):
