@@ -107,20 +107,20 @@ class Reference:
         self.failed: Failed | None = None
 
     def output(self, _recipe: str, trial: int, arguments: list[Any], _expected: object) -> Output:
-        """Of the first call is proven, besides, which operators run. What failed once fails."""
+        """At first it is proven which operators run. What failed once fails."""
+        if self.operators is None and self.failed is None:
+            try:
+                self.operators = self.reference.prove(arguments)
+            except Failed as error:
+                self.failed = error
         if self.failed is not None:
             raise self.failed
         try:
-            if self.operators is None:
-                self.operators = self.reference.prove(arguments)
             with torch.no_grad(), self.reference.active():
                 call = self.reference.bind(arguments)
                 outputs = [self.reference.judged(call) for _ in range(2 if trial < REPEATED_TRIALS else 1)]
                 dtype = tensors.dtype_name(outputs[0])
                 outputs = [tensors.to_array(output) for output in outputs]
-        except Failed as error:
-            self.failed = error
-            raise
         except Exception as error:  # a problem's model is the user's own code
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.failed = Failed(protocol.CRASHED, lines[0])

@@ -31,7 +31,7 @@ def observe(request: wire.ObserveRequest) -> wire.ObserveResult:
     compiler = nvcc()
     result = wire.ObserveResult(
         python=platform.python_version(),
-        wheels=wheels.installed(),
+        wheels={name: wire.Wheel(**wheel) for name, wheel in wheels.installed().items()},
         machine=platform.machine(),
         cpu_model=model,
         cpu_flags_sha256=hashlib.sha256(flags.encode()).hexdigest(),

@@ -13,7 +13,7 @@ import re
 import sys
 from typing import Iterator
 
-from . import protocol, wire
+from . import protocol
 
 MAX_DAMAGED = 20
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
@@ -60,12 +60,13 @@ def record_digest(record: str) -> str:
     return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()
 
 
-def installed() -> dict[str, wire.Wheel]:
-    found: dict[str, wire.Wheel] = {}
+def installed() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
     for distribution, record in distributions():
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(normalise(name), wire.Wheel(distribution.version, record_digest(record)))
+            entry = {"version": distribution.version, "record_sha256": record_digest(record)}
+            found.setdefault(normalise(name), entry)
     return dict(sorted(found.items()))
 
 

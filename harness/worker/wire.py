@@ -37,7 +37,7 @@ class Reply:
 
 
 class Failed(Exception):
-    """What a task, or a part of it, was doing ended; in the words of a `Result`."""
+    """Ends what a task, or a part of it, was doing, with the status and the words that its `Result` gets."""
 
     def __init__(self, status: Status, message: str, log_excerpt: str = "") -> None:
         super().__init__(message)
@@ -136,7 +136,7 @@ class NumberedJob(Request):
 
 
 class JobRequest(NumberedJob):
-    patience_s: float  # after that, the trials are not repeated any more
+    patience_s: float  # but for the first few, no call is begun after that
 
 
 class ObjectRequest(Request):
