@@ -178,6 +178,10 @@ HOSTILE: dict[str, Hostile] = {
         "wrong", "replaced torch.nn.functional.scaled_dot_product_attention",
         "torch.nn.functional.scaled_dot_product_attention = right\nreturn right(x)",
     ),
+    "replaces_clock_when_timed": hostile(
+        "ok", "", "if TIMING: time.perf_counter_ns = lambda: 0\nreturn right(x)",
+        timed="wrong", timed_said="replaced time.perf_counter_ns",
+    ),
     "replaces_sampling": hostile(
         "ok", "", "return right(x)", timed="wrong", timed_said="replaced worker.sampling.sample",
         before="if TIMING:\n    import worker.sampling\n    worker.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
