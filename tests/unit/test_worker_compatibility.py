@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import subprocess
 import sys
@@ -62,14 +63,23 @@ def test_the_oldest_and_the_newest_python_run_it(version: str, tmp_path: Path) -
     assert f'"python": "{version}.' in (tmp_path / "result.json").read_text()
 
 
+def worker(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    shutil.copytree(WORKER, folder / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "worker", *arguments]
+    return subprocess.run(command, env={"PYTHONPATH": str(folder)}, cwd=folder, capture_output=True, text=True)
+
+
 @pytest.mark.process
 def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(WORKER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-    done = subprocess.run(
-        [sys.executable, "-m", "worker", "destroy", "a", "b"],
-        env={"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = worker(tmp_path, "destroy", "a", "b")
     assert done.returncode == 64 and "usage" in done.stderr
+
+
+@pytest.mark.process
+def test_a_task_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
+    request = {"version": 1, "objects": [{"path": "/none.o", "sha256": "x"}], "library": "/none.so", "cuda": False}
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    done = worker(tmp_path, "link", "request.json", "result.json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["status"] == "not_run" and result["message"].startswith("none.o is not there")
