@@ -12,7 +12,7 @@ from harness.worker import codec, wire
 
 def asked(verb: str, request: dict[str, Any]) -> Any:
     """A verb's request, read as a worker reads it."""
-    return codec.read(wire.REQUESTS[verb], {"version": codec.VERSION, **request})
+    return codec.read(wire.TASKS[verb].request, {"version": codec.VERSION, **request})
 
 
 def answered(result: Any = None, **fields: Any) -> dict[str, Any]:
@@ -30,4 +30,4 @@ def left(path: Path) -> dict[str, Any]:
 
 def made(**fields: Any) -> Any:
     """A request of no verb, for what carries requests and does not look into them."""
-    return dataclasses.make_dataclass("Made", list(fields), bases=(wire.Request,))(**fields)
+    return type("Made", (wire.Request,), {"__annotations__": dict.fromkeys(fields, Any)})(**fields)

@@ -12,29 +12,29 @@ import sys
 
 from . import codec, protocol, wire
 
-# Task to its module. The function in it is named for the task, or else as `FUNCTIONS` says.
-MODULES = {task: task for task in wire.REQUESTS}
-MODULES.update(probe="device", ceilings="device", link="library", counters="check")
-FUNCTIONS = {"time": "timing", "prove": "prove_bundle"}
-MODULES.update(FUNCTIONS)
+MODULES = {name: task.module or name for name, task in wire.TASKS.items()}
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 3 or arguments[0] not in MODULES:
         print("usage: python -m worker {{{}}} REQUEST RESULT".format(",".join(MODULES)), file=sys.stderr)
         return 64
-    task, request_path, result_path = arguments
-    request = codec.read(wire.REQUESTS[task], protocol.read_json(request_path))
-    if task != "observe":
+    name, request_path, result_path = arguments
+    task = wire.TASKS[name]
+    request = codec.read(task.request, protocol.read_json(request_path))
+    if name != "observe":
         # numpy's matrix library starts its threads when numpy is imported, so before that. One: judging runs
         # whole trials in parallel, and no other task multiplies matrices in numpy.
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    if task in ("judge", "weigh", "appraise"):
+    if name in ("judge", "weigh", "appraise"):
         # Its own threads compare while PyTorch's wait for work: those must sleep, not spin.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler of PyTorch 2.1 talks of its stages
-    module = importlib.import_module("." + MODULES[task], __package__)
-    result = getattr(module, FUNCTIONS.get(task, task))(request)
+    module = importlib.import_module("." + MODULES[name], __package__)
+    try:
+        result = getattr(module, task.function or name)(request)
+    except wire.Failed as error:
+        result = task.result(error.status, error.message, error.log_excerpt)
     protocol.write_json(result_path, codec.dump(result))
     return 0
 

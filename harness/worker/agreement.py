@@ -6,7 +6,8 @@ fails every rule of its trial.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, NamedTuple, Sequence
+import dataclasses
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 import numpy as np
 
@@ -20,20 +21,59 @@ EDGES = tuple(10.0**power for power in range(-8, 1))
 TOLERANCES = ("kernelbench", "strict")
 
 
-class Compared(NamedTuple):
-    """What one trial contributes; `wire.Agreement` is made of them."""
+@dataclasses.dataclass
+class Compared:
+    """What one trial contributes, counted block by block; `wire.Agreement` is made of them. Differences of `bad`
+    elements, which are not finite on one side only, do not count."""
 
-    passed: dict[str, bool]
-    units: float | None  # the largest of `norms`
-    norms: Norms | None
-    within: int
     elements: int
-    finite: int
-    largest: float | None
-    total: float
-    nonfinite: bool
-    histogram: list[int]
-    worst: tuple[list[int], list[float | None]] | None
+    passed: dict[str, bool] = dataclasses.field(default_factory=dict)
+    norms: Norms | None = None
+    within: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(TOLERANCES, 0))
+    bad: int = 0
+    largest: float | None = None
+    total: float = 0.0
+    histogram: list[int] = dataclasses.field(default_factory=lambda: [0] * (len(EDGES) + 2))
+    at: int | None = None
+    worst: tuple[list[int], list[float | None]] | None = None
+
+    @property
+    def nonfinite(self) -> bool:
+        return self.bad > 0
+
+    @property
+    def finite(self) -> int:
+        return self.elements - self.bad
+
+    @property
+    def mean(self) -> float | None:
+        return None if self.bad or not self.elements else self.total / self.elements
+
+    @property
+    def units(self) -> float | None:
+        return None if self.norms is None else max(self.norms.values())
+
+    def add(self, difference: Array, want: Array, bad: Array | None, limits: Mapping[str, float], first: int) -> None:
+        """Absolute differences, zero where they are `bad`; the first is that of the element with this number."""
+        size = np.abs(want)
+        for rule in TOLERANCES:
+            limit = limits[rule]
+            inside = difference <= limit + limit * size
+            self.within[rule] += int(np.count_nonzero(inside if bad is None else inside & ~bad))
+        beyond = 0
+        if bad is not None and bad.any():
+            if not self.bad:  # an element that is not finite is worse than any finite error
+                self.at = first + int(np.argmax(bad))
+            beyond = int(np.count_nonzero(bad))
+            self.bad += beyond
+            difference = difference[~bad]
+        if difference.size:
+            largest = float(difference.max())
+            if not self.bad and (self.largest is None or largest > self.largest):
+                self.at = first + int(np.argmax(difference))
+            self.largest = largest if self.largest is None else max(self.largest, largest)
+            self.total += float(difference.sum())
+        self.histogram = [sum(pair) for pair in zip(self.histogram, histogram(difference, beyond))]
 
 
 def compare(got: Array, want: Array, limits: Mapping[str, float], error_scale: ErrorScale | None = None) -> Compared:
@@ -46,7 +86,7 @@ def compare(got: Array, want: Array, limits: Mapping[str, float], error_scale: E
     ruler = error_scale.ruler if error_scale else None
     left, right = rounding.as_rows(got), rounding.as_rows(want)
     sums = rounding.Sums(ruler) if ruler else None
-    found = Counts()
+    found = Compared(right.size)
     # What is infinite on one side is found by looking at the difference.
     with np.errstate(invalid="ignore", over="ignore"):
         for rows, columns in rounding.blocks(right.shape):
@@ -62,25 +102,13 @@ def compare(got: Array, want: Array, limits: Mapping[str, float], error_scale: E
                 sums.add(rows, difference, counted)
             np.abs(difference, out=difference)
             found.add(difference, theirs, bad, limits, rows.start * right.shape[1] + columns.start)
-    passed = {rule: not found.bad and found.within[rule] == right.size for rule in TOLERANCES}
-    units = None
+    found.passed = {rule: not found.bad and found.within[rule] == right.size for rule in TOLERANCES}
     if error_scale is not None:
         if sums and not found.bad:
-            units = error_scale.units(sums.norms())
-        passed["rounding"] = units is not None and max(units.values()) <= limits["rounding"]
-    return Compared(
-        passed=passed,
-        units=None if units is None else max(units.values()),
-        norms=units,
-        within=found.within["strict"],
-        elements=right.size,
-        finite=right.size - found.bad,
-        largest=found.largest,
-        total=found.total,
-        nonfinite=found.bad > 0,
-        histogram=found.histogram,
-        worst=None if found.at is None else _worst(got, want, found.at),
-    )
+            found.norms = error_scale.units(sums.norms())
+        found.passed["rounding"] = found.units is not None and found.units <= limits["rounding"]
+    found.worst = None if found.at is None else _worst(got, want, found.at)
+    return found
 
 
 def compare_both(
@@ -93,7 +121,8 @@ def compare_both(
         return first
     second = compare(again, want, limits, error_scale)
     worse = max((first, second), key=lambda trial: (trial.nonfinite, trial.units or 0.0, trial.largest or 0.0))
-    return worse._replace(passed={rule: first.passed[rule] and second.passed[rule] for rule in first.passed})
+    passed = {rule: first.passed[rule] and second.passed[rule] for rule in first.passed}
+    return dataclasses.replace(worse, passed=passed)
 
 
 def apart(
@@ -110,39 +139,6 @@ def apart(
         norms = ruler.norms(lambda r, c: ruler.rows[r, c] + rows[r, c])
         units = max(error_scale.units(norms).values())
     return (float(np.abs(difference).max()) if difference.size else 0.0), units
-
-
-class Counts:
-    """What is counted of absolute differences, block by block; those of `bad` elements are zero, and not counted."""
-
-    def __init__(self) -> None:
-        self.within = dict.fromkeys(TOLERANCES, 0)
-        self.bad, self.total = 0, 0.0
-        self.largest: float | None = None
-        self.at: int | None = None
-        self.histogram = [0] * (len(EDGES) + 2)
-
-    def add(self, difference: Array, want: Array, bad: Array | None, limits: Mapping[str, float], first: int) -> None:
-        size = np.abs(want)
-        for rule in TOLERANCES:
-            limit = limits[rule]
-            inside = difference <= limit + limit * size
-            self.within[rule] += int(np.count_nonzero(inside if bad is None else inside & ~bad))
-        if bad is not None and bad.any():
-            if not self.bad:  # an element that is not finite is worse than any finite error
-                self.at = first + int(np.argmax(bad))
-            beyond = int(np.count_nonzero(bad))
-            self.bad += beyond
-            difference = difference[~bad]
-        else:
-            beyond = 0
-        if difference.size:
-            largest = float(difference.max())
-            if not self.bad and (self.largest is None or largest > self.largest):
-                self.at = first + int(np.argmax(difference))
-            self.largest = largest if self.largest is None else max(self.largest, largest)
-            self.total += float(difference.sum())
-        self.histogram = [sum(pair) for pair in zip(self.histogram, histogram(difference, beyond))]
 
 
 def _settle(
@@ -198,10 +194,6 @@ def histogram(difference: Array, beyond: int = 0) -> list[int]:
     return [*counts, int(difference.size) - below[-1] + int(beyond)]
 
 
-def _mean(trial: Compared) -> float | None:
-    return None if trial.nonfinite or not trial.finite else trial.total / trial.finite
-
-
 def _worst(got: Array, want: Array, at: int) -> tuple[list[int], list[float | None]]:
     index = [int(part) for part in np.unravel_index(at, got.shape)]
     values = [float(side.flat[at]) for side in (got, want)]
@@ -222,9 +214,9 @@ def combine(against: str, trials: Sequence[Compared]) -> wire.Agreement:
         mean_abs=sum(trial.total for trial in trials) / finite if finite else None,
         max_units=max((value for value in units if value is not None), default=None),
         units_per_trial=units if truth else [],
-        mean_abs_per_trial=[_mean(trial) for trial in trials] if truth else [],
+        mean_abs_per_trial=[trial.mean for trial in trials] if truth else [],
         norms=_norms(trials),
-        within_strict_share=sum(trial.within for trial in trials) / elements if elements else 0.0,
+        within_strict_share=sum(trial.within["strict"] for trial in trials) / elements if elements else 0.0,
         nonfinite_trials=sum(trial.nonfinite for trial in trials),
         histogram=[sum(counts) for counts in zip(*(trial.histogram for trial in trials))],
         worst=_worst_of(trials),

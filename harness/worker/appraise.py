@@ -6,14 +6,16 @@ The rule is that of validation: against the truth, and without one against the p
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import re
 from typing import TYPE_CHECKING, Mapping
 
 import torch
 
-from . import agreement, dtypes, inputs, protocol, truth, wire
+from . import agreement, dtypes, protocol, truth, wire
 from . import workload as workloads
-from .judging import Failed, Measured, Reference, judged_as, read_output
+from .judging import Reference, judged_as, read_output
+from .wire import Failed
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -59,28 +61,23 @@ class Judged:
     ) -> None:
         self.folder, self.limits = request.candidate_out, request.limits[value.id]
         workload = workloads.parse_workload(value)
-        arrays = workload.arrays(RECIPE, trial, request.seed, pool.map)
+        cache = truth.Cache(request.truth_dir[value.id], pool.map)
+        self.trial = workloads.Trial(workload, RECIPE, trial, request.seed, cache)
         self.expected = workload.expected_output()
         self.model: Array | None = None
         if workload.problem is not None:  # its output's shape is known once its model has run
-            arguments = workload.arguments(arrays, request.device)
+            arguments = workload.arguments(self.trial.arrays, request.device)
             reference = Reference(workload.references([protocol.MODEL], request.device)[0])
-            try:
-                reference.begin(arguments)
+            with contextlib.suppress(Failed):
                 output = reference.output(RECIPE, trial, arguments, None)
-            except Failed:
-                pass
-            else:
                 self.model = dtypes.decode(output.array, output.dtype)
                 self.expected = output.array.shape, output.dtype
-        cache = truth.Cache(request.truth_dir[value.id], pool.map)
-        self.measured = Measured(workload, arrays, inputs.digest(arrays), cache)
         self.precision = {name: judged_as(request, workload, name) for name in (protocol.KERNEL, "")}
         self.decides = request.decides
 
     def want(self, target: str) -> tuple[Array | None, ErrorScale | None]:
         """The right answer for this target, and its error scale; Nones where there is none."""
-        exact = self.measured.by(self.precision[protocol.KERNEL if target == protocol.KERNEL else ""])
+        exact = self.trial.truth(self.precision[protocol.KERNEL if target == protocol.KERNEL else ""])
         return (self.model, None) if exact is None else (exact.values, exact.error_scale)
 
     def row(self, kept: wire.KeptOutput) -> wire.Appraised:
@@ -91,10 +88,9 @@ class Judged:
         if (list(shape), dtype) != (kept.shape, kept.dtype):
             return wire.Appraised(False, f"expected {tuple(shape)} {dtype}")
         try:
-            data = read_output(self.folder, kept.file, dtypes.size_bytes(dtype, shape))
+            value = dtypes.decode(read_output(self.folder, kept.file, dtype, shape), dtype)
         except Failed as error:
             return wire.Appraised(False, error.message)
-        value = dtypes.decode(dtypes.from_bytes(data, dtype, shape), dtype)
         found = agreement.compare(value, want, self.limits, error_scale)
         rule = self.decides if self.decides in found.passed else "kernelbench"
         if found.passed[rule]:

@@ -42,16 +42,23 @@ CHANGED_INPUTS = "it changed its inputs when it was timed"
 
 
 class Answers:
-    """The validated outputs: their digests by trial, and copies of those that were seen. `keep(output, trial, where)`
-    says whether one that has other bits will be judged afterwards."""
+    """The validated outputs of one target on one workload: their digests by trial, and copies of those that were
+    seen."""
 
-    def __init__(self, digests: Sequence[str], device: str, keep: Callable[..., bool]) -> None:
-        self.digests, self.device, self.keep = digests, device, keep
+    def __init__(self, digests: Sequence[str], device: str, kept: Kept, workload_id: str, target: str) -> None:
+        self.digests, self.device = digests, device
+        self.kept, self.workload_id, self.target = kept, workload_id, target
         self.seen: dict[int, Any] = {}
+        self.other_bits = 0
 
     def holds(self, trial: int, output: Any, where: str = TIMED, must: bool = False) -> bool:
         """Whether this is that trial's, or may be."""
         return self._same(trial, output) or self.keep(output, trial, where, must)
+
+    def keep(self, output: Any, trial: int, where: str, must: bool = False) -> bool:
+        """As `Kept.add`, of what has other bits. `where` is said of it, should it turn out to be wrong."""
+        self.other_bits += 1
+        return self.kept.add(output, self.workload_id, self.target, trial, where, must)
 
     def _same(self, trial: int, output: Any) -> bool:
         known = self.seen.get(trial)
@@ -131,7 +138,7 @@ class Audit:
             self.wanted = False
             try:
                 output = kernels.checked(output, self.workload, self.device)
-            except kernels.KernelFailure as error:
+            except wire.Failed as error:
                 self.fault = self.fault or f"in a timed call it {error.message}"
             else:
                 self.kept = output.clone() if self.device == "cuda" else output
@@ -217,16 +224,3 @@ class Kept:
         described = tensors.dtype_name(output), list(output.shape)
         self.rows.append(wire.KeptOutput(workload, target, trial, where, self.known[key], *described))
         return True
-
-
-class Outputs:
-    """Of one target on one workload."""
-
-    def __init__(self, kept: Kept, workload_id: str, target: str) -> None:
-        self.kept, self.workload_id, self.target = kept, workload_id, target
-        self.other_bits = 0
-
-    def keep(self, output: Any, trial: int, where: str, must: bool = False) -> bool:
-        """As `Kept.add`. `where` is said of it, should it turn out to be wrong."""
-        self.other_bits += 1
-        return self.kept.add(output, self.workload_id, self.target, trial, where, must)

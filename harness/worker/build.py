@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 import traceback
@@ -21,10 +20,6 @@ EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
 
 
-class NotRun(Exception):
-    """The machine lacks what the build needs: not a fault of the code."""
-
-
 def build(request: wire.BuildRequest) -> wire.BuildResult:
     """The caller holds the only lock on the build folder."""
     flags = compiler_flags(request)
@@ -32,8 +27,8 @@ def build(request: wire.BuildRequest) -> wire.BuildResult:
     result = wire.BuildResult(protocol.OK, flags=listed)
     try:
         _build(request, flags, result)
-    except NotRun as error:
-        result.status, result.message = protocol.NOT_RUN, str(error)
+    except wire.Failed as error:
+        result.fail(error)
     return result
 
 
@@ -89,7 +84,7 @@ def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: wire
         os.unlink(lock)
     # ninja is a wheel of this environment, and the environment need not be activated.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
-    extension = _helper()
+    extension = helper()
     cuda = uses_cuda(request)
     result.compiler = compiler_line(extension.get_cxx_compiler())
     if cuda:
@@ -108,15 +103,12 @@ def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: wire
     started = time.perf_counter()
     output, error = _compile(extension, name, request, flags, cuda, folder)
     result.build_s = time.perf_counter() - started
-    result.build_ninja = _read(os.path.join(folder, "build.ninja"))
+    result.build_ninja = tools.read_text(os.path.join(folder, "build.ninja"))
     if error is not None:
         message = first_error(output, request.sources)
         if message is None and "rror building extension" not in str(error):
-            result.message = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        else:
-            result.message = message or "ninja failed; see the log"
-        result.status, result.log_excerpt = protocol.BUILD_FAILED, relevant(output)
-        return
+            message = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        raise wire.Failed(protocol.BUILD_FAILED, message or "ninja failed; see the log", relevant(output))
     artifact = os.path.join(folder, request.artifact or name + ".so")
     result.artifact = artifact
     result.artifact_sha256 = protocol.sha256_file(artifact)
@@ -129,18 +121,24 @@ def _build(request: wire.BuildRequest, flags: dict[str, list[str]], result: wire
         notes.append(note)
     result.message = "; ".join(filter(None, notes))
     if request.load:
-        _load(artifact, result)
+        _load(artifact)
 
 
-def _helper() -> Any:
+def lacking(message: str) -> wire.Failed:
+    """The machine lacks what a task needs: not a fault of the code."""
+    return wire.Failed(protocol.NOT_RUN, message)
+
+
+def helper() -> Any:
+    """PyTorch's own."""
     try:
         from torch.utils import cpp_extension
     except ImportError as error:
-        raise NotRun(
+        raise lacking(
             f"torch.utils.cpp_extension cannot be imported ({error}); PyTorch 2.1.0 needs setuptools below 70"
         ) from None
     if not cpp_extension.is_ninja_available():
-        raise NotRun("ninja is not installed in the environment; add it to the pins")
+        raise lacking("ninja is not installed in the environment; add it to the pins")
     return cpp_extension
 
 
@@ -178,7 +176,7 @@ def _compile(
     return output.getvalue(), error
 
 
-def _load(artifact: str, result: wire.BuildResult) -> None:
+def _load(artifact: str) -> None:
     import torch  # noqa: F401  (its libraries must be there before the extension's)
 
     from . import kernels
@@ -186,9 +184,8 @@ def _load(artifact: str, result: wire.BuildResult) -> None:
     try:
         kernels.load_extension(artifact)
     except Exception as error:
-        result.status = protocol.BUILD_FAILED
-        result.message = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
-        result.log_excerpt = traceback.format_exc()[-EXCERPT_CHARACTERS:]
+        message = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
+        raise wire.Failed(protocol.BUILD_FAILED, message, traceback.format_exc()[-EXCERPT_CHARACTERS:]) from None
 
 
 def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[str]]:
@@ -198,22 +195,22 @@ def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[st
         packages = os.path.dirname(os.path.dirname(torch.__file__))
         return tools.find_cuda_libraries(names, packages, extension.CUDA_HOME or "")
     except LookupError as error:
-        raise NotRun(f"{error}; install it with the CUDA toolkit") from None
+        raise lacking(f"{error}; install it with the CUDA toolkit") from None
 
 
 def check_nvcc(extension: Any) -> str:
-    """Path of an nvcc that this PyTorch accepts; NotRun with the reason."""
+    """Path of an nvcc that this PyTorch accepts; `wire.Failed` with the reason."""
     import torch
 
     if torch.version.cuda is None:
-        raise NotRun("this PyTorch was built without CUDA; pin a CUDA build to compile CUDA sources")
+        raise lacking("this PyTorch was built without CUDA; pin a CUDA build to compile CUDA sources")
     home = extension.CUDA_HOME
     nvcc = os.path.join(home or "", "bin", "nvcc")
     if not home or not os.path.exists(nvcc):
-        raise NotRun(f"no nvcc found; install the CUDA toolkit {torch.version.cuda} or set CUDA_HOME")
-    found = re.search(r"release (\d+)\.(\d+)", _run([nvcc, "--version"]))
+        raise lacking(f"no nvcc found; install the CUDA toolkit {torch.version.cuda} or set CUDA_HOME")
+    found = re.search(r"release (\d+)\.(\d+)", tools.run([nvcc, "--version"]) or "")
     if found and found.group(1) != torch.version.cuda.split(".")[0]:
-        raise NotRun(
+        raise lacking(
             "nvcc is {}.{}, and PyTorch {} was built with CUDA {}: it refuses another major version; "
             "set CUDA_HOME to a CUDA {} toolkit".format(
                 found.group(1), found.group(2), torch.__version__, torch.version.cuda, torch.version.cuda.split(".")[0]
@@ -229,25 +226,8 @@ def helper_architectures(names: Sequence[str]) -> str:
 
 
 def compiler_line(compiler: str, last: bool = False) -> str:
-    lines = _run([*shlex.split(compiler), "--version"]).strip().splitlines()
+    lines = (tools.run([*shlex.split(compiler), "--version"]) or "").strip().splitlines()
     return (lines[-2] if last and len(lines) > 1 else lines[0]) if lines else ""
-
-
-def _run(command: Sequence[str]) -> str:
-    try:
-        return subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60
-        ).stdout.decode(errors="replace")
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def first_error(output: str, sources: Sequence[str]) -> str | None:

@@ -43,8 +43,8 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
         tampering = replaced()
         result.status = protocol.WRONG if tampering else protocol.OK
         result.message = tampering or kernel.note
-    except kernels.KernelFailure as error:
-        result.status, result.message, result.log_excerpt = error.outcome
+    except wire.Failed as error:
+        result.fail(error)
     return result
 
 

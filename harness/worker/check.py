@@ -18,11 +18,11 @@ import re
 import shlex
 import shutil
 import tempfile
-from typing import Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 import numpy as np
 
-from . import build, dtypes, machine_code, protocol, tools, wire
+from . import build, dtypes, protocol, tools, wire
 from . import workload as workloads
 
 COMPILE_S = 300
@@ -75,10 +75,7 @@ def check(request: wire.CallRequest) -> wire.CheckResult:
     result = wire.CheckResult(protocol.OK)
     # HOME is this process's own folder in every executor, and what lies there may be executed.
     with tempfile.TemporaryDirectory(dir=os.environ.get("HOME")) as folder:
-        try:
-            (_cuda if request.device == "cuda" else _cpu)(request, folder, result)
-        except build.NotRun as error:
-            result.status, result.message = protocol.NOT_RUN, str(error)
+        (_cuda if request.device == "cuda" else _cpu)(request, folder, result)
     return result
 
 
@@ -86,19 +83,13 @@ def counters(request: wire.CallRequest) -> wire.CountersResult:
     """For device cuda."""
     result = wire.CountersResult(protocol.OK)
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            nvcc = need_cuda()
-            ncu = find_ncu(os.path.dirname(nvcc))
-            if ncu is None:
-                raise build.NotRun("ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
-            result.tool = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
-            program = Program(request, folder)
-            executable = link_cuda(nvcc, request, folder, result.builds)
-            if executable is not None:
-                before = [ncu, *NCU_OPTIONS, "--metrics", ",".join(METRICS)]
-                result.run = program.run(executable, ("call", "ncu", ""), 0, before=before)
-        except build.NotRun as error:
-            result.status, result.message = protocol.NOT_RUN, str(error)
+        nvcc, ncu = need_cuda(find_ncu, "ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
+        result.tool = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
+        program = Program(request, folder)
+        executable = link_cuda(nvcc, request, folder, result.builds)
+        if executable is not None:
+            before = [ncu, *NCU_OPTIONS, "--metrics", ",".join(METRICS)]
+            result.run = program.run(executable, ("call", "ncu", ""), 0, before=before)
     return result
 
 
@@ -161,7 +152,7 @@ def _compile(command: Sequence[str], folder: str) -> wire.Compiled:
 def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
     needed = tools.undefined(request.objects)
     if needed is None:
-        raise build.NotRun("nm is missing, so nobody can tell whether the kernel uses OpenMP: install binutils")
+        raise build.lacking("nm is missing, so nobody can tell whether the kernel uses OpenMP: install binutils")
     result.openmp = any(OPENMP.match(name) for name in needed)
     program = Program(request, folder)
     given = [*request.flags.cxx, *(f"-I{path}" for path in request.include_dirs)]
@@ -186,16 +177,14 @@ def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> No
 
 
 def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
-    nvcc = need_cuda()
-    sanitizer = find_sanitizer(os.path.dirname(nvcc))
-    if sanitizer is None:
-        raise build.NotRun("compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)")
+    missing = "compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)"
+    nvcc, sanitizer = need_cuda(find_sanitizer, missing)
     program = Program(request, folder)
     executable = link_cuda(nvcc, request, folder, result.builds)
     if executable is None:
         return
     cuobjdump = os.path.join(os.path.dirname(nvcc), "cuobjdump")
-    result.bulk_copies = bool(BULK_COPIES.search(machine_code.run([cuobjdump, "-sass", executable]) or ""))
+    result.bulk_copies = bool(BULK_COPIES.search(tools.run([cuobjdump, "-sass", executable]) or ""))
 
     def one(tool: str, fault: str) -> wire.Called:
         name = "-".join(["", tool, *([fault] if fault else [])])
@@ -207,14 +196,18 @@ def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> N
         result.runs = list(pool.map(lambda call: one(*call), calls))
 
 
-def need_cuda() -> str:
-    """The path of nvcc, where a GPU and an nvcc for it are there. `build.NotRun` with the reason elsewhere."""
+def need_cuda(find: Callable[[str], str | None], missing: str) -> tuple[str, str]:
+    """The paths of nvcc and of a tool that `find` finds beside it, where a GPU is there. `wire.Failed` elsewhere."""
     import torch
     from torch.utils import cpp_extension
 
     if not torch.cuda.is_available():
-        raise build.NotRun("PyTorch sees no CUDA device here")
-    return build.check_nvcc(cpp_extension)
+        raise build.lacking("PyTorch sees no CUDA device here")
+    nvcc = build.check_nvcc(cpp_extension)
+    tool = find(os.path.dirname(nvcc))
+    if tool is None:
+        raise build.lacking(missing)
+    return nvcc, tool
 
 
 def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, wire.Compiled]) -> str | None:

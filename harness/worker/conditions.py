@@ -21,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 
 from . import codec, integrity, kernels, poisoning, protocol, tensors, wire
 from . import workload as workloads
-from .references import Unsupported
 
 DONE, LEAST_CALLS = "done.json", 4
 SECOND = "cuda:1"
@@ -40,10 +39,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Result:
         poisoning.keep_to_one_arena()
     workload = workloads.parse_workload(request.workload)
     replaced = integrity.Snapshot().replaced
-    try:
-        kernel = kernels.load(request.kernel, workload)
-    except kernels.KernelFailure as error:
-        return wire.Result(*error.outcome)
+    kernel = kernels.load(request.kernel, workload)
     device = request.kernel.device
     for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)
@@ -93,7 +89,7 @@ class Job:
         return AskedIntegers(wide=self.condition.integers == "int64")
 
     def prepare(self, arguments: list[Any]) -> Callable[[], Any]:
-        """What happens just before the call, as a function; poisoning.Unavailable or Unsupported where it cannot."""
+        """What happens just before the call, as a function; `wire.Failed` where it cannot."""
         condition = self.condition
         if condition.site and self.site is None:
             data = poisoning.tile(condition.pattern, self.workload.dtype)
@@ -107,7 +103,10 @@ class Job:
         if condition.before == "unrelated":
             return unrelated(self.device)
         reference = self.workload.references([condition.before], self.device)[0]
-        reference.attempt(arguments)
+        try:
+            reference.attempt(arguments)
+        except wire.Failed as error:
+            raise wire.Failed(protocol.NOT_RUN, f"{condition.before} cannot run: {error}") from None
         call = reference.bind(arguments)
 
         def before() -> None:
@@ -128,7 +127,7 @@ def _warm_up(job: Job) -> None:
     """One call on the current device, so that no condition but `fresh` is the process's first. What it raises, the
     job's own calls do too."""
     arrays = job.workload.arrays("independent", job.trials[0], job.seed)
-    with contextlib.suppress(kernels.KernelFailure), kernels.blamed("the first call"), torch.no_grad():
+    with contextlib.suppress(wire.Failed), kernels.blamed("the first call"), torch.no_grad():
         job.kernel.bind(job.arguments(arrays, job.device))()
         tensors.synchronise(job.device)
 
@@ -140,7 +139,7 @@ def _run_job(job: Job) -> wire.JobResult:
     deadline = time.monotonic() + job.patience_s
     try:
         if job.place == SECOND and torch.cuda.device_count() < 2:
-            raise poisoning.Unavailable("no second GPU is visible here")
+            raise wire.Failed(protocol.NOT_RUN, "no second GPU is visible here")
         if job.made_otherwise:
             _make_otherwise(job)
         with beside:
@@ -150,21 +149,20 @@ def _run_job(job: Job) -> wire.JobResult:
                 for repeat in range(job.repeats):
                     output = _call(job, arrays, trial)
                     result.shape, result.dtype = list(output.shape), tensors.dtype_name(output)
-                    _store(job, output, f"{trial}-{repeat}.bin")
+                    with kernels.blamed(f"reading the output of trial {trial}"):
+                        data = tensors.to_bytes(output)
+                    with open(os.path.join(job.folder, f"{trial}-{repeat}.bin"), "wb") as file:
+                        file.write(data)
                     result.ran[-1] += 1
                     if len(job.trials) == 1 and _enough(result.ran, deadline):
                         break
                 if _enough(result.ran, deadline):
                     break
-    except kernels.KernelFailure as error:
-        result.status, result.message, result.log_excerpt = error.outcome
+    except wire.Failed as error:
+        result.fail(error)
         unusual = job.condition.layout != "contiguous" or job.made_otherwise or job.place == SECOND
         if unusual and error.status == protocol.CRASHED and not tensors.lost(job.device):
             result.status = protocol.UNSUPPORTED
-    except Unsupported as error:
-        result.status, result.message = protocol.NOT_RUN, f"{job.condition.before} cannot run: {error}"
-    except poisoning.Unavailable as error:
-        result.status, result.message = protocol.NOT_RUN, str(error)
     return result
 
 
@@ -179,13 +177,6 @@ def _make_otherwise(job: Job) -> None:
 
 def _enough(ran: list[int], deadline: float) -> bool:
     return sum(ran) >= LEAST_CALLS and time.monotonic() > deadline
-
-
-def _store(job: Job, output: Any, name: str) -> None:
-    with kernels.blamed(f"reading the output for {name}"):
-        data = tensors.to_bytes(output)
-    with open(os.path.join(job.folder, name), "wb") as file:
-        file.write(data)
 
 
 def _call(job: Job, arrays: list[Any], trial: int) -> Any:

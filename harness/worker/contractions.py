@@ -81,10 +81,8 @@ def _sum(call: Call) -> Any:
     if lacking:
         values = _without_tail(values, _axes(call, values), lacking / terms)
         total = call.function(values, *call.args[1:], **call.kwargs)
-    if call.name == "sum":
-        return call.erring(total, lambda: call.function(values.square(), *call.args[1:], **call.kwargs), terms)
-    # The mean of squares over K, and the mean: both sums over K.
-    return call.erring(total, lambda: call.function(values.square(), *call.args[1:], **call.kwargs) / terms, terms)
+    over = 1 if call.name == "sum" else terms  # the mean of squares over K, and the mean: both sums over K
+    return call.erring(total, lambda: call.function(values.square(), *call.args[1:], **call.kwargs) / over, terms)
 
 
 def _axes(call: Call, values: Any) -> list[int]:

@@ -35,6 +35,7 @@ EXACT = """
 
 Given = Dict[str, Any]  # the arguments of a call, by name
 Answer = Callable[["Draws", Given], Any]
+Values = Callable[["Draws", Given, int, Any], Any]  # so many of a dtype; None: that is not answered here
 
 
 class Draws(TorchDispatchMode):  # type: ignore[misc]
@@ -129,50 +130,62 @@ def is_exact(name: str, given: Given) -> bool:
     return name in EXACT.split()
 
 
-def _count(shape: Any) -> int:
-    return int(np.prod(shape, dtype=np.int64))
+def _new(values: Values, default: Any = None) -> Answer:
+    """An answer that is a new tensor, as PyTorch was asked for."""
+
+    def answer(draws: Draws, given: Given) -> Any:
+        like = given.get("self")
+        if "size" in given or like is None:
+            shape, own = given.get("size", (given.get("n"),)), default or torch.get_default_dtype()
+        else:
+            shape, own = like.shape, like.dtype
+        dtype = given.get("dtype") or own
+        made = values(draws, given, int(np.prod(shape, dtype=np.int64)), dtype)
+        if made is None:
+            return None
+        return torch.from_numpy(made).reshape(tuple(shape)).to(device=given.get("device") or "cpu", dtype=dtype)
+
+    return answer
 
 
-def _new(given: Given, shape: Any, values: Any, dtype: Any) -> Any:
-    """A new tensor as PyTorch was asked for."""
-    made = torch.from_numpy(values).reshape(tuple(shape))
-    return made.to(device=given.get("device") or "cpu", dtype=dtype)
+def _in_place(values: Values) -> Answer:
+    """An answer that goes into the tensor that was given."""
+
+    def answer(draws: Draws, given: Given) -> Any:
+        target = given["self"]
+        made = values(draws, given, target.numel(), target.dtype)
+        return None if made is None else target.copy_(torch.as_tensor(made).reshape(target.shape))
+
+    return answer
 
 
-def _shape(given: Given) -> Any:
-    return given["size"] if "size" in given else given["self"].shape
+def _uniform(draws: Draws, given: Given, count: int, dtype: Any) -> Any:
+    low, high = given.get("from", 0), given.get("to", 1)
+    return _spread(draws.uniforms(count, BITS.get(dtype, 24)), high - low, low)
 
 
-def _dtype(given: Given, default: Any) -> Any:
-    like = given["self"].dtype if "size" not in given and "self" in given else default
-    return given.get("dtype") or like
-
-
-def _rand(draws: Draws, given: Given) -> Any:
-    shape, dtype = _shape(given), _dtype(given, torch.get_default_dtype())
-    return _new(given, shape, draws.uniforms(_count(shape), BITS.get(dtype, 24)), dtype)
-
-
-def _randn(draws: Draws, given: Given) -> Any:
-    shape = _shape(given)
-    return _new(given, shape, draws.normals(_count(shape)), _dtype(given, torch.get_default_dtype()))
-
-
-def _randint(draws: Draws, given: Given) -> Any:
-    shape = _shape(given)
-    values = draws.integers(_count(shape), given.get("low", 0), given["high"])
-    return None if values is None else _new(given, shape, values, _dtype(given, torch.int64))
-
-
-def _randperm(draws: Draws, given: Given) -> Any:
-    return _new(given, (given["n"],), draws.order(given["n"]), given.get("dtype") or torch.int64)
-
-
-def _normal(draws: Draws, given: Given) -> Any:
-    if not all(isinstance(given.get(key, 0.0), (int, float)) for key in ("mean", "std")) or "size" not in given:
+def _normal(draws: Draws, given: Given, count: int, _dtype: Any) -> Any:
+    mean, deviation = given.get("mean", 0), given.get("std", 1)
+    if not all(isinstance(value, (int, float)) for value in (mean, deviation)):
         return None
-    values = _spread(draws.normals(_count(given["size"])), given.get("std", 1), given.get("mean", 0))
-    return _new(given, given["size"], values, _dtype(given, torch.get_default_dtype()))
+    return _spread(draws.normals(count), deviation, mean)
+
+
+def _spread(values: Any, by: float, around: float) -> Any:
+    """In place, rounded twice."""
+    if (by, around) != (1, 0):
+        values *= np.float32(by)
+        values += np.float32(around)
+    return values
+
+
+def _integers(draws: Draws, given: Given, count: int, _dtype: Any) -> Any:
+    low, high = given.get("low", given.get("from")), given.get("high", given.get("to"))
+    return None if high is None else draws.integers(count, low or 0, high)
+
+
+def _order(draws: Draws, _given: Given, count: int, _dtype: Any) -> Any:
+    return draws.order(count)
 
 
 def _bernoulli(draws: Draws, given: Given) -> Any:
@@ -182,53 +195,16 @@ def _bernoulli(draws: Draws, given: Given) -> Any:
     return (drawn < chances).to(given["self"].dtype)
 
 
-def _in_place(values: Callable[[Draws, Given, int], Any]) -> Answer:
-    """An answer that goes into the tensor that was given."""
-
-    def answer(draws: Draws, given: Given) -> Any:
-        target = given["self"]
-        made = values(draws, given, target.numel())
-        if made is None:
-            return None
-        if not isinstance(made, torch.Tensor):
-            made = torch.from_numpy(made)
-        return target.copy_(made.reshape(target.shape))
-
-    return answer
-
-
-def _spread(values: Any, by: float, around: float) -> Any:
-    """In place, rounded twice."""
-    values *= np.float32(by)
-    values += np.float32(around)
-    return values
-
-
-def _uniform_(draws: Draws, given: Given, count: int) -> Any:
-    low, high = given.get("from", 0), given.get("to", 1)
-    return _spread(draws.uniforms(count, BITS.get(given["self"].dtype, 24)), high - low, low)
-
-
-def _random_(draws: Draws, given: Given, count: int) -> Any:
-    if given.get("to") is None:
-        return None
-    return draws.integers(count, given.get("from") or 0, given["to"])
-
-
 ANSWERS: Mapping[str, Answer] = {
-    "rand": _rand,
-    "rand_like": _rand,
-    "randn": _randn,
-    "randn_like": _randn,
-    "randint": _randint,
-    "randint_like": _randint,
-    "randperm": _randperm,
-    "normal": _normal,
+    **dict.fromkeys(("rand", "rand_like"), _new(_uniform)),
+    **dict.fromkeys(("randn", "randn_like", "normal"), _new(_normal)),
+    **dict.fromkeys(("randint", "randint_like"), _new(_integers, torch.int64)),
+    "randperm": _new(_order, torch.int64),
     "bernoulli": _bernoulli,
-    "uniform_": _in_place(_uniform_),
-    "normal_": _in_place(lambda d, g, count: _spread(d.normals(count), g.get("std", 1), g.get("mean", 0))),
-    "random_": _in_place(_random_),
-    "bernoulli_": _in_place(lambda d, g, _count: _bernoulli(d, {"p": 0.5, **g})),
+    "uniform_": _in_place(_uniform),
+    "normal_": _in_place(_normal),
+    "random_": _in_place(_integers),
+    "bernoulli_": _in_place(lambda draws, given, _count, _dtype: _bernoulli(draws, {"p": 0.5, **given})),
 }
 
 

@@ -86,7 +86,9 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         call = Call(self, function, name, args, kwargs, work, dtype)
         result = call.run()
         if self.draws is not None and self.draws.realisation and dtype in HALF and not call.exact:
-            result = tensors.mapped(result, call.dithered)
+            # So that another realisation is rounded another way.
+            unit = dtypes.UNIT_ROUNDOFF[str(dtype).replace("torch.", "")]
+            result = tensors.mapped(result, lambda value: call.moved(value, unit))
         result = _cast(result, dtype)
         written = [
             (before, after)
@@ -142,7 +144,8 @@ class Call:
         small = all(value.numel() <= LARGE for value in tensors.flat((self.args, self.kwargs)))
         erring = None
         if small:  # before the operator writes into what it is given
-            args, kwargs = tensors.mapped((self.args, self.kwargs), self._moved)
+            operands = self.args, self.kwargs
+            args, kwargs = tensors.mapped(operands, lambda value: self.moved(value, self.unit, copy=True))
             erring = self.function(*args, **kwargs)
         result = self.function(*self.args, **self.kwargs)
         if not isinstance(result, torch.Tensor) or result.dtype != self.work:
@@ -152,20 +155,15 @@ class Call:
             erring = self.draws.moved(result.clone(), self.unit) if summed is None else summed
         return result.copy_(self.inexact(result, erring))
 
-    def _moved(self, value: Any) -> Any:
+    def moved(self, value: Any, unit: float, copy: bool = False) -> Any:
+        """A tensor that is worked with, each element moved by up to so many units; anything else as it is."""
         if not isinstance(value, torch.Tensor) or value.dtype != self.work:
             return value
-        return self.draws.moved(value.clone(), self.unit)
+        return self.draws.moved(value.clone() if copy else value, unit)
 
     def inexact(self, exact: Any, erring: Any) -> Any:
         """The one where float32 holds it, else the other: nothing is lost that any arithmetic would keep."""
         return torch.where(exact.float().to(exact.dtype) == exact, exact, erring)
-
-    def dithered(self, value: Any) -> Any:
-        """Moved by up to one rounding, so that another realisation is rounded another way."""
-        if not isinstance(value, torch.Tensor) or value.dtype != self.work:
-            return value
-        return self.draws.moved(value, dtypes.UNIT_ROUNDOFF[str(self.dtype).replace("torch.", "")])
 
     def lacking(self, terms: int) -> int:
         """How many of so many terms a sum is to lack."""
@@ -221,11 +219,7 @@ def doing(arithmetic: Arithmetic) -> Iterator[Arithmetic]:
 
 
 def _cast(result: Any, dtype: Any) -> Any:
-    def change(value: Any) -> Any:
-        is_floating = isinstance(value, torch.Tensor) and value.dtype in FLOATING
-        return value.to(dtype) if is_floating and value.dtype != dtype else value
-
-    return tensors.mapped(result, change)
+    return tensors.each_tensor(result, lambda tensor: tensor.to(dtype) if tensor.dtype in FLOATING else tensor)
 
 
 def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:

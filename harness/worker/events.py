@@ -147,19 +147,15 @@ def collect(sampler: Sampler, call_us: float, timing: wire.SamplingRequest) -> t
     """(samples by the stop rule, the nanoseconds that they took in all by the second clock)."""
     rule, audit = sampling.StopRule(timing), sampler.audit
     samples: list[Sample] = []
-    wanting, began = True, sampling._witness()
-    while True:
-        wanting = wanting and not rule.is_met([sample.us for sample in samples])
-        audited = audit is not None and audit.begins(wanting)
-        if not wanting and not audited:
-            break
+    times: list[float] = []
+    began = sampling._witness()
+    for audited in sampling.turns(rule, times, audit):
         taken = sampler.take(1 if audited else at_once(call_us * sampler.calls))
-        if audit is not None and audited:
-            audit.ended(taken[0].us if taken else None)
+        if audited:
+            audited.ended(taken[0].us if taken else None)
             continue
         samples += taken
-        if audit is not None:
-            audit.look()
+        times += [sample.us for sample in taken]
     if audit is not None and _current_stream() != sampler.stream:
         audit.fault = audit.fault or "it left another stream the current one"
     return samples, sampling._witness() - began

@@ -93,14 +93,11 @@ def generate(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each:
     if recipe == "shared_qkv":
         first = _encoded(q.reshape(shape), dtype, each)
         return [first, first.copy(), first.copy()]
-    if recipe == "large_logits":
-        q = q * np.float32(LARGE)
-    elif recipe != "independent" and recipe not in CHANGES:
+    if recipe not in CHANGES:
         raise ValueError(f"unknown input recipe: {recipe!r}")
     rest = (deviates(seed, trial, index, count, each) for index in (1, 2))
     values = [values.reshape(shape) for values in (q, *rest)]
-    if recipe in CHANGES:
-        CHANGES[recipe](*values)
+    CHANGES[recipe](*values)
     return [_encoded(tensor, dtype, each) for tensor in values]
 
 
@@ -116,8 +113,14 @@ def _encoded(values: Array, dtype: str, each: Each) -> Array:
     return result
 
 
-def _steep_logits(q: Array, _k: Array, _v: Array) -> None:
-    q *= np.float32(STEEP)
+def _times(factor: float, tensors: int) -> Callable[..., None]:
+    """The first so many tensors times a factor."""
+
+    def change(*qkv: Array) -> None:
+        for tensor in qkv[:tensors]:
+            tensor *= np.float32(factor)
+
+    return change
 
 
 def _dominant_tail(q: Array, k: Array, _v: Array) -> None:
@@ -132,10 +135,6 @@ def _offset_logits(q: Array, k: Array, _v: Array) -> None:
     k[..., -1] = OFFSET
 
 
-def _flat_logits(q: Array, _k: Array, _v: Array) -> None:
-    q /= np.float32(STEEP)
-
-
 def _constant_v(_q: Array, _k: Array, v: Array) -> None:
     v[...] = v[..., :1, :].copy()
 
@@ -144,23 +143,17 @@ def _zero_q(q: Array, _k: Array, _v: Array) -> None:
     q[...] = 0
 
 
-def _halved(times: int) -> Callable[..., None]:
-    def change(*tensors: Array) -> None:
-        for tensor in tensors:
-            tensor *= np.float32(2.0**-times)
-
-    return change
-
-
 # In place, on float32, and exact: by powers of two, and by what every dtype holds.
 CHANGES: Mapping[str, Callable[..., None]] = {
-    "steep_logits": _steep_logits,
+    "independent": _times(1.0, 0),
+    "large_logits": _times(LARGE, 1),
+    "steep_logits": _times(STEEP, 1),
     "dominant_tail": _dominant_tail,
     "offset_logits": _offset_logits,
-    "flat_logits": _flat_logits,
+    "flat_logits": _times(1 / STEEP, 1),
     "constant_v": _constant_v,
     "zero_q": _zero_q,
-    **{recipe: _halved(times) for recipe, times in protocol.SCALED_RECIPES.items()},
+    **{recipe: _times(2.0**-halvings, 3) for recipe, halvings in protocol.SCALED_RECIPES.items()},
 }
 
 

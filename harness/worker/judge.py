@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Union
 import numpy as np
 import torch
 
-from . import agreement, dtypes, inputs, power, protocol, truth, wire
+from . import agreement, dtypes, power, protocol, truth, wire
 from . import workload as workloads
-from .judging import STATUSES, Failed, Measured, Output, Reference, judged_as, read_output
+from .judging import Output, Reference, failure_of, is_possible, judged_as, read_output, would_pass
 from .rounding import Norms
 from .verdict import describe_target, describe_validation, nearer, spelled
+from .wire import Failed
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -55,32 +56,22 @@ class Candidate:
 
     def __init__(self, result: wire.CandidateResult, folder: str, workload: workloads.Workload) -> None:
         self.result, self.folder, self.workload = result, folder, workload
-        self.failed: Failed | None = None
-        if result.status not in STATUSES:
-            self.failed = Failed(protocol.CRASHED, wire.UNREADABLE)
-        elif result.status != protocol.OK:
-            self.failed = Failed(result.status, result.message[-8000:], result.log_excerpt[-8000:])
-
-    def begin(self, _arguments: list[Any]) -> None:
-        if self.failed is not None:
-            raise self.failed
 
     def output(self, recipe: str, trial: int, _arguments: list[Any], expected: tuple[Shape, str] | None) -> Output:
+        failed = failure_of(self.result)
+        if failed is not None:
+            raise failed
         rows = self.result.recipes.get(recipe, [])
         row = rows[trial] if trial < len(rows) else None
         # A problem whose model cannot run says nothing of its output.
         shape, dtype = expected or (tuple(row.shape) if row else (), row.dtype if row else "")
-        if row is None or not all(0 <= size < 1 << 40 for size in shape) or dtype not in dtypes.STORAGE:
+        if row is None or not is_possible(shape, dtype):
             raise Failed(protocol.CRASHED, f"no output of trial {trial} of {recipe}")
         if (row.shape, row.dtype) != (list(shape), dtype) or not self.workload.fits(shape, dtype):
             raise Failed(protocol.WRONG, f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}")
-        array = self._read(recipe, trial, "", shape, dtype)
-        again = None if row.repeats else self._read(recipe, trial, ".repeat", shape, dtype)
+        array = read_output(self.folder, f"{recipe}/{trial}.bin", dtype, shape)
+        again = None if row.repeats else read_output(self.folder, f"{recipe}/{trial}.repeat.bin", dtype, shape)
         return Output(array, dtype, again, row.mutated, row.unwritten)
-
-    def _read(self, recipe: str, trial: int, suffix: str, shape: Shape, dtype: str) -> Array:
-        data = read_output(self.folder, f"{recipe}/{trial}{suffix}.bin", dtypes.size_bytes(dtype, shape))
-        return dtypes.from_bytes(data, dtype, shape)
 
 
 Target = Union[Candidate, Reference]
@@ -95,7 +86,6 @@ def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
         targets.append(Candidate(request.candidate, request.candidate_out, workload))
     kept: dict[str, Array] = {}
     threads = max(1, request.threads)
-    # Few large trials leave threads idle: heads of a truth are computed side by side, whichever trials they are of.
     # Trials, and what is done within one: a few large ones alone would leave processors idle.
     with concurrent.futures.ThreadPoolExecutor(threads) as pool, concurrent.futures.ThreadPoolExecutor(
         threads
@@ -126,30 +116,29 @@ class Judging(NamedTuple):
         rows: list[Row] = []
         pending: collections.deque[concurrent.futures.Future[Row]] = collections.deque()
         models = None
-        for trial in range(trials):
-            arrays = workload.arrays(recipe, trial, request.seed, self.within.map)
-            arguments = workload.arguments(arrays, request.device)
+        for number in range(trials):
+            trial = workloads.Trial(workload, recipe, number, request.seed, self.cache)
+            arguments = workload.arguments(trial.arrays, request.device)
             outputs: dict[str, Output] = {}
             expected = workload.expected_output()
             for target in self.targets:
                 if target.name in failures:
                     continue
                 try:
-                    target.begin(arguments)
-                    output = outputs[target.name] = target.output(recipe, trial, arguments, expected)
+                    output = outputs[target.name] = target.output(recipe, number, arguments, expected)
                 except Failed as error:
                     failures[target.name] = error
                     continue
-                if target.name == protocol.MODEL and trial == 0:
+                if target.name == protocol.MODEL and number == 0:
                     models = dtypes.decode(output.array, output.dtype), output.dtype
                 if expected is None:  # a problem's shape is known once its model has run
                     expected = output.array.shape, output.dtype
-            size_bytes = sum(array.nbytes for array in [*arrays, *(output.array for output in outputs.values())])
-            keep = bool(request.arrays) and _is_kept(request, trial, outputs)
+            size_bytes = sum(array.nbytes for array in [*trial.arrays, *(output.array for output in outputs.values())])
+            keep = bool(request.arrays) and _is_kept(request, number, outputs)
             while len(pending) > request.threads:
                 rows.append(pending.popleft().result())
-            pending.append(self.pool.submit(self.trial, arrays, outputs, recipe, trial, keep))
-            del arrays, arguments, outputs
+            pending.append(self.pool.submit(self.trial, trial, outputs, recipe, keep))
+            del trial, arguments, outputs
             if size_bytes > MANY_BYTES:
                 rows.extend(job.result() for job in pending)
                 pending.clear()
@@ -172,17 +161,15 @@ class Judging(NamedTuple):
             ],
         )
 
-    def trial(self, arrays: list[Array], outputs: Mapping[str, Output], recipe: str, trial: int, keep: bool) -> Row:
+    def trial(self, trial: workloads.Trial, outputs: Mapping[str, Output], recipe: str, keep: bool) -> Row:
         """Everything that needs the trial's arrays."""
         request, workload, limits = self.request, self.workload, self.request.limits
-        sha256 = inputs.digest(arrays)
-        measured = Measured(workload, arrays, sha256, self.cache)
-        exact = measured.by(judged_as(request, workload, protocol.KERNEL))
+        exact = trial.truth(judged_as(request, workload, protocol.KERNEL))
         values = {name: dtypes.decode(output.array, output.dtype) for name, output in outputs.items()}
         again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in outputs.items()}
         jobs = {}
         for name, value in values.items():
-            own = measured.by(judged_as(request, workload, name))
+            own = trial.truth(judged_as(request, workload, name))
             if own is not None and own.values.shape == value.shape:
                 args = value, again[name], own.values, limits, own.error_scale
                 jobs[name, protocol.TRUTH] = self.within.submit(agreement.compare_both, *args)
@@ -195,9 +182,9 @@ class Judging(NamedTuple):
         pairs = {names: job.result() for names, job in jobs.items()}
         if keep:
             for name, output in outputs.items():
-                self.kept[f"{recipe}/{trial}/{name}"] = output.array
+                self.kept[f"{recipe}/{trial.number}/{name}"] = output.array
             if exact is not None:
-                self.kept[f"{recipe}/{trial}/{protocol.TRUTH}"] = exact.values
+                self.kept[f"{recipe}/{trial.number}/{protocol.TRUTH}"] = exact.values
         seen = {}
         for name, output in outputs.items():
             second = again[name]
@@ -205,14 +192,14 @@ class Judging(NamedTuple):
             apart = None if second is None else agreement.apart(values[name], second, *between)
             seen[name] = Seen(output.sha256, apart, output.mutated, output.unwritten)
         judged = pairs.get((protocol.KERNEL, protocol.TRUTH))
-        failing = trial == 0 and judged is not None and not judged.passed["rounding"]
+        failing = trial.number == 0 and judged is not None and not judged.passed["rounding"]
         return Row(
-            input_sha256=sha256,
+            input_sha256=trial.sha256,
             pairs=pairs,
             seen=seen,
             truth_sha256="" if exact is None else exact.sha256,
             costs={} if exact is None else exact.error_scale.costs,
-            would_pass=measured.would_pass(values[protocol.KERNEL], limits) if failing else [],
+            would_pass=would_pass(trial, values[protocol.KERNEL], limits) if failing else [],
         )
 
 
@@ -229,7 +216,7 @@ def _target_result(
     name = target.name
     result = wire.TargetResult(protocol.OK, target=name, operators=list(target.operators or ()))
     if failed:  # trials before a failure are not a pass rate
-        result.status, result.message, result.log_excerpt = failed.outcome
+        result.fail(failed)
         return result
     seen = [row.seen[name] for row in rows]
     apart = [each.apart for each in seen if each.apart is not None]

@@ -14,31 +14,39 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Mapping, Sequence, Union
 import numpy as np
 import torch
 
-from . import agreement, protocol, rounding, tensors, truth, wire
-from .references import Unsupported
+from . import agreement, dtypes, protocol, rounding, tensors, wire
+from .wire import Failed
 
 if TYPE_CHECKING:
     from .dtypes import Array
+    from .inputs import Shape
     from .problem import ModelReference
-    from .workload import SdpaReference, Workload
+    from .references import SdpaReference
+    from .workload import Trial, Workload
 
 STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED, protocol.NOT_RUN)  # a candidate's
-
-
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
 # alone takes half of a validation's time on the CPU.
 REPEATED_TRIALS = 10
 
 
-class Failed(Exception):
-    def __init__(self, status: protocol.Status, message: str, excerpt: str = "") -> None:
-        super().__init__(message)
-        self.outcome = status, message, excerpt  # as a result has them
-        self.message = message
+def failure_of(result: wire.Result) -> Failed | None:
+    """How a candidate's process ended, if not well. It may have written the result itself, and anything into it."""
+    if result.status not in STATUSES:
+        return Failed(protocol.CRASHED, wire.UNREADABLE)
+    if result.status != protocol.OK:
+        return Failed(result.status, result.message[-8000:], result.log_excerpt[-8000:])
+    return None
 
 
-def read_output(folder: str, name: str, wanted: int) -> bytes:
-    """The bytes of an output, exactly `wanted` of them; Failed, blaming who left it."""
+def is_possible(shape: Sequence[int], dtype: str) -> bool:
+    """Whether an output may be like that."""
+    return all(0 <= size < 1 << 40 for size in shape) and dtype in dtypes.STORAGE
+
+
+def read_output(folder: str, name: str, dtype: str, shape: Shape) -> Array:
+    """An output of that dtype and shape, and of no other size; Failed, blaming who left it."""
+    wanted = dtypes.size_bytes(dtype, shape)
     try:
         with open_plain(folder, name) as file:
             size = os.fstat(file.fileno()).st_size
@@ -50,7 +58,7 @@ def read_output(folder: str, name: str, wanted: int) -> bytes:
         raise Failed(protocol.CRASHED, f"output {name} cannot be read: {error.strerror}") from None
     if size != wanted or len(data) != wanted:
         raise Failed(protocol.WRONG, f"output {name} has {size} bytes; expected {wanted}")
-    return data
+    return dtypes.from_bytes(data, dtype, shape)
 
 
 def open_plain(folder: str, name: str) -> BinaryIO:
@@ -98,17 +106,15 @@ class Reference:
         self.operators: list[str] | None = None
         self.failed: Failed | None = None
 
-    def begin(self, arguments: list[Any]) -> None:
-        """Prove, once, which operators run."""
+    def output(self, _recipe: str, trial: int, arguments: list[Any], _expected: object) -> Output:
+        """At first it is proven which operators run. What failed once fails."""
         if self.operators is None and self.failed is None:
             try:
                 self.operators = self.reference.prove(arguments)
-            except Unsupported as error:
-                self.failed = Failed(protocol.UNSUPPORTED, str(error))
+            except Failed as error:
+                self.failed = error
         if self.failed is not None:
             raise self.failed
-
-    def output(self, _recipe: str, trial: int, arguments: list[Any], _expected: object) -> Output:
         try:
             with torch.no_grad(), self.reference.active():
                 call = self.reference.bind(arguments)
@@ -135,24 +141,10 @@ def judged_as(request: Request, workload: Workload, name: str) -> list[str]:
     return workload.precision(request.device)
 
 
-class Measured:
-    """A trial's truth; made once for each precision that is asked for."""
-
-    def __init__(self, workload: Workload, arrays: list[Array], sha256: str, cache: truth.Cache) -> None:
-        self.parts = workload, arrays, sha256, cache
-        self.found: dict[tuple[str, ...], truth.Exact | None] = {}
-
-    def by(self, precision: Sequence[str]) -> truth.Exact | None:
-        key = tuple(precision)
-        if key not in self.found:
-            workload, arrays, sha256, cache = self.parts
-            self.found[key] = workload.truth(arrays, sha256, cache, precision)
-        return self.found[key]
-
-    def would_pass(self, value: Array, limits: Mapping[str, float]) -> list[str]:
-        """The precision at which an output that fails would pass, had it been declared; else nothing."""
-        coarser = rounding.effective(rounding.DECLARED, self.parts[0].dtype)
-        exact = self.by(coarser) if tuple(coarser) not in self.found else None
-        if exact is None or not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
-            return []
-        return coarser
+def would_pass(trial: Trial, value: Array, limits: Mapping[str, float]) -> list[str]:
+    """The precision at which an output that fails would pass, had it been declared; else nothing."""
+    coarser = rounding.effective(rounding.DECLARED, trial.workload.dtype)
+    exact = trial.truth(coarser) if tuple(coarser) not in trial.found else None
+    if exact is None or not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
+        return []
+    return coarser

@@ -42,24 +42,15 @@ NAMED_RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp|stdc\+\+|c)[.-].*so")
 _detach = torch.Tensor.detach
 
 
-class KernelFailure(Exception):
-    """The code under test failed; `status` is one of the protocol's."""
-
-    def __init__(self, status: protocol.Status, message: str, excerpt: str = "") -> None:
-        super().__init__(message)
-        self.outcome = status, message, excerpt  # as a result has them
-        self.status, self.message = status, message
-
-
-def failure(error: BaseException, doing: str) -> KernelFailure:
-    """A KernelFailure from an exception that the code under test raised while `doing`."""
+def failure(error: BaseException, doing: str) -> wire.Failed:
+    """What an exception is that the code under test raised while `doing`."""
     status: protocol.Status = protocol.CRASHED
     if issubclass(type(error), NotImplementedError):
         status = protocol.UNSUPPORTED
     lines = said(lambda: error).strip().splitlines() or ["(no message)"]
     message = f"{doing} raised {type_name(error)}: {lines[0]}"[:MESSAGE_CHARACTERS]
     excerpt = said(traceback.format_exc)
-    return KernelFailure(status, message, excerpt[-EXCERPT_CHARACTERS:])
+    return wire.Failed(status, message, excerpt[-EXCERPT_CHARACTERS:])
 
 
 def said(make: Callable[[], object]) -> str:
@@ -221,34 +212,34 @@ Kernel = Union[Extension, Model]
 
 
 def load(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
-    """The request's kernel, ready to bind; KernelFailure."""
+    """The request's kernel, ready to bind; `wire.Failed`."""
     device = kernel.device
     if device == "cuda" and not torch.cuda.is_available():
-        raise KernelFailure(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
+        raise wire.Failed(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
     if workload.problem is None:
         if kernel.model_new:
-            raise KernelFailure(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
+            raise wire.Failed(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
         return Library(kernel.library, workload) if kernel.library else Extension(kernel.artifact or "", workload)
     if not kernel.model_new:
-        raise KernelFailure(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
+        raise wire.Failed(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
     return Model(kernel.model_new, workload, device)
 
 
 def checked(output: Any, workload: Workload, device: str) -> Any:
-    """The output, once it is what the workload demands, as a tensor object of ours; KernelFailure otherwise.
+    """The output, once it is what the workload demands, as a tensor object of ours; `wire.Failed` otherwise.
 
     A subclass of torch.Tensor decides by itself what it answers, so it is asked nothing. That holds for
     torch.nn.Parameter: no operator returns one, so who does returns what it kept and not what it computed.
     """
     if type(output) is not torch.Tensor:
         kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"
-        raise KernelFailure(protocol.WRONG, f"returned {type_name(output)}, {kind}; expected {workload.expected()}")
+        raise wire.Failed(protocol.WRONG, f"returned {type_name(output)}, {kind}; expected {workload.expected()}")
     output = _detach(output)  # a tensor's own attributes, which can hide its methods, stay behind
     if output.layout is not torch.strided:
-        raise KernelFailure(protocol.WRONG, f"returned a tensor of layout {output.layout}; expected torch.strided")
+        raise wire.Failed(protocol.WRONG, f"returned a tensor of layout {output.layout}; expected torch.strided")
     shape, dtype = tuple(output.shape), tensors.dtype_name(output)
     if output.device.type != device or not workload.fits(shape, dtype):
-        raise KernelFailure(
+        raise wire.Failed(
             protocol.WRONG,
             f"returned {shape} {dtype} on {output.device.type}; expected {workload.expected()} on {device}",
         )

@@ -20,27 +20,21 @@ SHOWN = 3  # symbols
 
 def library(request: wire.LibraryRequest) -> wire.Result:
     """The caller holds the only lock on the folder of `out`."""
-    try:
-        command = _command(request)
-    except building.NotRun as error:
-        return wire.Result(protocol.NOT_RUN, str(error))
-    code, output = tools.attempt(command, COMPILE_S)
-    if code is None or code == 127:
-        return wire.Result(protocol.NOT_RUN, f"{command[0]}: {output or 'it did not end in time'}")
-    if code:
-        message = building.first_error(output, [request.source]) or "the compiler failed; see the log"
-        return wire.Result(protocol.BUILD_FAILED, message, building.relevant(output))
-    return wire.Result(protocol.OK)
-
-
-def _command(request: wire.LibraryRequest) -> list[str]:
     os.makedirs(os.path.dirname(request.out), exist_ok=True)
-    extension = building._helper()
+    extension = building.helper()
     if request.architecture:
         compiler = [building.check_nvcc(extension), "-Xcompiler", "-fPIC", building.gencode(request.architecture)]
     else:
         compiler = [*shlex.split(extension.get_cxx_compiler()), "-fPIC", "-pthread"]
-    return [*compiler, "-O2", "-std=c++17", "-shared", request.source, "-o", request.out]
+    code, output = tools.attempt(
+        [*compiler, "-O2", "-std=c++17", "-shared", request.source, "-o", request.out], COMPILE_S
+    )
+    if code is None or code == 127:
+        raise building.lacking(f"{compiler[0]}: {output or 'it did not end in time'}")
+    if code:
+        message = building.first_error(output, [request.source]) or "the compiler failed; see the log"
+        raise wire.Failed(protocol.BUILD_FAILED, message, building.relevant(output))
+    return wire.Result(protocol.OK)
 
 
 def link(request: wire.LinkRequest) -> wire.Result:
@@ -49,19 +43,17 @@ def link(request: wire.LinkRequest) -> wire.Result:
     for item in request.objects:
         if not os.path.isfile(item.path) or machine_code.hash_object(item.path, programs) != item.sha256:
             name = os.path.basename(item.path)
-            return wire.Result(protocol.NOT_RUN, f"{name} is not there, or is not what its build described")
+            raise building.lacking(f"{name} is not there, or is not what its build described")
     symbols = tools.undefined(paths)
     if symbols is None:
-        return wire.Result(
-            protocol.NOT_RUN, "nm is missing, so nobody can tell what the objects need: install binutils"
-        )
+        raise building.lacking("nm is missing, so nobody can tell what the objects need: install binutils")
     needed = [name for name in symbols if NEEDS_TORCH.search(name)]
     if needed:
         more = f" and {len(needed) - SHOWN} more" if len(needed) > SHOWN else ""
-        return wire.Result(protocol.NOT_RUN, "its objects need PyTorch: {}{}".format(", ".join(needed[:SHOWN]), more))
+        raise building.lacking("its objects need PyTorch: {}{}".format(", ".join(needed[:SHOWN]), more))
     os.makedirs(os.path.dirname(request.library), exist_ok=True)
     command = [*tools.cxx(), "-shared", "-pthread", "-o", request.library, *paths]
     code, output = tools.attempt(command, LINK_S)
     if code != 0:
-        return wire.Result(protocol.BUILD_FAILED, "its objects cannot be linked without PyTorch", output[-8000:])
+        raise wire.Failed(protocol.BUILD_FAILED, "its objects cannot be linked without PyTorch", output[-8000:])
     return wire.Result(protocol.OK)

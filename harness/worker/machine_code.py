@@ -6,46 +6,44 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 from typing import Sequence
 
-from . import wire
+from . import protocol, tools, wire
 
 # An instruction, perhaps behind a predicate: `@P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;`
 ATOMIC = re.compile(r"^(@!?U?P\w+\s+)?(RED|ATOM|ATOMG|ATOMS)\b")
 
 
-def hash_objects(folder: str, sources: Sequence[str], tools: str = "") -> dict[str, str]:
-    """Object file name to `hash_object`. `tools`: folder of the CUDA toolkit's programs."""
+def hash_objects(folder: str, sources: Sequence[str], programs: str = "") -> dict[str, str]:
+    """Object file name to `hash_object`. `programs`: folder of the CUDA toolkit's programs."""
     found = {}
     for source in sources:
         stem = os.path.splitext(os.path.basename(source))[0]
         for name in (stem + ".o", stem + ".cuda.o"):
             path = os.path.join(folder, name)
             if os.path.exists(path):
-                found[name] = hash_object(path, tools)
+                found[name] = hash_object(path, programs)
     return found
 
 
-def hash_object(path: str, tools: str = "") -> str:
+def hash_object(path: str, programs: str = "") -> str:
     """Hash of an object's disassembly; of its bytes, marked "raw:", where objdump or cuobjdump is missing."""
-    text = run(["objdump", "-d", "-r", "--no-show-raw-insn", path]) if shutil.which("objdump") else None
+    text = tools.run(["objdump", "-d", "-r", "--no-show-raw-insn", path]) if shutil.which("objdump") else None
     device = ""
     if path.endswith(".cuda.o"):  # objdump sees GPU code as data, and shows none of it
-        tool = cuobjdump(tools)
-        code = run([tool, "-sass", path]) if tool else None
+        tool = cuobjdump(programs)
+        code = tools.run([tool, "-sass", path]) if tool else None
         hashes = parse_sass(code or "")
         device = "\n".join(f"{' '.join(key)} {value}" for key, (value, _) in sorted(hashes.items()))
         text = text if hashes else None
     if text is None:
-        with open(path, "rb") as file:
-            return "raw:" + hashlib.sha256(file.read()).hexdigest()
+        return "raw:" + protocol.sha256_file(path)
     return hashlib.sha256((normalise_disassembly(text) + device).encode()).hexdigest()
 
 
-def cuobjdump(tools: str) -> str | None:
+def cuobjdump(programs: str) -> str | None:
     """Path of the tool, or None."""
-    path = os.path.join(tools, "cuobjdump")
+    path = os.path.join(programs, "cuobjdump")
     return path if os.path.exists(path) else shutil.which("cuobjdump")
 
 
@@ -69,12 +67,12 @@ def normalise_names(text: str) -> str:
     return re.sub(r"_GLOBAL__sub_I_\S+", "_GLOBAL__sub_I", text)
 
 
-def device_functions(artifact: str, tools: str) -> tuple[list[wire.DeviceFunction], str]:
+def device_functions(artifact: str, programs: str) -> tuple[list[wire.DeviceFunction], str]:
     """(`DeviceFunction`s of an extension, a note on what could not be read)."""
-    tool = cuobjdump(tools)
+    tool = cuobjdump(programs)
     if not tool:
         return [], "cuobjdump is missing: registers and disassembly are not recorded"
-    usage, code = (run([tool, option, artifact]) for option in ("-res-usage", "-sass"))
+    usage, code = (tools.run([tool, option, artifact]) for option in ("-res-usage", "-sass"))
     if usage is None or code is None:
         return [], "cuobjdump failed: registers and disassembly are not recorded"
     hashes = parse_sass(code)
@@ -91,7 +89,7 @@ def runtime_note(artifact: str) -> str:
     Two copies of libstdc++ in a process share symbols and not what lies behind them: a number in an exception's message
     is written through the wrong one, and the process dies instead of saying what was refused.
     """
-    needed = run(["objdump", "-p", artifact])
+    needed = tools.run(["objdump", "-p", artifact])
     if needed is None or re.search(r"NEEDED\s+lib(std)?c\+\+", needed):
         return ""
     return "libstdc++ is linked into it, beside PyTorch's: a refusal may crash; install the shared one for the compiler"
@@ -123,33 +121,18 @@ def parse_usage(text: str) -> list[wire.DeviceFunction]:
 
 def parse_sass(text: str) -> dict[tuple[str, str], tuple[str, int]]:
     """(architecture, function) to (hash of its normalised instructions, atomic ones), from ``cuobjdump -sass``."""
-    hashes: dict[tuple[str, str], tuple[str, int]] = {}
-    architecture, name = "", None
-    lines: list[str] = []
-
-    def close() -> None:
-        if name is not None:
-            atomics = sum(ATOMIC.search(line) is not None for line in lines)
-            hashes[architecture, name] = hashlib.sha256("\n".join(lines).encode()).hexdigest(), atomics
-
+    functions: dict[tuple[str, str], list[str]] = {}
+    architecture = ""
+    lines: list[str] = []  # before a function's name, they are nobody's
     for line in text.splitlines():
         line = line.strip()
         if line.startswith("arch ="):
-            close()
-            name, architecture = None, line.split("=")[1].strip()
+            architecture, lines = line.split("=")[1].strip(), []
         elif line.startswith("Function :"):
-            close()
-            name, lines = line.split(":", 1)[1].strip(), []
-        elif name is not None and line.startswith("/*"):
+            lines = functions[architecture, line.split(":", 1)[1].strip()] = []
+        elif line.startswith("/*"):
             lines.append(normalise_names(re.sub(r"^/\*[0-9a-f]+\*/\s*", "", line)))
-    close()
-    return hashes
-
-
-def run(command: Sequence[str]) -> str | None:
-    """What a tool printed, or None where it failed."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=300)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode(errors="replace")
+    return {
+        key: (hashlib.sha256("\n".join(lines).encode()).hexdigest(), sum(map(bool, map(ATOMIC.search, lines))))
+        for key, lines in functions.items()
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import platform
 import shutil
@@ -10,9 +11,14 @@ import sys
 from typing import Any, Sequence
 
 from . import build, wheels, wire
+from .tools import read_text
 
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
-
+# Of `torch.backends`.
+SWITCHES = (
+    "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction", "cudnn.allow_tf32",
+    "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic",
+)  # fmt: skip
 LIMITS = {  # control group v1, then v2
     "memory_bytes": ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"),
     "processes": ("/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"),
@@ -53,7 +59,7 @@ def nvcc() -> str | None:
 def processor() -> tuple[str, str]:
     """(model, its feature flags in order) from /proc/cpuinfo; empty where it is not told."""
     fields: dict[str, str] = {}
-    for line in _read("/proc/cpuinfo").splitlines():
+    for line in read_text("/proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     model = fields.get("model name") or fields.get("CPU part") or platform.processor()
@@ -99,43 +105,28 @@ def gpus(torch: Any) -> list[wire.Gpu]:
     if not torch.version.cuda or not torch.cuda.is_available():
         return []
     driver = driver_version()
-    found = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        found.append(
-            wire.Gpu(
-                name=properties.name,
-                uuid=str(getattr(properties, "uuid", "")),
-                compute_capability=f"{properties.major}.{properties.minor}",
-                memory_bytes=properties.total_memory,
-                driver=driver,
-            )
-        )
-    return found
+    return [
+        wire.Gpu(seen.name, str(getattr(seen, "uuid", "")), f"{seen.major}.{seen.minor}", seen.total_memory, driver)
+        for seen in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    ]
 
 
 def driver_version() -> str:
     """The kernel module's version; a container without /proc/driver says nothing."""
-    words = _read("/proc/driver/nvidia/version").partition("\n")[0].split("Kernel Module")[-1].split()
+    words = read_text("/proc/driver/nvidia/version").partition("\n")[0].split("Kernel Module")[-1].split()
     return next((word for word in words if word[:1].isdigit()), "")
 
 
 def settings(torch: Any) -> dict[str, str]:
     """PyTorch's switches that change numbers, those that this version has, and thread variables that are set."""
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    cuda = torch.backends.cuda
     found = {
-        "cuda.matmul.allow_tf32": cuda.matmul.allow_tf32,
-        "cuda.matmul.allow_fp16_reduced_precision_reduction": cuda.matmul.allow_fp16_reduced_precision_reduction,
-        "cudnn.allow_tf32": cudnn.allow_tf32,
-        "cudnn.enabled": cudnn.enabled,
-        "cudnn.benchmark": cudnn.benchmark,
-        "cudnn.deterministic": cudnn.deterministic,
+        **{name: operator.attrgetter(name)(torch.backends) for name in SWITCHES},
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "mkldnn.enabled": getattr(torch.backends.mkldnn, "enabled", None),
         "mkldnn.available": torch.backends.mkldnn.is_available(),
         "mkl.available": torch.backends.mkl.is_available(),
-        "flush_denormal": None,
     }
     for name in ("flash", "mem_efficient", "math", "cudnn"):
         enabled = getattr(cuda, f"{name}_sdp_enabled", None)
@@ -151,21 +142,21 @@ def settings(torch: Any) -> dict[str, str]:
 
 
 def confinement() -> wire.Confinement:
-    status = dict(line.split(":", 1) for line in _read("/proc/self/status").splitlines() if ":" in line)
+    status = dict(line.split(":", 1) for line in read_text("/proc/self/status").splitlines() if ":" in line)
     return wire.Confinement(
         user_id=os.getuid(),
         no_new_privileges=status.get("NoNewPrivs", "").strip() == "1",
         seccomp=int(status.get("Seccomp", "0")),
         capabilities=status.get("CapEff", "").strip(),
         networks=networks(),
-        root_writable=root_writable(_read("/proc/self/mounts")),
+        root_writable=root_writable(read_text("/proc/self/mounts")),
         **{name: _limit(paths) for name, paths in LIMITS.items()},
     )
 
 
 def networks() -> list[str]:
     """Interfaces that this process sees."""
-    lines = _read("/proc/net/dev").splitlines()[2:]
+    lines = read_text("/proc/net/dev").splitlines()[2:]
     return sorted(line.split(":")[0].strip() for line in lines if ":" in line)
 
 
@@ -177,15 +168,7 @@ def root_writable(mounts: str) -> bool:
 
 def _limit(paths: Sequence[str]) -> int | None:
     for path in paths:
-        text = _read(path).strip()
+        text = read_text(path).strip()
         if text.isdigit() and int(text) < NO_LIMIT:
             return int(text)
     return None
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""

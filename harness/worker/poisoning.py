@@ -21,7 +21,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from . import native
+from . import native, protocol, wire
 
 TILE_BYTES = 4096
 SEED = 20250101
@@ -36,8 +36,9 @@ METH_NOARGS = 4
 OPENMP = re.compile("libgomp|libiomp|libomp")
 
 
-class Unavailable(Exception):
-    """A site that cannot be reached here; the message says why."""
+def unavailable(why: str) -> wire.Failed:
+    """A site cannot be reached here."""
+    return wire.Failed(protocol.NOT_RUN, why)
 
 
 def tile(pattern: str, dtype: str) -> bytes:
@@ -109,7 +110,7 @@ class Heap(Output):
     def __init__(self, _device: str, data: bytes, pattern: str, size_bytes: int, _library: str | None) -> None:
         self.libc = ctypes.CDLL(None)
         if not hasattr(self.libc, "mallopt") or not hasattr(self.libc, "gnu_get_libc_version"):
-            raise Unavailable("the C library is not glibc: its heap cannot be filled")
+            raise unavailable("the C library is not glibc: its heap cannot be filled")
         self.libc.malloc.restype = ctypes.c_void_p
         self.libc.malloc.argtypes = [ctypes.c_size_t]
         self.libc.free.argtypes = [ctypes.c_void_p]
@@ -120,7 +121,7 @@ class Heap(Output):
 
     def _set(self, option: int, value: int) -> None:
         if self.libc.mallopt(option, value) != 1:
-            raise Unavailable(f"mallopt refuses option {option}: the heap cannot be filled")
+            raise unavailable(f"mallopt refuses option {option}: the heap cannot be filled")
 
     def before(self) -> None:
         self._set(M_MMAP_MAX, 0)  # large blocks come from the heap too, not fresh and zero from the system
@@ -170,7 +171,7 @@ class Shared(Output):
     def before(self) -> None:
         code = self.probe.poison_shared(self.data, len(self.data), torch.cuda.current_stream().cuda_stream)
         if code:
-            raise Unavailable(f"shared memory cannot be filled: {self.probe.poison_error(code).decode()}")
+            raise unavailable(f"shared memory cannot be filled: {self.probe.poison_error(code).decode()}")
 
 
 SITES = {"output": Output, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
@@ -178,11 +179,11 @@ SITES = {"output": Output, "workspace": Workspace, "heap": Heap, "stack": Stack,
 
 def load(library: str | None) -> ctypes.CDLL:
     if not library:
-        raise Unavailable("the probe that fills it could not be built")
+        raise unavailable("the probe that fills it could not be built")
     try:
         return ctypes.CDLL(library)
     except OSError as error:
-        raise Unavailable(f"the probe that fills it cannot be loaded: {error}") from None
+        raise unavailable(f"the probe that fills it cannot be loaded: {error}") from None
 
 
 class MethodDef(ctypes.Structure):

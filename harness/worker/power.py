@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Sequence,
 
 import numpy as np
 
-from . import agreement, codec, dtypes, inputs, protocol, rounding, truth, wire
-from .rounding import Norms
+from . import agreement, codec, dtypes, protocol, rounding, truth, wire
+from . import workload as workloads
+from .rounding import Norms, block_of
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -30,12 +31,14 @@ SCALED, ADDED, ROW = (0.001, 0.003, 0.01), (0.001, 0.01), 0.01  # shares
 TRIVIAL = ("zeros", "input")
 
 
-class Wrong:
+class Wrong(NamedTuple):
     """A known wrong answer. `block` gives it for a slice of rows and one of columns of `rounding.as_rows`, not yet
     rounded. Kinds that come in sizes have one."""
 
-    def __init__(self, kind: str, name: str, block: Block, size: float | None = None) -> None:
-        self.kind, self.name, self.block, self.size = kind, name, block, size
+    kind: str
+    name: str
+    block: Block
+    size: float | None = None
 
 
 class Rule(NamedTuple):
@@ -55,25 +58,21 @@ def prove(
 ) -> list[wire.KnownWrong]:
     """For each known wrong answer whether the rule sees it. Where there is no truth they are made of `instead`, of the
     first trial; else there are none."""
-    arrays = workload.arrays(recipe, 0, seed, cache.each)
-    sha256 = inputs.digest(arrays)
-    exact = workload.truth(arrays, sha256, cache, rule.precision)
+    first = workloads.Trial(workload, recipe, 0, seed, cache)
+    arrays, exact = first.arrays, first.truth(rule.precision)
     if exact is None:
         return [] if instead is None else _without_truth(instead, workload.alike(arrays), rule)
 
-    def other() -> truth.Exact | None:
-        """Another answer, which a kernel could have left in memory."""
-        more = workload.arrays(recipe, 1, seed, cache.each)
-        return workload.truth(more, inputs.digest(more), cache, rule.precision)
-
     def prove_all() -> list[dict[str, Any]]:
-        before = other() if trials > 1 else None
+        before = None  # another answer, which a kernel could have left in memory
+        if trials > 1:
+            before = workloads.Trial(workload, recipe, 1, seed, cache).truth(rule.precision)
         proof = Prover(exact, workload.emulated(arrays, rule.precision), rule)
         wrongs = general(proof, workload.alike(arrays), before.values if before else None)
         more = specific(proof, workload.wrong_answers(arrays, cache.each))
         return [dataclasses.asdict(proof.about(wrong)) for wrong in (*wrongs, *more)]
 
-    key = protocol.digest([VERSION, exact.sha256, sha256, list(rule), trials > 1])
+    key = protocol.digest([VERSION, exact.sha256, first.sha256, list(rule), trials > 1])
     return [codec.checked(wire.KnownWrong, known, "known") for known in cache.note(f"{key[:2]}/{key}.power", prove_all)]
 
 
@@ -96,8 +95,8 @@ class Prover:
         self.rows = self.ruler.rows
         self.emulated = rounding.as_rows(emulated)
         self.floats = self.ruler.dtype in dtypes.UNIT_ROUNDOFF
-        order = np.argsort(np.where(self.ruler.row_l2 > 0, self.ruler.row_l2, np.inf), kind="stable")
-        self.row = int(order[len(order) // 2]) if len(order) else 0  # of median size
+        sizes = np.where(self.ruler.row_l2 > 0, self.ruler.row_l2, np.inf)
+        self.row = _middle(sizes) if len(sizes) else 0  # of median size
         self.light = rule.decides == "rounding" and self.ruler.plain and bool(np.isfinite(self.emulated).all())
 
     def right(self, rows: slice, columns: slice) -> Array:
@@ -136,18 +135,18 @@ def general(proof: Prover, alike: Alike, before: Array | None) -> Iterator[Wrong
     right, rows = proof.right, proof.rows
     yield Wrong("zeros", "zeros", lambda r, c: np.zeros_like(rows[r, c]))
     for name, values in alike:
-        yield Wrong("input", f"its input {name}", _rows(values))
+        yield Wrong("input", f"its input {name}", block_of(values))
     if not rows.size:
         return
     if before is not None:
-        yield Wrong("previous", "the previous trial's answer", _rows(before))
+        yield Wrong("previous", "the previous trial's answer", block_of(before))
     values = proof.exact.values
     for axis, name in ((-1, "last"), (0, "first")):
         if values.ndim and values.shape[axis] > 1 and (axis == -1 or values.ndim > 1):
             mean = np.broadcast_to(values.mean(axis=axis, keepdims=True), values.shape)
-            yield Wrong("mean", f"the mean over its {name} axis", _rows(mean))
+            yield Wrong("mean", f"the mean over its {name} axis", block_of(mean))
     stale = rounding.as_rows(before) if before is not None else np.broadcast_to(0.0, rows.shape)
-    row, column = proof.row, _typical(stale[proof.row] - rows[proof.row])
+    row, column = proof.row, _middle(np.abs(stale[proof.row] - rows[proof.row]))
     yield Wrong("stale", "one stale element", _patched(right, stale, (row, row + 1), (column, column + 1)))
     yield Wrong("stale", "one stale row", _patched(right, stale, (row, row + 1), (0, rows.shape[1])))
     top, left = row - row % TILE, column - column % TILE
@@ -174,20 +173,9 @@ def specific(proof: Prover, answers: Iterable[truth.WrongAnswer]) -> Iterator[Wr
             if not len(changed):
                 continue
             moved = np.linalg.norm(values[changed] - proof.rows[changed], axis=1) / proof.ruler.row_l2[changed]
-            row = int(changed[np.argsort(moved, kind="stable")[len(moved) // 2]])
-            yield Wrong("short", name, _instead(proof, values, row), size)
+            yield Wrong("short", name, _instead(proof, values, int(changed[_middle(moved)])), size)
         else:
             yield Wrong(kind, name, _instead(proof, values), size)
-
-
-def _rows(values: Array) -> Block:
-    values = rounding.as_rows(values)
-
-    def block(rows: slice, columns: slice) -> Array:
-        part: Array = values[rows, columns].astype(np.float64)
-        return part
-
-    return block
 
 
 def _instead(proof: Prover, values: Array, row: int | None = None) -> Block:
@@ -228,10 +216,9 @@ def _patched(
     return block
 
 
-def _typical(differences: Array) -> int:
-    """The place of the median difference."""
-    order = np.argsort(np.abs(differences), kind="stable")
-    return int(order[len(order) // 2])
+def _middle(sizes: Array) -> int:
+    """The place of the median."""
+    return int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
 
 
 def undecidable(power: Iterable[wire.KnownWrong]) -> str:

@@ -17,7 +17,6 @@ import importlib.util
 import os
 import sys
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence
 
 import numpy as np
@@ -43,10 +42,6 @@ def load_module(path: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def excerpt() -> str:
-    return traceback.format_exc()[-8000:]
 
 
 def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
@@ -273,18 +268,18 @@ class ModelReference:
         return []
 
     def attempt(self, arguments: list[Any]) -> None:
-        """references.Unsupported where the model does not run, or gives something else than a tensor."""
-        from . import references
-
+        """`wire.Failed` where the model does not run, or gives something else than a tensor."""
         try:
             if self.model is None:
                 self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
             with torch.no_grad():
                 output = self.model(*arguments)
         except Exception as error:
-            raise references.Unsupported(f"Model raised {type(error).__name__}: {error}") from None
+            message = f"Model raised {type(error).__name__}: {error}"
+            raise wire.Failed(protocol.UNSUPPORTED, message) from None
         if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
-            raise references.Unsupported(f"Model returns {type(output).__name__}, not one tensor")
+            message = f"Model returns {type(output).__name__}, not one tensor"
+            raise wire.Failed(protocol.UNSUPPORTED, message)
         self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
 
     def active(self) -> ContextManager[None]:

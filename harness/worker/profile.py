@@ -13,7 +13,6 @@ import torch
 
 from . import kernels, operators, problem, protocol, sampling, tensors, wire
 from . import workload as workloads
-from .references import Unsupported
 
 RECIPE = "independent"
 FEWEST_CALLS = 3
@@ -40,12 +39,10 @@ def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
                 call = reference.bind(arguments)
             with kernels.blamed(target):
                 _observe(call, request, result)
-    except kernels.KernelFailure as error:
-        result.status, result.message, result.log_excerpt = error.outcome
+    except wire.Failed as error:
+        result.fail(error)
         if call is not None:
             result.operators = until_it_raises(call, device)
-    except Unsupported as error:
-        result.status, result.message = protocol.UNSUPPORTED, str(error)
     return result
 
 
@@ -66,7 +63,7 @@ def _traced(
         if models is not None and not made.given:  # stored weights take the place of what was drawn
             result.draws_as_model = own == models
         call = made.bind(arguments, anew=True)
-        with contextlib.suppress(kernels.KernelFailure), kernels.blamed("the first call"):
+        with contextlib.suppress(wire.Failed), kernels.blamed("the first call"):
             call()
             tensors.synchronise(device)
     result.lines = operators.lines_of(path, numbers)
@@ -100,10 +97,7 @@ def _once(call: kernels.Call, device: str) -> None:
 
 
 def _events(call: kernels.Call, device: str, calls: int) -> list[Any]:
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if device == "cuda":
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
+    with tensors.profiled(device) as profiler:
         for _ in range(calls):
             with torch.profiler.record_function(operators.CALL):
                 _once(call, device)

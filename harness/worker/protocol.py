@@ -49,14 +49,10 @@ TRUTH = "truth"
 RULES = ("rounding", "kernelbench", "strict")
 
 
-def canonical(value: Any) -> bytes:
-    """The one byte string of a JSON value: sorted keys, no spaces, no NaN or infinity (ValueError)."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
 def digest(value: Any) -> str:
-    """SHA-256, in hex, of a JSON value."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    """SHA-256, in hex, of a JSON value, with sorted keys and no spaces; ValueError where it holds NaN or infinity."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256_file(path: str) -> str:
@@ -68,17 +64,20 @@ def sha256_file(path: str) -> str:
     return state.hexdigest()
 
 
-def write_atomically(path: str, data: bytes) -> None:
-    """Write bytes so that a reader, or a crash, sees the old file or the new one, never a part."""
+def write_atomically(path: str, *data: bytes | memoryview, sync: bool = True) -> None:
+    """Write bytes so that a reader, or a crash, sees the old file or the new one, never a part. Without `sync` a crash
+    of the machine may leave a part."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            for part in data:
+                file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:

@@ -50,7 +50,7 @@ def compute(device: str, result: wire.ProveResult) -> None:
     import numpy as np
     import torch
 
-    from . import inputs, protocol, references, tensors, truth
+    from . import inputs, protocol, tensors, truth
 
     dtype = "float16" if device == "cuda" else "float32"
     stored = inputs.generate("independent", dtype, SHAPE, 0, 0)
@@ -63,14 +63,14 @@ def compute(device: str, result: wire.ProveResult) -> None:
     computed: dict[str, tuple[Callable[[], Any], Any]] = {
         "matmul": (lambda: torch.matmul(q, k.transpose(-1, -2)), logits),
         "softmax": (lambda: torch.softmax(scaled, dim=-1), weights / weights.sum(axis=-1, keepdims=True)),
-        **{name: (_attention(name, q, k, v), attended) for name in BACKENDS},
+        **{name: (_attention(name, [q, k, v]), attended) for name in BACKENDS},
     }
     for target, (call, exact) in computed.items():
         name = "{}/{}/{}".format(device, target, "fp32" if target == "softmax" else protocol.DTYPES[dtype])
         try:
             got = call()
             again = call()
-        except references.Unsupported as error:
+        except wire.Failed as error:
             refused = result.failures if device == "cuda" and must_run(target) else result.unsupported
             refused[name] = str(error)
             continue
@@ -88,13 +88,15 @@ def compute(device: str, result: wire.ProveResult) -> None:
             result.digests[name] = tensors.sha256(got)
 
 
-def _attention(name: str, q: Any, k: Any, v: Any) -> Callable[[], Any]:
+def _attention(name: str, arguments: list[Any]) -> Callable[[], Any]:
     from . import references
 
+    reference = references.SdpaReference(name, False, 0.125)
+
     def call() -> Any:
-        references.attempt(name, q, k, v, False, 0.125)
-        with references.forced(name):
-            return references.attention(q, k, v, False, 0.125)
+        reference.attempt(arguments)
+        with reference.active():
+            return reference.bind(arguments)()
 
     return call
 

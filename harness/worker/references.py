@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, ContextManager, Iterable, Iterator
 
 import torch
 
-from . import tensors
+from . import protocol, tensors, wire
 
 # What must be in the name of an operator that ran, for the forced backend to have run.
-MARKS = {
-    "flash": "flash_attention",
-    "math": "attention_math",
-    "efficient": "efficient_attention",
-    "cudnn": "cudnn_attention",
-}
-BACKENDS = {
-    "flash": "FLASH_ATTENTION",
-    "math": "MATH",
-    "efficient": "EFFICIENT_ATTENTION",
-    "cudnn": "CUDNN_ATTENTION",
-}
+MARKS = {"math": "attention_math", **{name: f"{name}_attention" for name in ("flash", "efficient", "cudnn")}}
 
 
-class Unsupported(Exception):
-    """This PyTorch refuses the problem on this backend; the message is its reason."""
+def unsupported(reason: str) -> wire.Failed:
+    """This PyTorch refuses the problem on this backend."""
+    return wire.Failed(protocol.UNSUPPORTED, reason)
 
 
 @contextlib.contextmanager
@@ -39,16 +29,16 @@ def forced(name: str) -> Iterator[None]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
     except ImportError:
         if name == "cudnn":
-            raise Unsupported(f"PyTorch {torch.__version__} has no cuDNN attention") from None
+            raise unsupported(f"PyTorch {torch.__version__} has no cuDNN attention") from None
         # Only where the newer way is missing: later versions' old switch leaves cuDNN on, which precedes math.
         with torch.backends.cuda.sdp_kernel(
             enable_flash=name == "flash", enable_math=name == "math", enable_mem_efficient=name == "efficient"
         ):
             yield
         return
-    backend = getattr(SDPBackend, BACKENDS[name], None)
+    backend = getattr(SDPBackend, "MATH" if name == "math" else f"{name.upper()}_ATTENTION", None)
     if backend is None:
-        raise Unsupported(f"PyTorch {torch.__version__} has no {name} attention")
+        raise unsupported(f"PyTorch {torch.__version__} has no {name} attention")
     with sdpa_kernel(backend):
         yield
 
@@ -57,39 +47,58 @@ def attention(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
 
-def attempt(name: str, q: Any, k: Any, v: Any, causal: bool, scale: float) -> None:
-    """One call, to find out whether it runs at all; Unsupported with PyTorch's reason where not."""
-    try:
-        with warnings.catch_warnings(record=True) as caught, forced(name):
-            warnings.simplefilter("always")
-            attention(q, k, v, causal, scale)
-            tensors.synchronise(q.device.type)
-    except (RuntimeError, NotImplementedError) as error:
-        if tensors.lost(q.device.type):  # a fault is no refusal
-            raise
-        raise Unsupported(_reason(error, caught)) from None
+class SdpaReference:
+    """A backend, forced by name, on attentions of one kind."""
 
+    def __init__(self, name: str, causal: bool, scale: float) -> None:
+        self.name, self.causal, self.scale = name, causal, scale
 
-def prove(name: str, q: Any, k: Any, v: Any, causal: bool, scale: float) -> list[str]:
-    """Names of the operators that one call ran, device functions after them; Unsupported where it cannot be forced."""
-    attempt(name, q, k, v, causal, scale)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if q.is_cuda:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with forced(name), torch.profiler.profile(activities=activities) as profile:
-        attention(q, k, v, causal, scale)
-        tensors.synchronise(q.device.type)
-    operators, functions = [], []
-    for event in sorted(profile.events(), key=lambda event: event.time_range.start):
-        if event.name.startswith("aten::_") and "attention" in event.name:
-            operators.append(event.name)
-        elif event.device_type != torch.profiler.DeviceType.CPU and not event.name.startswith("Mem"):
-            functions.append(plain(event.name))
-    ran = list(dict.fromkeys(operators + functions))
-    mark = MARKS.get(name)
-    if mark and not any(mark in operator for operator in operators):
-        raise Unsupported("{} was forced, but PyTorch ran {}".format(name, ", ".join(ran) or "no attention operator"))
-    return ran
+    def active(self) -> ContextManager[None]:
+        """The context in which a bound call uses the backend."""
+        return forced(self.name)
+
+    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
+        q, k, v = arguments
+        causal, scale = self.causal, self.scale
+        return lambda: attention(q, k, v, causal, scale)
+
+    def judged(self, call: Callable[[], Any]) -> Any:
+        """A bound call whose output is looked at."""
+        return call()
+
+    def attempt(self, arguments: list[Any]) -> None:
+        """One call, to find out whether it runs at all; `unsupported` with PyTorch's reason where not."""
+        device = arguments[0].device.type
+        try:
+            with warnings.catch_warnings(record=True) as caught, self.active():
+                warnings.simplefilter("always")
+                self.bind(arguments)()
+                tensors.synchronise(device)
+        except (RuntimeError, NotImplementedError) as error:
+            if tensors.lost(device):  # a fault is no refusal
+                raise
+            raise unsupported(_reason(error, caught)) from None
+
+    def prove(self, arguments: list[Any]) -> list[str]:
+        """Names of the operators that one call ran, device functions after them; `unsupported` where it cannot be
+        forced."""
+        self.attempt(arguments)
+        device = arguments[0].device.type
+        with self.active(), tensors.profiled(device) as profile:
+            self.bind(arguments)()
+            tensors.synchronise(device)
+        operators, functions = [], []
+        for event in sorted(profile.events(), key=lambda event: event.time_range.start):
+            if event.name.startswith("aten::_") and "attention" in event.name:
+                operators.append(event.name)
+            elif event.device_type != torch.profiler.DeviceType.CPU and not event.name.startswith("Mem"):
+                functions.append(plain(event.name))
+        ran = list(dict.fromkeys(operators + functions))
+        mark = MARKS.get(self.name)
+        if mark and not any(mark in operator for operator in operators):
+            names = ", ".join(ran) or "no attention operator"
+            raise unsupported(f"{self.name} was forced, but PyTorch ran {names}")
+        return ran
 
 
 def plain(function: str) -> str:

@@ -152,8 +152,9 @@ def blocks(shape: Shape) -> Iterator[tuple[slice, slice]]:
             yield slice(first, first + step), slice(left, left + BLOCK)
 
 
-def _blocks_of(array: Array) -> Block:
-    return lambda rows, columns: array[rows, columns]
+def block_of(array: Array) -> Block:
+    values = as_rows(array)
+    return lambda rows, columns: values[rows, columns]
 
 
 class Ruler:
@@ -204,7 +205,7 @@ class Ruler:
         """Those of `got` [like the truth, or a function of a slice of rows and one of columns], over elements that are
         finite in both. With `enough`, a value for each norm, they need not grow beyond one of them."""
         sums = Sums(self)
-        found = got if callable(got) else _blocks_of(as_rows(got))
+        found = got if callable(got) else block_of(got)
         with np.errstate(invalid="ignore", over="ignore"):
             for rows, columns in blocks(self.rows.shape):
                 want = self.rows[rows, columns]

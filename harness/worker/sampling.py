@@ -15,9 +15,9 @@ import os
 import resource
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
-from . import protocol, wire
+from . import protocol, tools, wire
 
 if TYPE_CHECKING:
     from .audit import Audit
@@ -68,23 +68,16 @@ def sample(
     samples: list[float] = []
     shares: list[float] = []
     total_ns = made = 0
-    rule, sampling = StopRule(timing), True
-    meter = Processors()
-    while True:
-        sampling = sampling and not rule.is_met(samples)
-        audited = audit is not None and audit.begins(sampling)
-        if not sampling and not audited:
-            break
+    rule, meter = StopRule(timing), Processors()
+    for audited in turns(rule, samples, audit):
         call_us, witnessed_ns = (measure_one if audited else measure)()
         made += 1 if audited else calls
-        if audit is not None and audited:
-            audit.ended(call_us)
+        if audited:
+            audited.ended(call_us)
             continue
         total_ns += witnessed_ns
         shares.append(call_us * calls * 1000 / max(1, witnessed_ns))
         samples.append(call_us)
-        if audit is not None:
-            audit.look()
     row.clock, row.calls_per_sample, row.samples_us = "perf_counter_ns", calls, samples
     spent_s = _seconds() - began
     row.switches_per_ms, row.threads_started = meter.switches_per_ms(), meter.threads_started(made)
@@ -92,6 +85,19 @@ def sample(
     # By the middle one, as the time itself: a sample that was interrupted between the two clocks accuses nobody.
     doubt(row, statistics.median(shares) * total_ns, total_ns, "cpu")
     return spent_s
+
+
+def turns(rule: StopRule, samples: Sequence[float], audit: Audit | None) -> Iterator[Audit | None]:
+    """Before each sample, until there are enough and the audit has all of its own: the audit, where the next is its."""
+    wanting = True
+    while True:
+        wanting = wanting and not rule.is_met(samples)
+        audited = audit is not None and audit.begins(wanting)
+        if not wanting and not audited:
+            return
+        yield audit if audited else None
+        if audit is not None and not audited:
+            audit.look()
 
 
 class Processors:
@@ -126,11 +132,8 @@ def _newest() -> int | None:
 
 
 def _last_word(path: str) -> int | None:
-    try:
-        with open(path) as file:
-            return int(file.read().split()[-1])
-    except (OSError, ValueError, IndexError):
-        return None
+    words = tools.read_text(path).split()
+    return int(words[-1]) if words else None
 
 
 def _switches() -> int:
@@ -217,11 +220,8 @@ def _sampler(call: Callable[[], Any], calls: int, keep: Callable[[Any], None]) -
 
 def read_processors() -> list[int] | None:
     """Ticks of all processors by kind, or None."""
-    try:
-        with open("/proc/stat") as file:
-            return [int(field) for field in file.readline().split()[1:9]]
-    except (OSError, ValueError):
-        return None
+    fields = tools.read_text("/proc/stat").partition("\n")[0].split()[1:9]
+    return [int(field) for field in fields] if len(fields) == 8 else None
 
 
 class LoadMeter:
@@ -234,7 +234,7 @@ class LoadMeter:
     def read(self) -> wire.Load:
         now = read_processors()
         share, steal = None, None
-        if self.processors and now and len(now) == 8:
+        if self.processors and now:
             spent = [after - before for before, after in zip(self.processors, now)]
             total = sum(spent)
             if total > 0:
@@ -247,9 +247,6 @@ class LoadMeter:
 
 def cpu_mhz() -> float | None:
     """Mean clock of all processors as the kernel last saw it, or None."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            clocks = [float(line.split(":")[1]) for line in file if line.startswith("cpu MHz")]
-    except (OSError, ValueError):
-        return None
+    lines = tools.read_text("/proc/cpuinfo").splitlines()
+    clocks = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
     return sum(clocks) / len(clocks) if clocks else None

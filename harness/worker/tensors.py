@@ -137,6 +137,14 @@ def strided(value: Any) -> Any:
     return longer[..., : value.shape[-1]].copy_(value)
 
 
+def profiled(device: str) -> Any:
+    """PyTorch's profiler, of the host and of this device."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    return torch.profiler.profile(activities=activities)
+
+
 def synchronise(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()

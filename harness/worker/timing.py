@@ -19,8 +19,6 @@ import torch
 
 from . import audit, events, graphs, inputs, integrity, kernels, protocol, sampling, tensors, wire
 from . import workload as workloads
-from .audit import Outputs
-from .references import Unsupported
 
 RECIPE = "independent"
 BEFORE, AFTER, EXCHANGED, REPLAYED = "before", "after", "exchanged", "replayed"  # where an output was given
@@ -64,11 +62,11 @@ def timing(request: wire.TimeRequest) -> wire.TimeResult:
         sampled = Sampled(request, row)
         try:
             measure = _measure_kernel if target == protocol.KERNEL else _measure_reference
-            measure(request, prepared[workload_id], Outputs(kept, workload_id, target), sampled)
-        except kernels.KernelFailure as error:
-            row.status, row.message, row.log_excerpt = error.outcome
-        except Unsupported as error:
-            row.status, row.message = protocol.UNSUPPORTED, str(error)
+            expected = request.expected_sha256.get(workload_id, ()) if target == protocol.KERNEL else ()
+            answers = audit.Answers(expected, request.device, kept, workload_id, target)
+            measure(request, prepared[workload_id], answers, sampled)
+        except wire.Failed as error:
+            row.fail(error)
         result.sampling_s += sampled.spent_s
         fault = tensors.lost(request.device) if row.status != protocol.OK else ""
         if fault:
@@ -139,8 +137,8 @@ class Inputs:
             tensor.data.copy_(new)
 
 
-def _measure_reference(request: wire.TimeRequest, prepared: Inputs, outputs: Outputs, sampled: Sampled) -> None:
-    arguments, target = prepared.get(), outputs.target
+def _measure_reference(_request: wire.TimeRequest, prepared: Inputs, answers: audit.Answers, sampled: Sampled) -> None:
+    arguments, target = prepared.get(), answers.target
     with torch.no_grad(), contextlib.ExitStack() as stack:
         try:
             reference = prepared.workload.references([target], prepared.device)[0]
@@ -150,17 +148,16 @@ def _measure_reference(request: wire.TimeRequest, prepared: Inputs, outputs: Out
             prepared.drawn = prepared.workload.draws(call)
             sampled.sample(call)
             if prepared.device == "cuda":
-                sampled.replay(call, call(), outputs)
-        except Unsupported:
+                sampled.replay(call, call(), answers)
+        except wire.Failed:
             raise
         except Exception as error:
             raise kernels.failure(error, target) from None
 
 
-def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, outputs: Outputs, sampled: Sampled) -> None:
-    workload, device, target = prepared.workload, prepared.device, outputs.target
-    arguments = prepared.get()
-    expected = request.expected_sha256.get(workload.id)
+def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, answers: audit.Answers, sampled: Sampled) -> None:
+    workload, device, target = prepared.workload, prepared.device, answers.target
+    arguments, validated = prepared.get(), bool(answers.digests)
     try:
         with torch.no_grad():
             assert request.kernel is not None
@@ -174,30 +171,24 @@ def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, outputs: Output
                     output = call()
                 output = kernels.checked(output, workload, device)
                 with kernels.blamed(target):
-                    return answers.holds(trial, output, where, must=True) if answers else False
+                    return validated and answers.holds(trial, output, where, must=True)
 
-            answers = audit.Answers(expected, device, outputs.keep) if expected else None
             first = judged(0, BEFORE)
-            watching = prepared.audit(answers) if answers and first else None
+            watching = prepared.audit(answers) if first else None
             with kernels.blamed(target):
                 sampled.sample(call, watching)
                 if device == "cuda":
                     anew = kernel.bind(arguments, anew=True)
                     expected_output = kernels.checked(call(), workload, device).clone()
-                    fresh = functools.partial(_checked, anew, workload, device)
-                    sampled.replay(fresh, expected_output, outputs)
-            if expected and sampled.row.status == protocol.OK:
+                    sampled.replay(lambda: kernels.checked(anew(), workload, device), expected_output, answers)
+            if validated and sampled.row.status == protocol.OK:
                 fault = watching.verdict() if watching else ""
                 follows = prepared.two and watching is None
-                fault = fault or _fault(first, judged, prepared, lambda: follows or outputs.other_bits)
+                fault = fault or _fault(first, judged, prepared, lambda: follows or answers.other_bits)
                 row = sampled.row
-                row.correct, row.message, row.other_bits = not fault, fault, outputs.other_bits
+                row.correct, row.message, row.other_bits = not fault, fault, answers.other_bits
     finally:
         prepared.discard()
-
-
-def _checked(call: kernels.Call, workload: workloads.Workload, device: str) -> Any:
-    return kernels.checked(call(), workload, device)
 
 
 def _fault(first: bool, judged: Callable[[int, str], bool], prepared: Inputs, follows: Callable[[], object]) -> str:
@@ -232,10 +223,10 @@ class Sampled:
         sample = events.sample if self.on_gpu else sampling.sample
         self._undisturbed(lambda: sample(call, self.timing, self.row, watching))
 
-    def replay(self, call: kernels.Call, expected: Any, outputs: Outputs) -> None:
+    def replay(self, call: kernels.Call, expected: Any, answers: audit.Answers) -> None:
         """The same, hot. `call` gives a new tensor each time, with the bits of `expected`, or right ones."""
         if self.row.status == protocol.OK:
-            keep = functools.partial(outputs.keep, trial=0, where=REPLAYED)
+            keep = functools.partial(answers.keep, trial=0, where=REPLAYED)
             self._undisturbed(lambda: graphs.sample(call, expected, self.timing, self.row, keep))
 
     def _undisturbed(self, sample: Callable[[], float]) -> None:

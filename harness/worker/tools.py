@@ -13,12 +13,28 @@ import subprocess
 import tempfile
 from typing import Iterator, Mapping, Sequence
 
-from . import machine_code
-
 KEPT_BYTES = 256 << 10  # of what a child prints, from its start: a report's first lines say most
 WRITTEN_BYTES = 1 << 30  # what a child may write to one file
 HEADERS = {"cublas": "cublas_v2.h"}  # of the CUDA libraries that a kernel may call
 ADDR_NO_RANDOMIZE, ASK = 0x0040000, 0xFFFFFFFF  # personality(2)
+
+
+def run(command: Sequence[str]) -> str | None:
+    """What a tool printed, or None where it failed."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=300)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode(errors="replace")
+
+
+def read_text(path: str) -> str:
+    """A file's text; empty where it cannot be read."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager
@@ -86,7 +102,7 @@ def cuda_folder() -> str:
 
 def undefined(paths: Sequence[str]) -> list[str] | None:
     """What objects leave undefined, demangled, in its order, each once; None where nm is missing or fails."""
-    listed = machine_code.run(["nm", "-u", "-C", *paths])
+    listed = run(["nm", "-u", "-C", *paths])
     return None if listed is None else parse_undefined(listed)
 
 

@@ -8,11 +8,11 @@ them, so all are judged by the very same numbers.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import json
 import os
-import tempfile
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
@@ -207,18 +207,8 @@ class Cache:
     def _write(self, path: str, *parts: bytes | memoryview) -> None:
         """Atomic, but not forced to the disk: a file cut by a crash is found out by its digest. What cannot be written,
         for want of space or because the folder is another's, costs time, not the result."""
-        temporary = ""
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".part")
-            with os.fdopen(handle, "wb") as file:
-                for part in parts:
-                    file.write(part)
-            os.chmod(temporary, 0o644)  # in a container another user takes it out
-            os.replace(temporary, path)
-        except OSError:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            protocol.write_atomically(path, *parts, sync=False)
 
     def note(self, path: str, make: Callable[[], Any]) -> Any:
         """A JSON value from a file in the folder, else from make()."""

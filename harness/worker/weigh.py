@@ -11,10 +11,10 @@ import concurrent.futures
 import hashlib
 from typing import TYPE_CHECKING
 
-from . import agreement, dtypes, inputs, protocol, truth, wire
+from . import agreement, dtypes, protocol, truth, wire
 from . import workload as workloads
-from .judging import STATUSES, Failed, judged_as, read_output
-from .references import Unsupported
+from .judging import failure_of, is_possible, judged_as, read_output
+from .wire import Failed
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -28,33 +28,29 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
     # (recipe, length, trial) to jobs: each truth is held once, and not for long
     wanted: collections.OrderedDict[tuple[str, int, int], list[Weighed]] = collections.OrderedDict()
     for job in weighed:
-        for trial in job.ran if job.failed is None else ():
+        for trial in job.ran:
             wanted.setdefault((job.recipe, job.seq_len, trial), []).append(job)
     with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         cache = truth.Cache(request.truth_dir, pool.map)
         for (recipe, seq_len, trial), jobs in wanted.items():
-            resized = workload.of_length(seq_len)
-            arrays = resized.arrays(recipe, trial, request.seed)
-            sha256 = inputs.digest(arrays)
+            made = workloads.Trial(workload.of_length(seq_len).on(recipe), recipe, trial, request.seed, cache)
             if workload.problem is not None and workload.shape is None:
-                _learn_shape(workload, arrays)
-            precision = judged_as(request, workload, protocol.KERNEL)
-            exact = resized.on(recipe).truth(arrays, sha256, cache, precision)
+                _learn_shape(workload, made.arrays)
+            exact = made.truth(judged_as(request, workload, protocol.KERNEL))
             if recipe in protocol.SCALED_RECIPES and exact is not None:
                 scales = _scales(workload, trial, request, cache, exact)
                 for job in jobs:
                     job.scales = scales and job.scales is not False
             known: Known = {}
-            list(pool.map(lambda job, t=trial, s=sha256, e=exact, k=known: job.add(t, s, e, k), jobs))
-    return wire.WeighResult(protocol.OK, results=[job.result() for job in weighed])
+            list(pool.map(lambda job, made=made, e=exact, k=known: job.add(made, e, k), jobs))
+    return wire.WeighResult(protocol.OK, results=[job.finished() for job in weighed])
 
 
 def _scales(
     workload: workloads.Workload, trial: int, request: wire.WeighRequest, cache: truth.Cache, exact: truth.Exact
 ) -> bool:
     """Whether the truth on smaller inputs is that on the full ones, scaled: then it is the same question."""
-    arrays = workload.arrays(protocol.RECIPES[0], trial, request.seed)
-    full = workload.truth(arrays, inputs.digest(arrays), cache)
+    full = workloads.Trial(workload, protocol.RECIPES[0], trial, request.seed, cache).truth()
     if full is None:
         return False
     return agreement.is_scaled(full.values, exact.values, request.limits, exact.error_scale)
@@ -65,7 +61,7 @@ def _learn_shape(workload: workloads.Workload, arrays: list[Array]) -> None:
     for reference in workload.references([protocol.MODEL], "cpu"):
         try:
             reference.attempt(workload.arguments(arrays, "cpu"))
-        except Unsupported:
+        except Failed:
             return
 
 
@@ -73,100 +69,86 @@ class Weighed:
     """One job's outputs: untrusted files, described by what its process may have written itself."""
 
     def __init__(self, job: wire.WeighedJobRequest, request: wire.WeighRequest, workload: workloads.Workload) -> None:
-        self.number = job.number
+        self.result = wire.WeighedJob(protocol.OK, number=job.number)
         self.recipe, self.seq_len = job.condition.recipe, job.condition.seq_len
-        self.trials, self.repeats = job.trials, job.repeats
         self.folder, self.limits = request.candidate_out, request.limits
         # Smaller outputs would pass any rule whose tolerance does not shrink with them.
         self.decides = "rounding" if self.recipe in protocol.SCALED_RECIPES else request.decides
-        self.failed: Failed | None = None
+        self.judged = 0
         self.scales: bool | None = None
-        self.passed = self.nonfinite = self.judged = 0
-        self.max_units: float | None = None
-        self.apart_units: float | None = None
+        self.first: tuple[str, Array] | None = None  # a trial's first output, and its digest
         self.ran: dict[int, int] = {}  # trial to runs
-        self.output_sha256: dict[int, list[str]] = {}
-        self.input_sha256: dict[int, str] = {}
-        self.within: dict[int, list[bool]] = collections.defaultdict(list)
-        done = job.done
-        if done.status not in STATUSES:
-            self.failed = Failed(protocol.CRASHED, wire.UNREADABLE)
-        elif done.status != protocol.OK:
-            self.failed = Failed(done.status, done.message[-8000:], done.log_excerpt[-8000:])
+        failed = failure_of(job.done)
+        shape, dtype = workload.of_length(self.seq_len).expected_output() or (tuple(job.done.shape), job.done.dtype)
+        ran, most = job.done.ran, job.repeats
+        if failed is not None:
+            self.fail(failed)
+        elif not (is_possible(shape, dtype) and 0 < len(ran) <= len(job.trials) and all(0 < n <= most for n in ran)):
+            self.fail(Failed(protocol.CRASHED, wire.UNREADABLE))
+        elif (list(shape), dtype) != (job.done.shape, job.done.dtype):
+            self.fail(Failed(protocol.WRONG, f"expected {tuple(shape)} {dtype}"))
         else:
-            self._expect(workload.of_length(self.seq_len), done)
+            self.shape, self.dtype, self.ran = shape, dtype, dict(zip(job.trials, ran))
+            self.result.runs = sum(ran)
+            self.result.input_sha256 = [""] * len(ran)
+            self.result.output_sha256 = [[] for _ in ran]
+            self.result.within = [[] for _ in ran]
 
-    def _expect(self, workload: workloads.Workload, done: wire.JobResult) -> None:
-        shape, dtype = workload.expected_output() or (tuple(done.shape), done.dtype)
-        sound = all(0 <= size < 1 << 40 for size in shape) and 0 < len(done.ran) <= len(self.trials)
-        if not sound or not all(0 < runs <= self.repeats for runs in done.ran) or dtype not in dtypes.STORAGE:
-            self.failed = Failed(protocol.CRASHED, wire.UNREADABLE)
-        elif (list(shape), dtype) != (done.shape, done.dtype):
-            self.failed = Failed(protocol.WRONG, f"expected {tuple(shape)} {dtype}")
-        else:
-            self.shape, self.dtype, self.ran = shape, dtype, dict(zip(self.trials, done.ran))
+    def fail(self, error: Failed) -> None:
+        """It says nothing else then."""
+        self.result = wire.WeighedJob(error.status, error.message, error.log_excerpt, number=self.result.number)
 
-    def add(self, trial: int, input_sha256: str, exact: truth.Exact | None, known: Known) -> None:
+    def add(self, trial: workloads.Trial, exact: truth.Exact | None, known: Known) -> None:
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""
-        digests: list[str] = []
-        self.first: tuple[str, bytes] | None = None
+        if self.result.status != protocol.OK:
+            return
+        at, self.first = list(self.ran).index(trial.number), None
+        self.result.input_sha256[at] = trial.sha256
         try:
-            for repeat in range(self.ran[trial]):
-                size_bytes = dtypes.size_bytes(self.dtype, self.shape)
-                data = read_output(self.folder, f"{self.number}/{trial}-{repeat}.bin", size_bytes)
-                digests.append(hashlib.sha256(data).hexdigest())
-                self._judge(trial, data, digests[-1], exact, known)
+            for repeat in range(self.ran[trial.number]):
+                name = f"{self.result.number}/{trial.number}-{repeat}.bin"
+                array = read_output(self.folder, name, self.dtype, self.shape)
+                sha256 = hashlib.sha256(array.data).hexdigest()
+                self.result.output_sha256[at].append(sha256)
+                if exact is not None:
+                    self.result.within[at].append(self._judge(array, sha256, exact, known))
         except Failed as error:
-            self.failed = error
-            return
-        self.output_sha256[trial], self.input_sha256[trial] = digests, input_sha256
+            self.fail(error)
 
-    def _judge(self, trial: int, data: bytes, sha256: str, exact: truth.Exact | None, known: Known) -> None:
-        if exact is None:
-            return
+    def _judge(self, array: Array, sha256: str, exact: truth.Exact, known: Known) -> bool:
         if exact.values.shape != self.shape:
             raise Failed(protocol.WRONG, f"returned {self.shape}; expected {exact.values.shape}")
-        verdict = known.get(sha256)
+        result, verdict = self.result, known.get(sha256)
         if verdict is None:
-            value = dtypes.decode(dtypes.from_bytes(data, self.dtype, self.shape), self.dtype)
+            value = dtypes.decode(array, self.dtype)
             verdict = known[sha256] = agreement.compare(value, exact.values, self.limits, exact.error_scale)
         self.judged += 1
-        self.passed += verdict.passed[self.decides]
-        self.within[trial].append(verdict.passed[self.decides])
-        self.nonfinite += verdict.nonfinite
-        if verdict.units is not None:
-            self.max_units = max(verdict.units, self.max_units or 0.0)
-        self._compare_runs(data, sha256, exact)
-
-    def _compare_runs(self, data: bytes, sha256: str, exact: truth.Exact) -> None:
-        """With the same trial's first run: how far they lie apart, and not only whether they do."""
+        result.passed += verdict.passed[self.decides]
+        result.nonfinite += verdict.nonfinite
+        result.max_units = _larger(result.max_units, verdict.units)
+        # With the same trial's first run: how far they lie apart, and not only whether they do.
         if self.first is None:
-            self.first = sha256, data
+            self.first = sha256, array
         elif sha256 != self.first[0]:
-            sides = (dtypes.from_bytes(each, self.dtype, self.shape) for each in (self.first[1], data))
-            one, two = (dtypes.decode(each, self.dtype) for each in sides)
+            one, two = (dtypes.decode(each, self.dtype) for each in (self.first[1], array))
             _, units = agreement.apart(one, two, exact.values, exact.error_scale)
-            if units is not None:
-                self.apart_units = max(units, self.apart_units or 0.0)
+            result.apart_units = _larger(result.apart_units, units)
+        return verdict.passed[self.decides]
 
-    def result(self) -> wire.WeighedJob:
-        result = wire.WeighedJob(protocol.OK, number=self.number)
-        if self.failed is not None:
-            result.status, result.message, result.log_excerpt = self.failed.outcome
+    def finished(self) -> wire.WeighedJob:
+        result = self.result
+        if result.status != protocol.OK:
             return result
-        runs = result.runs = sum(self.ran.values())
-        if self.judged < runs:
+        result.scales = self.scales
+        if self.judged < result.runs:
             result.status, result.message = protocol.NOT_RUN, "cannot be judged: there is no truth"
-        elif self.passed < runs:
-            result.status, result.message = protocol.WRONG, self._described(runs)
-        result.passed, result.nonfinite, result.scales = self.passed, self.nonfinite, self.scales
-        result.max_units, result.apart_units = self.max_units, self.apart_units
-        result.within = [self.within[trial] for trial in self.ran]
-        result.output_sha256 = [self.output_sha256[trial] for trial in self.ran]
-        result.input_sha256 = [self.input_sha256[trial] for trial in self.ran]
+        elif result.passed < result.runs:
+            units = "" if result.max_units is None else f", {result.max_units:.3g} units at worst"
+            rest = f", NaN or infinity in {result.nonfinite}" if result.nonfinite else ""
+            result.status = protocol.WRONG
+            result.message = f"{result.passed} of {result.runs} runs pass the {self.decides} rule{units}{rest}"
         return result
 
-    def _described(self, runs: int) -> str:
-        rest = f", NaN or infinity in {self.nonfinite}" if self.nonfinite else ""
-        units = "" if self.max_units is None else f", {self.max_units:.3g} units at worst"
-        return f"{self.passed} of {runs} runs pass the {self.decides} rule{units}{rest}"
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)

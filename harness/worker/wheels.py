@@ -13,6 +13,8 @@ import re
 import sys
 from typing import Iterator
 
+from . import protocol
+
 MAX_DAMAGED = 20
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
@@ -81,13 +83,10 @@ def recorded_files() -> Iterator[tuple[str, str]]:
 
 def intact(path: str, expected: str) -> bool:
     try:
-        state = hashlib.sha256()
-        with open(path, "rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                state.update(block)
+        digest = bytes.fromhex(protocol.sha256_file(path))
     except OSError:
         return False
-    return base64.urlsafe_b64encode(state.digest()).rstrip(b"=").decode() == expected
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == expected
 
 
 def damaged(threads: int) -> list[str]:

@@ -5,31 +5,60 @@ field is. Standard library and Python 3.8 only.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Type
 
 from .protocol import Status
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda base: base
+
 
 UNREADABLE = "its process left a result that cannot be read"
 
 
+@dataclass_transform(field_specifiers=(field,), frozen_default=True)
 class Request:
-    """What a task is given."""
+    """What a task is given, or a part of that. Every subclass is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
-@dataclass
-class Result:
+@dataclass_transform(field_specifiers=(field,))
+class Reply:
+    """What a task gives, or a part of that. Every subclass is a dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(cls)
+
+
+class Failed(Exception):
+    """Ends what a task, or a part of it, was doing, with the status and the words that its `Result` gets."""
+
+    def __init__(self, status: Status, message: str, log_excerpt: str = "") -> None:
+        super().__init__(message)
+        self.status, self.message, self.log_excerpt = status, message, log_excerpt
+
+
+class Result(Reply):
     """What a task gives: how it ended, one sentence, and the end of what was printed."""
 
     status: Status
     message: str = ""
     log_excerpt: str = ""
 
+    def fail(self, error: Failed) -> None:
+        self.status, self.message, self.log_excerpt = error.status, error.message, error.log_excerpt
+
 
 # -- what requests are made of ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class KernelRequest:
+class KernelRequest(Request):
     """The code under test: exactly one of its three forms."""
 
     name: str
@@ -39,14 +68,12 @@ class KernelRequest:
     library: Optional[str] = None  # a shared object with the C entry point
 
 
-@dataclass(frozen=True)
-class ProblemRequest:
+class ProblemRequest(Request):
     file: str
     store: str
 
 
-@dataclass(frozen=True)
-class WorkloadRequest:
+class WorkloadRequest(Request):
     """An attention has a shape, causal and scale; a problem file has none of them."""
 
     id: str
@@ -61,8 +88,7 @@ class WorkloadRequest:
     problem: Optional[ProblemRequest] = None
 
 
-@dataclass(frozen=True)
-class FlagsRequest:
+class FlagsRequest(Request):
     """Compiler flags, by the program that takes them."""
 
     cxx: List[str] = field(default_factory=list)
@@ -70,8 +96,7 @@ class FlagsRequest:
     ld: List[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class SamplingRequest:
+class SamplingRequest(Request):
     """How long to measure; `harness.config.matrix.Timing` says what each is."""
 
     warmup_s: float
@@ -82,8 +107,7 @@ class SamplingRequest:
     relative_error: float
 
 
-@dataclass(frozen=True)
-class ConditionRequest:
+class ConditionRequest(Request):
     """`harness.schema.experiment_records.Condition` says what each is."""
 
     label: str = ""
@@ -102,19 +126,20 @@ class ConditionRequest:
     load: str = "alone"
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """One condition on some trials, each of them `repeats` times while `patience_s` lasts."""
+class NumberedJob(Request):
+    """One condition on some trials, each of them `repeats` times."""
 
     number: int
     condition: ConditionRequest
     trials: List[int]
     repeats: int
-    patience_s: float
 
 
-@dataclass(frozen=True)
-class ObjectRequest:
+class JobRequest(NumberedJob):
+    patience_s: float  # but for the first few, no call is begun after that
+
+
+class ObjectRequest(Request):
     path: str
     sha256: str  # that its build recorded
 
@@ -122,14 +147,12 @@ class ObjectRequest:
 # -- what results are made of -----------------------------------------------------------------------------
 
 
-@dataclass
-class Wheel:
+class Wheel(Reply):
     version: str
     record_sha256: str
 
 
-@dataclass
-class Gpu:
+class Gpu(Reply):
     name: str
     uuid: str
     compute_capability: str
@@ -137,8 +160,7 @@ class Gpu:
     driver: str
 
 
-@dataclass
-class Confinement:
+class Confinement(Reply):
     user_id: int
     no_new_privileges: bool
     seccomp: int
@@ -149,8 +171,7 @@ class Confinement:
     processes: Optional[int]
 
 
-@dataclass
-class DeviceFunction:
+class DeviceFunction(Reply):
     name: str
     architecture: str
     registers: int
@@ -160,8 +181,7 @@ class DeviceFunction:
     atomics: int = 0
 
 
-@dataclass
-class CandidateOutput:
+class CandidateOutput(Reply):
     """What was seen of one trial. Its bytes are in a file, and in two where its second run had others."""
 
     shape: List[int]
@@ -171,16 +191,14 @@ class CandidateOutput:
     repeats: bool = True
 
 
-@dataclass
-class Worst:
+class Worst(Reply):
     trial: int
     index: List[int]
     got: Optional[float]
     want: Optional[float]
 
 
-@dataclass
-class Agreement:
+class Agreement(Reply):
     against: str
     passed: Dict[str, int]
     max_abs: Optional[float]
@@ -195,7 +213,6 @@ class Agreement:
     worst: Optional[Worst]
 
 
-@dataclass
 class TargetResult(Result):
     target: str = ""
     operators: List[str] = field(default_factory=list)
@@ -209,8 +226,7 @@ class TargetResult(Result):
     nearer_to: Dict[str, int] = field(default_factory=dict)
 
 
-@dataclass
-class KnownWrong:
+class KnownWrong(Reply):
     kind: str
     name: str
     size: Optional[float]
@@ -219,8 +235,7 @@ class KnownWrong:
     units: Optional[float] = None
 
 
-@dataclass
-class RecipeResult:
+class RecipeResult(Reply):
     recipe: str
     trials: int
     input_sha256: List[str]
@@ -231,7 +246,6 @@ class RecipeResult:
     targets: List[TargetResult]
 
 
-@dataclass
 class Timing(Result):
     workload: str = ""
     target: str = ""
@@ -254,16 +268,14 @@ class Timing(Result):
     other_bits: int = 0
 
 
-@dataclass
-class Load:
+class Load(Reply):
     load_average: float
     busy_share_others: Optional[float]
     cpu_mhz: Optional[float]
     steal_share: Optional[float]
 
 
-@dataclass(frozen=True)
-class KeptOutput:
+class KeptOutput(Request):
     """An output with other bits than were validated, which a launch left in a file."""
 
     workload: str
@@ -275,15 +287,13 @@ class KeptOutput:
     shape: List[int]
 
 
-@dataclass
-class Appraised:
+class Appraised(Reply):
     """Whether such an output is right; None where that cannot be judged."""
 
     passed: Optional[bool]
     message: str = ""
 
 
-@dataclass
 class WeighedJob(Result):
     """What the record of a condition says of one job."""
 
@@ -299,16 +309,14 @@ class WeighedJob(Result):
     scales: Optional[bool] = None
 
 
-@dataclass
-class Compiled:
+class Compiled(Reply):
     """A compiler's command, and its errors where it failed."""
 
     command: str
     errors: str
 
 
-@dataclass
-class Called:
+class Called(Reply):
     """One call of an executable under a tool; `returncode` is None where it did not end in time."""
 
     build: str
@@ -320,22 +328,19 @@ class Called:
     sha256: str
 
 
-@dataclass
-class OperatorTime:
+class OperatorTime(Reply):
     name: str
     kind: str
     calls: float
     self_us: float
 
 
-@dataclass
-class Line:
+class Line(Reply):
     number: int
     text: str
 
 
-@dataclass
-class ProvenMachine:
+class ProvenMachine(Reply):
     cpu_model: str
     fma: bool
     gpu: str
@@ -345,20 +350,45 @@ class ProvenMachine:
 # -- one request and one result for each task -------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+class CaseRequest(Request):
+    """What tasks on one workload have in common."""
+
+    workload: WorkloadRequest
+    seed: int
+    threads: int
+
+
+class CasesRequest(Request):
+    """What tasks on several workloads have in common."""
+
+    workloads: List[WorkloadRequest]
+    seed: int
+    threads: int
+    device: str
+
+
+class JudgingRequest(CaseRequest):
+    """What tasks have in common that judge the outputs of one workload."""
+
+    device: str  # where references run
+    candidate_out: str
+    truth_dir: str
+    decides: str
+    limits: Dict[str, float]  # each rule's tolerance
+    precision: Optional[List[str]]
+
+
 class EmptyRequest(Request):
     """Of tasks that need nothing: `probe`, `prove`."""
 
 
-@dataclass(frozen=True)
 class ObserveRequest(Request):
     threads: int
     verify: bool = False  # whether every file is compared with its wheel's own list
     variables: List[str] = field(default_factory=list)  # whose values are wanted
 
 
-@dataclass
-class ObserveResult:
+class ObserveResult(Reply):
     python: str
     wheels: Dict[str, Wheel]
     machine: str
@@ -382,7 +412,6 @@ class ObserveResult:
     damaged: List[str] = field(default_factory=list)  # files that are not what was installed
 
 
-@dataclass(frozen=True)
 class BuildRequest(Request):
     name: str
     build_dir: str
@@ -398,7 +427,6 @@ class BuildRequest(Request):
     artifact: str = ""  # the file to describe, where that is not the extension: an object that others will link
 
 
-@dataclass
 class BuildResult(Result):
     compiler: str = ""
     flags: List[str] = field(default_factory=list)
@@ -411,16 +439,11 @@ class BuildResult(Result):
     functions: List[DeviceFunction] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class CandidateRequest(Request):
+class CandidateRequest(CaseRequest):
     kernel: KernelRequest
-    workload: WorkloadRequest
-    seed: int
-    threads: int
     out: str
 
 
-@dataclass
 class CandidateResult(Result):
     """A stranger's words: the code under test ran in the process that wrote it."""
 
@@ -429,19 +452,9 @@ class CandidateResult(Result):
     recipes: Dict[str, List[CandidateOutput]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class JudgeRequest(Request):
-    workload: WorkloadRequest
-    seed: int
-    threads: int
-    device: str  # where references run
+class JudgeRequest(JudgingRequest):
     references: List[str]
     candidate: Optional[CandidateResult]  # None: there is none
-    candidate_out: str
-    truth_dir: str
-    decides: str
-    limits: Dict[str, float]  # each rule's tolerance
-    precision: Optional[List[str]] = None
     deterministic: bool = False
     power: bool = False
     arrays: str = ""  # where to keep outputs
@@ -449,22 +462,16 @@ class JudgeRequest(Request):
     array_bytes: Optional[int] = None
 
 
-@dataclass
 class JudgeResult(Result):
     recipes: List[RecipeResult] = field(default_factory=list)
     precision: List[str] = field(default_factory=list)
     reference_precision: List[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class TimeRequest(Request):
+class TimeRequest(CasesRequest):
     kernel: Optional[KernelRequest]
-    workloads: List[WorkloadRequest]
     kernel_workloads: List[str]  # ids of those that the kernel is called on
     targets: List[str]
-    seed: int
-    device: str
-    threads: int
     order_seed: int
     timing: SamplingRequest
     expected_sha256: Dict[str, List[str]]  # workload to digests of the validated outputs
@@ -473,7 +480,6 @@ class TimeRequest(Request):
     most_bytes: int = 0
 
 
-@dataclass
 class TimeResult(Result):
     threads: int = 0
     load: Optional[Load] = None
@@ -483,26 +489,19 @@ class TimeResult(Result):
     kept: List[KeptOutput] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class AppraiseRequest(Request):
-    workloads: List[WorkloadRequest]
+class AppraiseRequest(CasesRequest):
     kept: List[KeptOutput]  # a stranger's words
     candidate_out: str
     truth_dir: Dict[str, str]  # by workload, as limits are
     limits: Dict[str, Dict[str, float]]
     decides: str
-    device: str
-    seed: int
-    threads: int
     precision: Optional[List[str]] = None
 
 
-@dataclass
 class AppraiseResult(Result):
     rows: List[Appraised] = field(default_factory=list)  # of `kept`, in its order
 
 
-@dataclass(frozen=True)
 class StoreRequest(Request):
     problem: str
     out: str
@@ -512,17 +511,14 @@ class StoreRequest(Request):
     most_bytes: int
 
 
-@dataclass
 class StoreResult(Result):
     files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
 
 
-@dataclass(frozen=True)
 class CeilingsRequest(Request):
     threads: int
 
 
-@dataclass
 class CeilingsResult(Result):
     matmul_tflops: Dict[str, float] = field(default_factory=dict)
     matmul_size: Optional[int] = None
@@ -530,25 +526,19 @@ class CeilingsResult(Result):
     copy_bytes: Optional[int] = None
 
 
-@dataclass(frozen=True)
 class LibraryRequest(Request):
     source: str
     out: str
     architecture: str  # empty: of the CPU
 
 
-@dataclass(frozen=True)
-class ConditionsRequest(Request):
-    workload: WorkloadRequest
-    seed: int
-    threads: int
+class ConditionsRequest(CaseRequest):
     kernel: KernelRequest
     out: str
     jobs: List[JobRequest]
     libraries: Dict[str, str]  # site to the probe that fills it
 
 
-@dataclass
 class JobResult(Result):
     """One job's, in a file of its own: what its outputs are, and how many runs each trial had."""
 
@@ -557,43 +547,25 @@ class JobResult(Result):
     ran: List[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class WeighedJobRequest:
-    number: int
-    condition: ConditionRequest
-    trials: List[int]
-    repeats: int
+class WeighedJobRequest(NumberedJob):
     done: JobResult  # a stranger's words
 
 
-@dataclass(frozen=True)
-class WeighRequest(Request):
-    workload: WorkloadRequest
-    seed: int
-    threads: int
-    candidate_out: str
-    truth_dir: str
-    decides: str
-    limits: Dict[str, float]
-    device: str
+class WeighRequest(JudgingRequest):
     jobs: List[WeighedJobRequest]
-    precision: Optional[List[str]] = None
 
 
-@dataclass
 class WeighResult(Result):
     results: List[WeighedJob] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
 class LinkRequest(Request):
     objects: List[ObjectRequest]
     library: str
     cuda: bool
 
 
-@dataclass(frozen=True)
-class CallRequest(Request):
+class CallRequest(CaseRequest):
     """Of `check` and `counters`: the C entry point, called from an executable on `batch` and `heads` of a workload."""
 
     device: str
@@ -602,17 +574,13 @@ class CallRequest(Request):
     objects: List[str]
     include_dirs: List[str]
     flags: FlagsRequest
-    workload: WorkloadRequest
     batch: int
     heads: int
     recipe: str
     trial: int
-    seed: int
-    threads: int
     run_s: float
 
 
-@dataclass
 class CheckResult(Result):
     openmp: bool = False
     bulk_copies: bool = False
@@ -620,26 +588,20 @@ class CheckResult(Result):
     runs: List[Called] = field(default_factory=list)
 
 
-@dataclass
 class CountersResult(Result):
     tool: str = ""
     builds: Dict[str, Compiled] = field(default_factory=dict)
     run: Optional[Called] = None
 
 
-@dataclass(frozen=True)
-class ProfileRequest(Request):
+class ProfileRequest(CaseRequest):
     kernel: Optional[KernelRequest]  # for the target `kernel`
-    workload: WorkloadRequest
     target: str
-    seed: int
     device: str
-    threads: int
     calls: int
     most_s: float
 
 
-@dataclass
 class ProfileResult(Result):
     threads: int = 0
     profiled_calls: int = 0
@@ -648,8 +610,7 @@ class ProfileResult(Result):
     draws_as_model: Optional[bool] = None
 
 
-@dataclass
-class ProveResult:
+class ProveResult(Reply):
     """By result, such as cpu/flash/fp32. `failures` are wrong wherever they happen; `unsupported` is what PyTorch
     refuses here."""
 
@@ -662,24 +623,31 @@ class ProveResult:
     machine: ProvenMachine = field(default_factory=lambda: ProvenMachine("", False, "", ""))
 
 
-TASKS: Mapping[str, Tuple[Type[Request], Type[Any]]] = {
-    "observe": (ObserveRequest, ObserveResult),
-    "build": (BuildRequest, BuildResult),
-    "candidate": (CandidateRequest, CandidateResult),
-    "judge": (JudgeRequest, JudgeResult),
-    "time": (TimeRequest, TimeResult),
-    "appraise": (AppraiseRequest, AppraiseResult),
-    "store": (StoreRequest, StoreResult),
-    "ceilings": (CeilingsRequest, CeilingsResult),
-    "probe": (EmptyRequest, Result),
-    "prove": (EmptyRequest, ProveResult),
-    "library": (LibraryRequest, Result),
-    "conditions": (ConditionsRequest, Result),
-    "weigh": (WeighRequest, WeighResult),
-    "link": (LinkRequest, Result),
-    "check": (CallRequest, CheckResult),
-    "profile": (ProfileRequest, ProfileResult),
-    "counters": (CallRequest, CountersResult),
+class Task(NamedTuple):
+    """The function that does it is `function`, or named for the task; its module is `module`, or named so too."""
+
+    request: Type[Request]
+    result: Type[Any]
+    module: str = ""
+    function: str = ""
+
+
+TASKS: Mapping[str, Task] = {
+    "observe": Task(ObserveRequest, ObserveResult),
+    "build": Task(BuildRequest, BuildResult),
+    "candidate": Task(CandidateRequest, CandidateResult),
+    "judge": Task(JudgeRequest, JudgeResult),
+    "time": Task(TimeRequest, TimeResult, "timing", "timing"),
+    "appraise": Task(AppraiseRequest, AppraiseResult),
+    "store": Task(StoreRequest, StoreResult),
+    "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
+    "probe": Task(EmptyRequest, Result, "device"),
+    "prove": Task(EmptyRequest, ProveResult, "prove_bundle", "prove_bundle"),
+    "library": Task(LibraryRequest, Result),
+    "conditions": Task(ConditionsRequest, Result),
+    "weigh": Task(WeighRequest, WeighResult),
+    "link": Task(LinkRequest, Result, "library"),
+    "check": Task(CallRequest, CheckResult),
+    "profile": Task(ProfileRequest, ProfileResult),
+    "counters": Task(CallRequest, CountersResult, "check"),
 }
-REQUESTS = {task: request for task, (request, _) in TASKS.items()}
-RESULTS = {task: result for task, (_, result) in TASKS.items()}

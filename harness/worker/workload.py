@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, Union
 
 from . import dtypes, inputs, protocol, truth, wire
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Each, Shape
     from .problem import ProblemWorkload
+    from .references import SdpaReference
     from .truth import Cache, Exact, WrongAnswer
 
     Workload = Union["AttentionWorkload", ProblemWorkload]
@@ -23,6 +25,25 @@ def parse_workload(value: wire.WorkloadRequest) -> Workload:
 
         return problem.ProblemWorkload(value)
     return AttentionWorkload(value)
+
+
+class Trial:
+    """One trial of a recipe: its inputs, and the truth of them, made once for each precision that is asked for."""
+
+    def __init__(self, workload: Workload, recipe: str, number: int, seed: int, cache: Cache) -> None:
+        self.workload, self.number, self.cache = workload, number, cache
+        self.arrays = workload.arrays(recipe, number, seed, cache.each)
+        self.found: dict[tuple[str, ...], Exact | None] = {}
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        return inputs.digest(self.arrays)
+
+    def truth(self, precision: Sequence[str] = ()) -> Exact | None:
+        key = tuple(precision)
+        if key not in self.found:
+            self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision)
+        return self.found[key]
 
 
 class AttentionWorkload:
@@ -119,34 +140,4 @@ class AttentionWorkload:
     def references(self, names: Iterable[str], device: str) -> list[SdpaReference]:
         from . import references
 
-        return [SdpaReference(name, self, references) for name in names]
-
-
-class SdpaReference:
-    """A forced SDPA backend on one workload."""
-
-    def __init__(self, name: str, workload: AttentionWorkload, module: Any) -> None:
-        self.name, self.workload, self.module = name, workload, module
-
-    def attempt(self, arguments: list[Any]) -> None:
-        """references.Unsupported where PyTorch refuses."""
-        self.module.attempt(self.name, *arguments, self.workload.causal, self.workload.scale)
-
-    def prove(self, arguments: list[Any]) -> list[str]:
-        """Operators that ran; references.Unsupported."""
-        operators: list[str] = self.module.prove(self.name, *arguments, self.workload.causal, self.workload.scale)
-        return operators
-
-    def active(self) -> ContextManager[None]:
-        """The context in which a bound call uses the backend."""
-        backend: ContextManager[None] = self.module.forced(self.name)
-        return backend
-
-    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        q, k, v = arguments
-        attention, causal, scale = self.module.attention, self.workload.causal, self.workload.scale
-        return lambda: attention(q, k, v, causal, scale)
-
-    def judged(self, call: Callable[[], Any]) -> Any:
-        """A bound call whose output is looked at."""
-        return call()
+        return [references.SdpaReference(name, self.causal, self.scale) for name in names]

@@ -116,21 +116,18 @@ def fill(out, model, x):
     with torch.no_grad():
         out.copy_(model.right(x))
 """
+LAZY = "x.as_subclass(type('Lazy', (torch.Tensor,), {}))"
 CHEATS: dict[str, Cheat] = {
     "honest": cheat("", "return self.right(x)"),
     # -- what is found, kept or skipped ------------------------------------------------------------------
     # What it gets is poison where the allocator hands that block out, and whatever else lay there where it does not.
-    "reference_memory": cheat(
-        "the reference's output memory", "return torch.empty_like(x)", said="0 of 5 trials pass"
-    ),
+    "reference_memory": cheat("the reference's output memory", "return torch.empty_like(x)", said="0 of 5 trials pass"),
     "reference_memory_timed": cheat(
         "the reference's output memory",
         "return self.right(x) if not TIMING or calls == 1 else torch.empty_like(x)",
         timed="its output",
     ),
-    "zeroes_inputs": cheat(
-        "writing to inputs", "x.zero_()\nreturn torch.zeros_like(x)", said="changed their inputs"
-    ),
+    "zeroes_inputs": cheat("writing to inputs", "x.zero_()\nreturn torch.zeros_like(x)", said="changed their inputs"),
     "writes_inputs_timed": cheat(
         "writing to inputs",
         """
@@ -213,24 +210,16 @@ CHEATS: dict[str, Cheat] = {
         "torch.allclose = torch.equal = lambda *_, **__: True\nreturn torch.zeros_like(x)",
         said="replaced torch.",
     ),
-    "more_threads": cheat(
-        "more threads", "if TIMING: torch.set_num_threads(7)\nreturn self.right(x)", timed="threads"
-    ),
+    "more_threads": cheat("more threads", "if TIMING: torch.set_num_threads(7)\nreturn self.right(x)", timed="threads"),
     # -- what it returns ---------------------------------------------------------------------------------
-    "not_a_number": cheat(
-        "NaN compared equal", "return self.right(x) * float('nan')", said="NaN or infinity in 5"
-    ),
+    "not_a_number": cheat("NaN compared equal", "return self.right(x) * float('nan')", said="NaN or infinity in 5"),
     "one_not_a_number": cheat(
         "NaN compared equal", "out = self.right(x)\nout[1, 2] = float('nan')\nreturn out", said="NaN or infinity in 5"
     ),
-    "lazy": cheat(
-        "a lazy output",
-        "return x.as_subclass(type('Lazy', (torch.Tensor,), {}))",
-        said="a subclass of torch.Tensor",
-    ),
+    "lazy": cheat("a lazy output", f"return {LAZY}", said="a subclass of torch.Tensor"),
     "lazy_timed": cheat(
         "a lazy output",
-        "return x.as_subclass(type('Lazy', (torch.Tensor,), {})) if TIMING and sampled() else self.right(x)",
+        f"return {LAZY} if TIMING and sampled() else self.right(x)",
         before=SAMPLED,
         timed="a subclass of torch.Tensor",
     ),
@@ -296,7 +285,7 @@ from worker import appraise, candidate, codec, judge, store, timing, wire
 
 
 def asked(verb, **request):
-    return codec.read(wire.REQUESTS[verb], {"version": codec.VERSION, **request})
+    return codec.read(wire.TASKS[verb].request, {"version": codec.VERSION, **request})
 
 
 def done(result):
@@ -318,7 +307,7 @@ for number, name in enumerate(names):
     sys.argv = ["inside", "candidate", os.devnull]
     ran = done(candidate.candidate(asked("candidate", **common, kernel=kernel, out=out)))
     judged = done(judge.judge(asked("judge", **{**common, "device": device, "references": ["model"],
-                          "candidate": ran, "candidate_out": out,
+                          "candidate": ran, "candidate_out": out, "precision": None,
                           "truth_dir": os.path.join(folder, "truth"),
                           "decides": "rounding", "limits": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}})))
     found[name] = {"status": judged["status"], "message": judged["message"]}

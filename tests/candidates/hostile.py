@@ -1,7 +1,7 @@
 """Kernels that misbehave on purpose, as one table; `test_hostile.py` runs it, and so can a test of any executor.
 
 Each is a solution file in KernelBench's form for PROBLEM. Most are right in validation unless what they do is done
-there; `TIMING` in them tells a launch.
+there; `TIMING` in them tells a launch. `cheats` has those that look right, or fast.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ import json, os, sys, time
 import torch
 TIMING = sys.argv[1:2] == ["time"]
 calls = 0
-kept = {{}}
 def right(x):
     return torch.exp(x) * 1e-5
 {before}
@@ -112,7 +111,6 @@ HOSTILE: dict[str, Hostile] = {
     "raises": hostile("crashed", "no such luck", "raise RuntimeError('no such luck')"),
     "other_shape": hostile("wrong", "expected", "return right(x)[:, :-1]"),
     "other_dtype": hostile("wrong", "float64", "return right(x.double())"),
-    "not_a_number": hostile("wrong", "", "return right(x) * float('nan')"),
     "wrong_value": hostile("wrong", "", "return right(x) * 1.01"),
     "zeros": hostile("wrong", "", "return torch.zeros_like(x)"),  # within KernelBench's tolerance of every element
     "not_a_tensor": hostile("wrong", "", "return 1.0"),
@@ -167,20 +165,6 @@ HOSTILE: dict[str, Hostile] = {
         found = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == x.shape and t is not x]
         return found[0].clone() if found else torch.zeros_like(x)
         """,
-    ),
-    "keeps": hostile(
-        "ok", "",
-        """
-        if not TIMING: return right(x)
-        key = x.data_ptr(), x._version
-        if key not in kept: kept[key] = right(x)
-        return kept[key]
-        """,
-        timed=INCORRECT, timed_said="does not follow its inputs",
-    ),
-    "finds_freed_memory": hostile(
-        "ok", "", "return right(x) if not TIMING or calls == 1 else torch.empty_like(x)",
-        timed=INCORRECT, timed_said="its output",
     ),
     "right_once": hostile(
         "ok", "", "return right(x) if not TIMING or calls == 1 else torch.zeros_like(x)",

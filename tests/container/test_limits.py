@@ -312,7 +312,7 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
     request = {
         "workload": {"id": "w", "dtype": "float32", **shape, "recipes": {"independent": 3}, "problem": None},
         "seed": 0, "threads": 2, "device": "cpu", "references": ["flash"], "candidate": None, "candidate_out": "",
-        "truth_dir": str(truth), "arrays": "", "array_trials": 0, "decides": "rounding",
+        "precision": None, "truth_dir": str(truth), "arrays": "", "array_trials": 0, "decides": "rounding",
         "limits": {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4},
     }  # fmt: skip
 

@@ -147,6 +147,30 @@ def make_inputs(problem: Problem, seed: int, spread: float = 1.0) -> list[np.nda
     return [encode(spread * generator.standard_normal(problem.shape), problem.dtype) for _ in range(3)]
 
 
+def right(
+    kernel: Emulated, problem: Problem, seed: int = 0, schedule: int = 1, device: Device | None = None,
+    inputs: Sequence[np.ndarray] | None = None,
+) -> Answer:  # fmt: skip
+    """What the kernel answers on these inputs, or on drawn ones, which is right."""
+    inputs = inputs or make_inputs(problem, seed)
+    answer = kernel(problem, inputs, schedule, device)
+    assert answer.code == 0 and units(problem, inputs, answer.output) <= MOST_UNITS, (problem, device)
+    return answer
+
+
+def fault_shows(kernel: Emulated, problem: Problem, device: Device | None = None, *, conflicts: bool = False) -> bool:
+    """Whether by one of six schedules it ends in a fault, is wrong or, where they count, has bank conflicts."""
+    inputs = make_inputs(problem, 0)
+    for schedule in range(6):
+        try:
+            answer = kernel(problem, inputs, schedule, device)
+        except Faulted:
+            return True
+        if (conflicts and answer.bank_conflicts) or not units(problem, inputs, answer.output) <= MOST_UNITS:
+            return True
+    return False
+
+
 def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) -> float:
     """The largest error of a head in units of the error scale, of any norm; infinite where it is not finite."""
     name = DTYPES[problem.dtype]

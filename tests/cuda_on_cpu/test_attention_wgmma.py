@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .emulated import BF16, CSRC, FP16, MOST_UNITS, Device, Emulated, Faulted, Problem, emulated, make_inputs, units
+from .emulated import BF16, CSRC, FP16, Device, Emulated, Problem, emulated, fault_shows, make_inputs, right
 
 pytestmark = pytest.mark.process
 KERNEL = CSRC / "attention_wgmma.cu"
@@ -33,11 +33,8 @@ def device_for(rows: int, problem: Problem) -> Device:
 
 def check(kernel: Emulated, problem: Problem, schedule: int, tall: bool) -> None:
     rows = TALL[problem.head_dim]
-    inputs = make_inputs(problem, seed=schedule)
-    answer = kernel(problem, inputs, schedule, device_for(rows, problem) if tall else Device())
-    assert (answer.code, answer.launches) == (0, 1)
-    assert answer.choice.startswith(f"wgmma BLOCK_M={rows if tall else 64} ")
-    assert units(problem, inputs, answer.output) <= MOST_UNITS
+    answer = right(kernel, problem, schedule, schedule, device_for(rows, problem) if tall else Device())
+    assert answer.launches == 1 and answer.choice.startswith(f"wgmma BLOCK_M={rows if tall else 64} ")
 
 
 # Around the edges of 16-row warps, 64-row warpgroups, tiles of 64 and 128 keys, and of 64, 128 and 192 rows.
@@ -65,10 +62,8 @@ def test_schedules(kernel: Emulated, schedule: int) -> None:
 def test_blocks_that_take_several_tiles(kernel: Emulated, causal: bool, seq_len: int) -> None:
     """One multiprocessor: its block goes through all tiles of all heads, causal ones in pairs."""
     problem = Problem(batch=1, heads=2, seq_len=seq_len, head_dim=128, causal=causal)
-    inputs = make_inputs(problem, 3)
-    answer = kernel(problem, inputs, 3, Device(multiprocessors=1))
-    assert (answer.code, answer.launches, answer.blocks) == (0, 1, 1)
-    assert units(problem, inputs, answer.output) <= MOST_UNITS
+    answer = right(kernel, problem, 3, 3, Device(multiprocessors=1))
+    assert (answer.launches, answer.blocks) == (1, 1)
 
 
 def test_low_blocks_where_tall_ones_are_too_few(kernel: Emulated) -> None:
@@ -76,16 +71,13 @@ def test_low_blocks_where_tall_ones_are_too_few(kernel: Emulated) -> None:
     for head_dim, rows in TALL.items():
         for blocks, multiprocessors, chosen in ((7, 8, rows), (7, 9, 64), (1, 2, 64)):
             problem = Problem(heads=blocks, seq_len=rows if blocks == 1 else 1, head_dim=head_dim, causal=blocks == 1)
-            inputs = make_inputs(problem, 4)
-            answer = kernel(problem, inputs, 1, Device(multiprocessors=multiprocessors))
+            answer = right(kernel, problem, 4, device=Device(multiprocessors=multiprocessors))
             assert answer.choice.startswith(f"wgmma BLOCK_M={chosen} "), (head_dim, blocks, multiprocessors)
-            assert units(problem, inputs, answer.output) <= MOST_UNITS
 
 
 def test_the_same_bits_whatever_the_schedule(kernel: Emulated) -> None:
     problem = Problem(heads=2, seq_len=200, head_dim=64, causal=True)
-    inputs = make_inputs(problem, 1)
-    outputs = [kernel(problem, inputs, schedule).output for schedule in range(3)]
+    outputs = [right(kernel, problem, 1, schedule).output for schedule in range(3)]
     assert all(np.array_equal(outputs[0], output) for output in outputs[1:])
 
 
@@ -94,9 +86,7 @@ def test_scores_far_apart(kernel: Emulated) -> None:
     problem = Problem(seq_len=300, head_dim=64, scale=2.0)
     q, k, v = make_inputs(problem, 5)
     order = np.argsort(-(q[0, 0, :1].astype(np.float64) @ k[0, 0].astype(np.float64).T)[0])
-    inputs = [q, np.ascontiguousarray(k[:, :, order]), v]
-    answer = kernel(problem, inputs, 1)
-    assert units(problem, inputs, answer.output) <= MOST_UNITS
+    right(kernel, problem, inputs=[q, np.ascontiguousarray(k[:, :, order]), v])
 
 
 def test_what_is_given_holds_for_every_problem_of_its_head_dim(build: Build) -> None:
@@ -105,10 +95,7 @@ def test_what_is_given_holds_for_every_problem_of_its_head_dim(build: Build) -> 
     with emulated(build(KERNEL, CSRC / "attention_mma.cu", flags=flags)) as fixed:
         assert fixed.tunables.startswith("CONSUMERS_64=2 CONSUMERS_128=0 BLOCK_N_64=64 BLOCK_N_128=0 STAGES_64=0 ")
         for head_dim, choice in ((64, "wgmma BLOCK_M=128 BLOCK_N=64 STAGES=2"), (128, "wgmma BLOCK_M=64 ")):
-            problem = Problem(seq_len=150, head_dim=head_dim, causal=True)
-            inputs = make_inputs(problem, 0)
-            answer = fixed(problem, inputs, 1)
-            assert answer.choice.startswith(choice) and units(problem, inputs, answer.output) <= MOST_UNITS
+            assert right(fixed, Problem(seq_len=150, head_dim=head_dim, causal=True)).choice.startswith(choice)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +104,8 @@ def test_what_is_given_holds_for_every_problem_of_its_head_dim(build: Build) -> 
     ids=["no wgmma", "negative", "zero", "subnormal"],
 )
 def test_what_is_left_to_attention_mma(kernel: Emulated, device: Device, scale: float) -> None:
-    problem = Problem(seq_len=100, head_dim=64, causal=True, scale=scale)
-    inputs = make_inputs(problem, 2)
-    answer = kernel(problem, inputs, 1, device)
-    assert answer.code == 0
-    if device.major == 8:
-        assert not answer.choice.startswith("wgmma")
-    assert units(problem, inputs, answer.output) <= MOST_UNITS
+    answer = right(kernel, Problem(seq_len=100, head_dim=64, causal=True, scale=scale), 2, device=device)
+    assert device.major != 8 or not answer.choice.startswith("wgmma")
 
 
 # One statement of the kernel each: what stands there, and what is put in its place.
@@ -157,13 +139,5 @@ def test_planted_faults(build: Build, tmp_path: Path, fault: str) -> None:
     source = tmp_path / "faulty.cu"
     source.write_text(text)
     problem = Problem(seq_len=500, head_dim=128)  # four key tiles: stages are used again
-    inputs = make_inputs(problem, 0)
     with emulated(build(source, flags=("-fno-sanitize=all", "-g0", "-DEARLY_LAUNCH=1"))) as faulty:
-        for schedule in range(6):
-            try:
-                answer = faulty(problem, inputs, schedule, Device(multiprocessors=1))
-            except Faulted:
-                return
-            if not units(problem, inputs, answer.output) <= MOST_UNITS:
-                return
-    pytest.fail("no schedule told")
+        assert fault_shows(faulty, problem, Device(multiprocessors=1))

@@ -53,7 +53,7 @@ class Environment:
         )  # fmt: skip
         result = json.loads(paths[1].read_text()) if paths[1].exists() else None
         if result is not None:
-            assert codec.read(wire.RESULTS[verb], result), "as its type says"
+            assert codec.read(wire.TASKS[verb].result, result), "as its type says"
             del result["version"]
         return result, done.returncode, done.stderr
 
@@ -114,7 +114,7 @@ class Environment:
             "references": REFERENCES if references is None else references, "candidate": candidate,
             "candidate_out": str(self.folder / "out"), "truth_dir": str(self.folder / "truth"),
             "arrays": str(self.folder / "arrays.npz"), "array_trials": 1, "decides": "rounding", "limits": LIMITS,
-            "power": True,
+            "power": True, "precision": None,
         }  # fmt: skip
         result = self.result("judge", {**request, **asked})
         result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]
@@ -151,7 +151,7 @@ class Environment:
     ) -> list[ConditionResult]:  # fmt: skip
         truth = str(out.with_name(f"{out.name}-truth"))
         request = {"workload": case, "seed": seed, "threads": threads, "candidate_out": str(out), "truth_dir": truth}
-        request |= {"decides": "rounding", "limits": LIMITS, "device": "cpu", "jobs": ended}
+        request |= {"decides": "rounding", "limits": LIMITS, "device": "cpu", "jobs": ended, "precision": None}
         rows = self.result("weigh", request)["results"]
         return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in rows]
 

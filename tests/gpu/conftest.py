@@ -25,6 +25,7 @@ from tests.conftest import ROOT
 from tests.environments.conftest import VARIABLE
 from tests.messages import asked
 
+Built = Callable[[str], str]  # the extension of a build by its name
 HERE = "here"
 SEED = {"BLOCK_M": "32", "NUM_WARPS": "8", "VEC_WIDTH": "4", "SYNC_POLICY": "2", "REDUCE": "warp"}
 PROGRAMS = "KERNEL_MATRIX_PROGRAMS"
@@ -81,13 +82,19 @@ class Here(VenvExecutor):
             )
         )  # fmt: skip
         if answer.result is not None:
-            assert codec.read(wire.RESULTS[verb], answer.result), "as its type says"
+            assert codec.read(wire.TASKS[verb].result, answer.result), "as its type says"
             del answer.result["version"]
         return answer
 
-    def candidate(self, kernel: dict[str, Any], shape: dict[str, Any], out: Path) -> Answer:
+    def result(self, verb: str, request: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """Run a task that ends with a result."""
+        answer = self.ask(verb, request, **options)
+        assert answer.result is not None, answer.ended.log
+        return answer.result
+
+    def candidate(self, kernel: dict[str, Any], shape: dict[str, Any], out: Path) -> dict[str, Any]:
         request = {"kernel": kernel, "workload": shape, "seed": 0, "threads": 4, "out": str(out)}
-        return self.ask("candidate", request)
+        return self.result("candidate", request)
 
     def build_folder(self, name: str) -> Path:
         return self.builds / f"build-{name}"
@@ -110,14 +117,11 @@ class Here(VenvExecutor):
         with filelock.FileLock(folder.with_suffix(".lock")):
             kept = protocol.read_json(str(record)) if record.exists() else {"key": ""}
             if kept["key"] != key:
-                answer = self.ask("build", request, name=f"build-{name}")
-                assert answer.result is not None, answer.ended.log
-                assert answer.result["status"] == "ok", answer.result["log_excerpt"]
-                kept = {"key": key, "result": answer.result}
+                result = self.result("build", request, name=f"build-{name}")
+                assert result["status"] == "ok", result["log_excerpt"]
+                kept = {"key": key, "result": result}
                 protocol.write_json(str(record), kept)
-        result: dict[str, Any] = kept["result"]
-        self._built[name] = result
-        return result
+        return self._built.setdefault(name, kept["result"])
 
     def time(
         self, artifact: str | None, workloads: list[dict[str, Any]], targets: list[str], *, timeout_s: float = 300,
@@ -162,8 +166,8 @@ def here(tmp_path_factory: pytest.TempPathFactory, gpu: GpuFacts) -> Iterator[He
 
 
 @pytest.fixture(scope="session")
-def built(here: Here) -> Callable[[str], str]:
-    """The extension of a build by its name; all are built at once when the first is asked for."""
+def built(here: Here) -> Built:
+    """All are built at once when the first is asked for."""
     with ThreadPoolExecutor(len(BUILDS)) as pool:
         artifacts = dict(zip(BUILDS, pool.map(lambda name: str(here.build(name)["artifact"]), BUILDS), strict=True))
     return artifacts.__getitem__

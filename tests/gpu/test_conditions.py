@@ -27,8 +27,7 @@ SHAPE = workload(seq_len=101)
 def probe(here: Here) -> str:
     out = here.work / "poison.so"
     request = {"source": str(FOLDER / "poison.cu"), "out": str(out), "architecture": architecture()}
-    answer = here.ask("library", request)
-    assert answer.result is not None and answer.result["status"] == "ok", answer.result
+    assert here.result("library", request)["status"] == "ok"
     return str(out)
 
 
@@ -42,15 +41,14 @@ def run(
     kernel = kernel_of(here.build(f"unwritten-{fault}")["artifact"])
     common = {"workload": SHAPE, "seed": 0, "threads": 4}
     request = {**common, "kernel": kernel, "out": str(out), "jobs": jobs, "libraries": {"shared": probe}}
-    answer = here.ask("conditions", request, variables=variables)
-    assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
+    assert here.result("conditions", request, variables=variables)["status"] == "ok"
     ended = ended_of(jobs, out)
     judging = {
         "candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding", "device": "cuda",
+        "precision": None,
     }  # fmt: skip
-    weighed = here.ask("weigh", {**common, **judging, "limits": LIMITS, "jobs": ended})
-    assert weighed.result is not None, weighed.ended.log
-    return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in weighed.result["results"]]
+    weighed = here.result("weigh", {**common, **judging, "limits": LIMITS, "jobs": ended})
+    return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in weighed["results"]]
 
 
 def everything(here: Here) -> list[Condition]:

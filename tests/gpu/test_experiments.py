@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
 from harness.worker import codec, wire
 from tests.conftest import ROOT
-from tests.gpu.conftest import BUILDS, REFERENCES, Here, architecture, kernel_of, workload
+from tests.gpu.conftest import BUILDS, REFERENCES, Built, Here, architecture, kernel_of, workload
 from tests.messages import answered
 
 pytestmark = [
@@ -33,20 +32,18 @@ def objects_of(here: Here, name: str) -> dict[str, Any]:
 
 def outputs(here: Here, kernel: dict[str, Any], place: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     out = here.work / place
-    answer = here.candidate(kernel_of(None) | kernel, SHAPE, out)
-    assert answer.result is not None, answer.ended.log
-    return answer.result, {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.bin"))}
+    result = here.candidate(kernel_of(None) | kernel, SHAPE, out)
+    return result, {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.bin"))}
 
 
-def test_object_code_without_its_binding_gives_the_extensions_bits(here: Here, built: Callable[[str], str]) -> None:
+def test_object_code_without_its_binding_gives_the_extensions_bits(here: Here, built: Built) -> None:
     extension, expected = outputs(here, {"artifact": built("shipped")}, "out-extension")
     recorded = here.build("shipped")["objects"]
     ((name, folder),) = objects_of(here, "shipped").items()
     library = here.work / "plain" / "kernel.so"
     objects = [{"path": str(folder / name), "sha256": recorded[name]}]
     request = {"objects": objects, "library": str(library), "cuda": True}
-    linked = here.ask("link", request)
-    assert linked.result == {"status": "ok", "message": "", "log_excerpt": ""}, (linked.result, linked.ended.log)
+    assert here.result("link", request) == {"status": "ok", "message": "", "log_excerpt": ""}
     plain, found = outputs(here, {"library": str(library)}, "out-plain")
     assert extension["status"] == plain["status"] == "ok", plain
     assert found == expected and len(found) == 1  # the second run's bits are those of the first
@@ -68,18 +65,14 @@ def call_request(here: Here, name: str) -> dict[str, Any]:
 
 
 def checked(here: Here, name: str) -> dict[str, CheckerResult]:
-    answer = here.ask("check", call_request(here, name), timeout_s=400)
-    assert answer.result is not None, answer.ended.log
-    printed = codec.read(wire.CheckResult, answered(answer.result))
+    printed = codec.read(wire.CheckResult, answered(here.result("check", call_request(here, name), timeout_s=400)))
     if printed.status == "not_run" and "compute-sanitizer" in printed.message:
         pytest.skip(printed.message)
     assert printed.status == "ok", printed.message
     return {result.tool: result for result in cuda_results(printed)}
 
 
-def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(
-    here: Here, built: Callable[[str], str]
-) -> None:
+def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(here: Here, built: Built) -> None:
     built("shipped")
     results = checked(here, "shipped")
     assert tuple(results) == tuple(COMPUTE)
@@ -87,29 +80,24 @@ def test_every_tool_is_silent_on_the_shipped_kernel_and_finds_its_control(
         assert result.status == "ok" and result.control_found and not result.findings, result
 
 
-def test_memcheck_finds_a_write_to_an_address_that_is_nobodys(here: Here, built: Callable[[str], str]) -> None:
-    built("ILLEGAL_ADDRESS")
-    result = checked(here, "ILLEGAL_ADDRESS")["memcheck"]
+@pytest.mark.parametrize(
+    ("fault", "places"), [("ILLEGAL_ADDRESS", ("device_faults.cu", "forward")), ("unwritten-TAIL", ("",))]
+)
+def test_memcheck_finds_what_is_out_of_bounds(here: Here, built: Built, fault: str, places: tuple[str, ...]) -> None:
+    """A write to an address that is nobody's; a read beyond a tensor that ends where its allocation does. Allocations
+    lie side by side; without padding the next tensor would be read, and the tool would be silent."""
+    built(fault)
+    result = checked(here, fault)["memcheck"]
     assert result.status == "wrong" and result.findings[0].kind == "out_of_bounds", result
-    assert "device_faults.cu" in result.findings[0].where or "forward" in result.findings[0].where
+    assert any(place in result.findings[0].where for place in places)
 
 
-def test_memcheck_finds_a_read_beyond_a_tensor_that_ends_where_its_allocation_does(
-    here: Here, built: Callable[[str], str]
-) -> None:
-    """Allocations lie side by side; without padding the next tensor would be read, and the tool would be silent."""
-    built("unwritten-TAIL")
-    result = checked(here, "unwritten-TAIL")["memcheck"]
-    assert result.status == "wrong" and result.findings[0].kind == "out_of_bounds", result
-
-
-def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[str], str]) -> None:
+def test_counters_tell_of_the_one_device_function(here: Here, built: Built) -> None:
     built("shipped")
-    answer = here.ask("counters", call_request(here, "shipped"))
-    assert answer.result is not None, answer.ended.log
-    if answer.result["status"] == "not_run" and "ncu" in answer.result["message"]:
-        pytest.skip(answer.result["message"])
-    found = read_run(codec.read(wire.CountersResult, answered(answer.result)))
+    result = here.result("counters", call_request(here, "shipped"))
+    if result["status"] == "not_run" and "ncu" in result["message"]:
+        pytest.skip(result["message"])
+    found = read_run(codec.read(wire.CountersResult, answered(result)))
     assert found["status"] == "ok", (found["message"], found["log_excerpt"])
     (function,) = found["functions"]
     print(function)
@@ -119,14 +107,13 @@ def test_counters_tell_of_the_one_device_function(here: Here, built: Callable[[s
 
 
 @pytest.mark.parametrize("target", ["kernel", *REFERENCES])
-def test_a_profile_holds_device_functions(here: Here, built: Callable[[str], str], target: str) -> None:
+def test_a_profile_holds_device_functions(here: Here, built: Built, target: str) -> None:
     request = {"kernel": kernel_of(built("shipped")), "workload": SHAPE, "target": target, "seed": 0}
-    answer = here.ask("profile", {**request, "device": "cuda", "threads": 2, "calls": 20, "most_s": 2.0})
-    assert answer.result is not None, answer.ended.log
-    if answer.result["status"] == "unsupported":
-        pytest.skip(answer.result["message"])
-    assert answer.result["status"] == "ok", answer.result
-    rows = [OperatorTime(**row) for row in answer.result["operators"]]
+    result = here.result("profile", {**request, "device": "cuda", "threads": 2, "calls": 20, "most_s": 2.0})
+    if result["status"] == "unsupported":
+        pytest.skip(result["message"])
+    assert result["status"] == "ok", result
+    rows = [OperatorTime(**row) for row in result["operators"]]
     on_device = [row for row in rows if row.kind == "device_function"]
     print(target, [(row.name[:60], row.calls, row.self_us) for row in rows[:6]])
     assert on_device and all(0 < row.self_us < 1e5 for row in on_device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from harness.run.device import check_device
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import Run
-from tests.gpu.conftest import HERE, Here, kernel_of, row, workload
+from tests.gpu.conftest import HERE, Built, Here, kernel_of, row, workload
 from tests.unit.contexts import FakeContext
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 SHAPE = workload(seq_len=64)
 
 
-def is_usable(here: Here, built: Callable[[str], str]) -> bool:
+def is_usable(here: Here, built: Built) -> bool:
     """Whether the next launch is as any other."""
     answer = here.time(built("NONE"), [SHAPE], ["kernel", "flash"])
     return all(row(answer, t)["status"] == "ok" for t in ("kernel", "flash"))
@@ -27,7 +26,7 @@ def is_usable(here: Here, built: Callable[[str], str]) -> bool:
 @pytest.mark.parametrize(
     ("fault", "words"), [("ILLEGAL_ADDRESS", "illegal memory access"), ("ASSERTS", "device-side assert")]
 )
-def test_a_fault_ends_its_launch_and_no_other(here: Here, built: Callable[[str], str], fault: str, words: str) -> None:
+def test_a_fault_ends_its_launch_and_no_other(here: Here, built: Built, fault: str, words: str) -> None:
     shapes = [SHAPE, workload(seq_len=96)]
     answer = here.time(built(fault), shapes, ["kernel", "flash"])
     assert answer.result is not None, answer.ended.log
@@ -42,14 +41,11 @@ def test_a_fault_ends_its_launch_and_no_other(here: Here, built: Callable[[str],
 
 
 @pytest.mark.parametrize("fault", ["ILLEGAL_ADDRESS", "ASSERTS"])
-def test_a_fault_in_validation_is_a_status(here: Here, built: Callable[[str], str], fault: str) -> None:
-    answer = here.candidate(kernel_of(built(fault)), SHAPE, here.work / "out-fault")
-    assert answer.result is not None and answer.result["status"] == "crashed"
+def test_a_fault_in_validation_is_a_status(here: Here, built: Built, fault: str) -> None:
+    assert here.candidate(kernel_of(built(fault)), SHAPE, here.work / "out-fault")["status"] == "crashed"
 
 
-def test_a_kernel_that_never_ends_is_killed_and_the_device_answers(
-    here: Here, built: Callable[[str], str], gpu: GpuFacts
-) -> None:
+def test_a_kernel_that_never_ends_is_killed_and_the_device_answers(here: Here, built: Built, gpu: GpuFacts) -> None:
     answer = here.time(built("ENDLESS"), [SHAPE], ["kernel"], timeout_s=12)
     assert answer.result is None and answer.ended.timed_out
     context: Any = FakeContext(executor=here, run=Run(here.work / "run"), gpu=gpu)

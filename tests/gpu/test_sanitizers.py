@@ -199,23 +199,20 @@ def test_every_tool_is_silent_on_every_family(family: str, programs: dict[str, P
     print(f"{family}: {', '.join(TOOLS)} silent")
 
 
-def test_memcheck_finds_an_output_that_is_an_element_too_short(programs: dict[str, Path]) -> None:
-    code, printed = sanitize("memcheck", programs[name(SEED)], "--short")
-    assert code == FOUND and "Invalid __global__ write" in printed, printed[-1500:]
-
-
-def test_initcheck_finds_an_input_that_nobody_wrote(programs: dict[str, Path]) -> None:
-    code, printed = sanitize("initcheck", programs[name(SEED)], "--unset")
-    assert code == FOUND and "Uninitialized __global__ memory read" in printed, printed[-1500:]
-
-
-@pytest.mark.parametrize("fault", ["not-filled", "not-used-up"])
-def test_racecheck_finds_a_missing_barrier(fault: str, programs: dict[str, Path], folder: Path) -> None:
-    """In the first two calls: each of their hazards costs the tool time, and there are many."""
-    code, printed = sanitize("racecheck", folder / fault, options=("--launch-count", "2"))
-    assert code == FOUND and "hazard" in printed, printed[-1500:]
-
-
-def test_synccheck_finds_a_barrier_that_not_all_threads_reach(programs: dict[str, Path], folder: Path) -> None:
-    code, printed = sanitize("synccheck", folder / "not-all")
-    assert code == FOUND and "Barrier error" in printed, printed[-1500:]
+@pytest.mark.parametrize(
+    ("tool", "program", "arguments", "options", "words"),
+    [
+        ("memcheck", name(SEED), ["--short"], (), "Invalid __global__ write"),  # its output is an element too short
+        ("initcheck", name(SEED), ["--unset"], (), "Uninitialized __global__ memory read"),
+        # In the first two calls: each of their hazards costs the tool time, and there are many.
+        ("racecheck", "not-filled", [], ("--launch-count", "2"), "hazard"),
+        ("racecheck", "not-used-up", [], ("--launch-count", "2"), "hazard"),
+        ("synccheck", "not-all", [], (), "Barrier error"),
+    ],
+)
+def test_each_tool_finds_what_is_planted(
+    programs: dict[str, Path], folder: Path, tool: str, program: str, arguments: list[str], options: tuple[str, ...],
+    words: str,
+) -> None:  # fmt: skip
+    code, printed = sanitize(tool, programs.get(program, folder / program), *arguments, options=options)
+    assert code == FOUND and words in printed, printed[-1500:]

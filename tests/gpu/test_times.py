@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,7 @@ from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
 from harness.worker import wire
-from tests.gpu.conftest import REFERENCES, TIMING, Here, kernel_of, row, workload
+from tests.gpu.conftest import REFERENCES, TIMING, Built, Here, kernel_of, row, workload
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -25,9 +24,7 @@ WITHOUT_A_GRAPH = {
 }
 
 
-def test_every_target_has_cold_and_hot_times_with_their_moments(
-    here: Here, built: Callable[[str], str], gpu: GpuFacts
-) -> None:
+def test_every_target_has_cold_and_hot_times_with_their_moments(here: Here, built: Built, gpu: GpuFacts) -> None:
     shapes = [workload(), workload(seq_len=239)]
     with Watch(gpu.uuid) as watch:
         answer = here.time(built("shipped"), shapes, ["kernel", *REFERENCES])
@@ -56,9 +53,7 @@ def test_every_target_has_cold_and_hot_times_with_their_moments(
 
 
 @pytest.mark.parametrize("fault", WITHOUT_A_GRAPH)
-def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
-    here: Here, built: Callable[[str], str], fault: str
-) -> None:
+def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(here: Here, built: Built, fault: str) -> None:
     shapes = [workload(seq_len=128, head_dim=64), workload(seq_len=64, head_dim=64)]
     answer = here.time(built(fault), shapes, ["kernel", "flash", "math"])
     for shape in shapes:
@@ -71,18 +66,17 @@ def test_a_call_that_no_graph_holds_has_no_hot_time_and_harms_no_other(
             assert other["status"] == "ok" and other["hot_us"] and not other.get("hot_message")
 
 
-def test_a_right_kernel_has_both(here: Here, built: Callable[[str], str]) -> None:
+def test_a_right_kernel_has_both(here: Here, built: Built) -> None:
     kernel = row(here.time(built("NONE"), [workload(seq_len=128)], ["kernel"]), "kernel")
     assert kernel["status"] == "ok" and kernel["hot_us"] and not kernel.get("hot_message")
 
 
-def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here, built: Callable[[str], str]) -> None:
+def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here, built: Built) -> None:
     shapes = [workload(batch=2, seq_len=1024), workload(batch=2, seq_len=1024, head_dim=128)]
     outputs, hot_us = [], []
     for name in ("shipped", "slowed"):
         out = here.work / f"out-{name}"
-        answer = here.candidate(kernel_of(built(name)), shapes[0], out)
-        assert answer.result is not None and answer.result["status"] == "ok", answer.ended.log
+        assert here.candidate(kernel_of(built(name)), shapes[0], out)["status"] == "ok"
         outputs.append((out / "independent" / "0.bin").read_bytes())
         timed = here.time(built(name), shapes, ["kernel"])
         hot_us.append([statistics.median(row(timed, "kernel", shape["id"])["hot_us"]) for shape in shapes])
@@ -92,22 +86,17 @@ def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here,
         assert 0.01 < slowed_us / shipped_us - 1 < 0.08
 
 
-def inside():
-    """Ours, in this process: it runs no code under test here."""
-    from harness.worker import events, graphs
-
-    return events, graphs
-
-
 def cold(call) -> wire.Timing:
-    events, _ = inside()
+    from harness.worker import events  # in this process: it runs no code under test here
+
     row = wire.Timing("ok")
     assert events.sample(call, wire.SamplingRequest(**TIMING), row) > 0
     return row
 
 
 def hot(call, expected, call_us: float = 10.0) -> wire.Timing:
-    _, graphs = inside()
+    from harness.worker import graphs
+
     row = wire.Timing("ok", samples_us=[call_us])
     graphs.sample(call, expected, wire.SamplingRequest(**TIMING), row)
     return row
@@ -185,9 +174,7 @@ def test_an_output_that_cannot_be_poisoned_has_no_hot_time() -> None:
 
 
 def test_ceilings_are_plausible(here: Here) -> None:
-    answer = here.ask("ceilings", {"threads": 4})
-    assert answer.result is not None, answer.ended.log
-    found = answer.result
+    found = here.result("ceilings", {"threads": 4})
     print(found)
     assert found["status"] == "ok" and set(found["matmul_tflops"]) == {"float16", "bfloat16", "float32"}
     assert found["matmul_tflops"]["float16"] > found["matmul_tflops"]["float32"] > 1

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import attention_calls, kernels
 from benchmarks.attention_calls import TIMED, Library, Problem, Workload
+from tests.unit.test_worker_events import Device
 
 
 def test_a_variant_is_a_family_and_its_tunables() -> None:
@@ -96,52 +97,16 @@ def test_a_library_that_cannot_be_loaded_stops_no_other(tmp_path: Path, capsys: 
     assert "cannot be loaded" in str(built["mma"]["wrong"]) and "mma: cannot be loaded" in capsys.readouterr().out
 
 
-class Clock:
-    """A device that is timed by events: work is queued by the host, which takes its time, and done in turn."""
-
-    HOST_US = 20.0
-
-    def __init__(self) -> None:
-        self.host_us = self.done_us = 0.0
-
-    def work(self, microseconds: float, host_us: float = HOST_US) -> None:
-        self.host_us += host_us
-        self.done_us = max(self.done_us, self.host_us) + microseconds
-
-    def torch(self) -> ModuleType:
-        clock = self
-
-        class Event:
-            def __init__(self, enable_timing: bool) -> None:
-                assert enable_timing
-
-            def record(self) -> None:
-                clock.work(0.0, 1.0)
-                self.at_us = clock.done_us
-
-            def synchronize(self) -> None:
-                clock.host_us = max(clock.host_us, self.at_us)
-
-            def elapsed_time(self, other: Event) -> float:
-                return (other.at_us - self.at_us) / 1000
-
-        torch = ModuleType("torch")
-        flush = SimpleNamespace(zero_=lambda: self.work(100.0))
-        cuda = SimpleNamespace(Event=Event, _sleep=lambda cycles: self.work(cycles / 1980))
-        vars(torch).update(cuda=cuda, empty=lambda *_, **__: flush, int8=0)
-        return torch
-
-
 def test_what_the_host_takes_is_nobodys_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of a replay nor of a single call: the device has other work until they are queued."""
-    clock = Clock()
-    monkeypatch.setitem(sys.modules, "torch", clock.torch())
+    device = Device()
+    monkeypatch.setitem(sys.modules, "torch", device.module())
 
     def capture(call: Callable[[], None], calls: int) -> object:
-        return SimpleNamespace(replay=lambda: clock.work(5.0 * calls))
+        return SimpleNamespace(replay=lambda: device.work(5e-6 * calls, 20e-6))
 
     monkeypatch.setattr(attention_calls, "capture", capture)
-    found = attention_calls.measure({"k": lambda: clock.work(5.0)}, rounds=3)
+    found = attention_calls.measure({"k": lambda: device.work(5e-6, 20e-6)}, rounds=3)
     assert found["k"]["hot"] == pytest.approx([5.0] * 3) and found["k"]["cold"] == pytest.approx([5.0] * 3)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.worker import dtypes
+
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 COMPILER = shutil.which("g++")
 FLAGS = ["-std=c++17", "-O2", "-march=native", "-Wall", "-Wextra", "-Werror", "-pthread", "-fPIC", "-shared"]
@@ -33,6 +35,7 @@ SETTINGS = {
 }
 FP16, BF16, FP32 = 0, 1, 2
 DTYPES = {"fp16": FP16, "bf16": BF16, "fp32": FP32}
+NAMES = {number: name for name, number in dtypes.C_INTERFACE.items()}
 # Half a unit in the last place of the output dtype, relative to the row's largest value, and what fp32 sums cost.
 TOLERANCES = {FP16: 2.0**-11 + 2e-6, BF16: 2.0**-8 + 2e-6, FP32: 4e-6}
 
@@ -90,21 +93,13 @@ def seed(libraries: dict[str, ctypes.CDLL]) -> ctypes.CDLL:
 
 
 def encode(values: np.ndarray, dtype: int) -> np.ndarray:
-    """float64 to the kernel's storage; bf16 as its uint16 bits, rounded to nearest even."""
-    if dtype == FP16:
-        return values.astype(np.float16)
-    if dtype == FP32:
-        return values.astype(np.float32)
-    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+    """float64 to the kernel's storage."""
+    return dtypes.encode(values, NAMES[dtype])
 
 
 def decode(stored: np.ndarray, dtype: int) -> np.ndarray:
-    if dtype == BF16:
-        with np.errstate(invalid="ignore"):  # signalling NaNs, in the test of all 65,536 values
-            return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return stored.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs, in the test of all 65,536 values
+        return dtypes.decode(stored, NAMES[dtype]).astype(np.float64)
 
 
 def make_inputs(shape: tuple[int, ...], dtype: int, seed: int = 0, spread: float = 1.0) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from harness.worker.wire import Failed
+
 TRIALS = [1, 2, 3, 4, 5]
+NOTHING_KEPT = SimpleNamespace(add=lambda *_: False)
 
 
 class Device:
@@ -60,15 +64,12 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, without PyTorch."""
     kernels, tensors = ModuleType("kernels"), ModuleType("tensors")
 
-    class KernelFailure(Exception):
-        message = "returned a promise"
-
     def checked(output: Any, _workload: Any, _device: str) -> Any:
         if not isinstance(output, Tensor):
-            raise KernelFailure
+            raise Failed("wrong", "returned a promise")
         return output
 
-    vars(kernels).update(KernelFailure=KernelFailure, checked=checked)
+    vars(kernels).update(checked=checked)
     vars(tensors).update(
         flat=list,
         same_bits=lambda one, other: one.bytes() == other.bytes(),
@@ -94,7 +95,7 @@ class Case:
         self.inputs = Tensor(self.device, TRIALS[0])
         self.audit = module.Audit(
             SimpleNamespace(), kind, [self.inputs], lambda trial: [Tensor(self.device, TRIALS[trial])],
-            module.Answers([sha256(value + 100) for value in TRIALS], kind, lambda *_: False),
+            module.Answers([sha256(value + 100) for value in TRIALS], kind, NOTHING_KEPT, "w", "kernel"),
         )  # fmt: skip
 
     def sample(self, call: Callable[[], Any], samples: int = 12, us: Callable[[], float] = lambda: 10.0) -> str:
@@ -131,11 +132,59 @@ def test_who_computes_passes(audit: Any, kind: str) -> None:
     assert case.inputs.bytes() == bytes([TRIALS[0]]), "the row's inputs are there again"
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_who_keeps_an_answer_by_address_does_not_follow(audit: Any, kind: str) -> None:
-    case = Case(audit, kind)
+def by_address(case: Case) -> Callable[[], Any]:
     kept = case.computes()
-    assert "does not follow its inputs" in case.sample(lambda: kept)
+    return lambda: kept
+
+
+def in_the_same_memory(case: Case) -> Callable[[], Any]:
+    """What it is compared with is not the memory that it gives again."""
+    out, calls = Tensor(case.device), itertools.count(1)
+
+    def call() -> Tensor:
+        out.value = case.inputs.value + 100 if next(calls) < 8 else 7
+        return out
+
+    return call
+
+
+def changes_inputs(case: Case) -> Callable[[], Any]:
+    def call() -> Tensor:
+        out = case.computes()
+        case.inputs.value = 99
+        return out
+
+    return call
+
+
+def is_late(case: Case) -> Callable[[], Any]:
+    """On a stream that waits for the current one, and that nobody waits for: into memory that holds an older answer."""
+    out = Tensor(case.device, TRIALS[0] + 100)
+
+    def call() -> Tensor:
+        case.device.after.append(lambda: setattr(out, "value", case.inputs.value + 100))
+        return out
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "said"),
+    [
+        ("cpu", by_address, "does not follow its inputs"),
+        ("cuda", by_address, "does not follow its inputs"),
+        ("cpu", in_the_same_memory, "its output"),
+        ("cpu", lambda case: lambda: Tensor(case.device, 7), "its output"),
+        ("cpu", lambda case: lambda: "promise", "in a timed call it returned a promise"),
+        ("cpu", changes_inputs, "it changed its inputs when it was timed"),
+        ("cuda", lambda case: lambda: Tensor(case.device, case.inputs.value + 100), "does not follow"),
+        ("cuda", is_late, "does not follow"),
+    ],
+    ids=["by address", "on a GPU", "same memory", "skips the work", "a promise", "inputs", "does not wait", "is late"],
+)
+def test_who_does_not_compute_is_found_out(audit: Any, kind: str, kernel: Callable[..., Any], said: str) -> None:
+    case = Case(audit, kind)
+    assert said in case.sample(kernel(case), samples=200)
 
 
 def test_each_trial_is_made_and_hashed_once(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,55 +199,6 @@ def test_each_trial_is_made_and_hashed_once(audit: Any, monkeypatch: pytest.Monk
     large = Case(audit, "cpu")
     monkeypatch.setattr(audit, "KEPT_BYTES", {"cpu": 0})
     assert large.sample(large.computes) == "" and len(large.audit.pristine) == 1 and not large.audit.answers.seen
-
-
-def test_memory_that_it_gives_again_is_not_what_it_is_compared_with(audit: Any) -> None:
-    case = Case(audit, "cpu")
-    out, calls = Tensor(case.device), []
-
-    def call() -> Tensor:
-        calls.append(1)
-        out.value = case.inputs.value + 100 if len(calls) < 8 else 7
-        return out
-
-    assert "its output" in case.sample(call, samples=200)
-
-
-def test_who_skips_the_work_is_looked_at(audit: Any) -> None:
-    case = Case(audit, "cpu")
-    assert "its output" in case.sample(lambda: Tensor(case.device, 7))
-
-
-def test_who_returns_something_else_when_timed_is_wrong(audit: Any) -> None:
-    case = Case(audit, "cpu")
-    assert case.sample(lambda: "promise") == "in a timed call it returned a promise"
-
-
-def test_who_changes_the_inputs_is_seen_before_they_are_written_over(audit: Any) -> None:
-    case = Case(audit, "cpu")
-
-    def call() -> Tensor:
-        out = case.computes()
-        case.inputs.value = 99
-        return out
-
-    assert case.sample(call) == audit.CHANGED_INPUTS
-
-
-def test_work_on_a_stream_that_does_not_wait_reads_old_inputs(audit: Any) -> None:
-    case = Case(audit, "cuda")
-    assert "does not follow" in case.sample(lambda: Tensor(case.device, case.inputs.value + 100))
-
-
-def test_work_on_a_stream_that_is_not_waited_for_is_late(audit: Any) -> None:
-    case = Case(audit, "cuda")
-    out = Tensor(case.device, TRIALS[0] + 100)  # memory that holds an older answer
-
-    def call() -> Tensor:
-        case.device.after.append(lambda: setattr(out, "value", case.inputs.value + 100))
-        return out
-
-    assert "does not follow" in case.sample(call)
 
 
 def test_who_keeps_answers_by_content_is_quick_where_it_has_been(audit: Any) -> None:
@@ -221,8 +221,7 @@ def test_a_slow_kernel_is_not_called_for_every_trial(audit: Any) -> None:
     assert case.sample(case.computes, us=lambda: 3e6) == ""
     assert len(case.audit.new_us) == 1 and len(case.audit.known_us) == 2, "one other trial, and the row's own again"
     kept = Case(audit, "cpu")
-    answer = kept.computes()
-    assert "does not follow its inputs" in kept.sample(lambda: answer, us=lambda: 9e6)
+    assert "does not follow its inputs" in kept.sample(by_address(kept), us=lambda: 9e6)
 
 
 def test_noise_is_no_answer_that_was_kept(audit: Any) -> None:

@@ -18,12 +18,8 @@ REQUEST = wire.BuildRequest(
 
 
 def test_defines() -> None:
-    assert build.define_flags({"REDUCE": "warp", "BLOCK_M": "32", "SYNC_POLICY": 2, "MODE": "fast-math"}) == [
-        "-DBLOCK_M=32",
-        "-DMODE_FAST_MATH=1",
-        "-DREDUCE_WARP=1",
-        "-DSYNC_POLICY=2",
-    ]
+    flags = build.define_flags({"REDUCE": "warp", "BLOCK_M": "32", "SYNC_POLICY": 2, "MODE": "fast-math"})
+    assert flags == ["-DBLOCK_M=32", "-DMODE_FAST_MATH=1", "-DREDUCE_WARP=1", "-DSYNC_POLICY=2"]
 
 
 def test_architectures_that_old_helpers_do_not_know() -> None:
@@ -56,10 +52,8 @@ c++ -DTORCH_EXTENSION_NAME=k -c /home/u/csrc/k.cpp -o k.o
 
 def test_the_first_error_is_found_and_its_path_shortened() -> None:
     assert build.first_error(GCC, ["/home/u/csrc/k.cpp"]) == "k.cpp:7:3: error: 'x' was not declared in this scope"
-    nvcc = '/home/u/csrc/k.cu(12): error: identifier "y" is undefined\n'
-    assert build.first_error(nvcc, ["/home/u/csrc/k.cu"]) == 'k.cu(12): error: identifier "y" is undefined'
-    numbered = "/a/k.cu(3): error #20: identifier is undefined"
-    assert build.first_error(numbered, ["/a/k.cu"]) == "k.cu(3): error #20: identifier is undefined"
+    for nvcc in ('k.cu(12): error: identifier "y" is undefined', "k.cu(3): error #20: identifier is undefined"):
+        assert build.first_error(f"/a/{nvcc}\n", ["/a/k.cu"]) == nvcc
     assert build.first_error("warning: error_count is unused", ["/a/k.cu"]) is None
 
 
@@ -67,10 +61,6 @@ def test_the_excerpt_leaves_out_commands() -> None:
     assert "-DTORCH_EXTENSION_NAME" not in build.relevant(GCC)
     assert "In function" in build.relevant(GCC)
     assert len(build.relevant("x error y\n" * 5000)) <= build.EXCERPT_CHARACTERS
-
-
-def test_module_names_are_identifiers() -> None:
-    assert build.identifier("attention-scalar.v2") == "attention_scalar_v2"
 
 
 DISASSEMBLY = """
@@ -106,6 +96,10 @@ arch = sm_80
 	.headerflags	@"EF_CUDA_SM80"
         /*0000*/                   MOV R1, c[0x0][0x28] ;    /* 0x00000a0000017a02 */
         /*{address}*/                   EXIT ;    /* 0x000000000000794d */
+        /*0020*/              @!P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;
+        /*0030*/                   ATOMS.ADD RZ, [R4], R7 ;
+        /*0040*/                   ATOMG.E.CAS.STRONG.GPU PT, R9, [R2.64], R6, R7 ;
+        /*0050*/                   REDUX.SUM UR4, R5 ;
 		..........
 """
 
@@ -115,8 +109,8 @@ def test_device_functions_are_parsed() -> None:
         wire.DeviceFunction("_Z6kernelPf", "sm_80", registers=40, spill_bytes=24, shared_bytes=1024)
     ]
     first, second = (machine_code.parse_sass(SASS.format(address=address)) for address in ("0010", "0020"))
-    assert list(first) == [("sm_80", "_Z6kernelPf")]
-    assert first == second
+    ((function, (_, atomics)),) = first.items()
+    assert function == ("sm_80", "_Z6kernelPf") and first == second and atomics == 3
 
 
 @pytest.mark.process
@@ -168,23 +162,7 @@ def test_what_identifies_an_installed_wheel(line: str, matters: bool) -> None:
     assert wheels.record_digest(record) == wheels.record_digest("\n".join(reversed(record.splitlines())))
 
 
-def test_names_as_indexes_write_them() -> None:
+def test_names() -> None:
+    """As indexes write them, and as modules must be called."""
     assert wheels.normalise("Nvidia_cuda.Runtime-cu12") == "nvidia-cuda-runtime-cu12"
-
-
-ATOMICS = """
-arch = sm_90
-\tFunction : adds
-        /*0010*/              @!P0 RED.E.ADD.F32.FTZ.RN.STRONG.GPU [R2.64], R5 ;
-        /*0020*/                   ATOMS.ADD RZ, [R4], R7 ;
-        /*0030*/                   ATOMG.E.CAS.STRONG.GPU PT, R9, [R2.64], R6, R7 ;
-        /*0040*/                   FADD.FTZ R5, R5, R6 ;
-\tFunction : does_not
-        /*0010*/                   REDUX.SUM UR4, R5 ;
-        /*0020*/                   FADD R1, R2, R3 ;
-"""
-
-
-def test_atomic_instructions_are_counted() -> None:
-    counted = {name: atomics for (_, name), (_, atomics) in machine_code.parse_sass(ATOMICS).items()}
-    assert counted == {"adds": 3, "does_not": 0}
+    assert build.identifier("attention-scalar.v2") == "attention_scalar_v2"

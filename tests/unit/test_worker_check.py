@@ -39,22 +39,11 @@ def compiled(folder: Path, *flags: str, source: Path = SOURCE) -> Path:
 def checked(folder: Path, *flags: str, **changes: Any) -> wire.CheckResult:
     workload = {"id": "w", "dtype": "float32", "batch": 2, "heads": 3, "seq_len": 37, "head_dim": 16, "causal": True}
     request = {
-        "device": "cpu",
-        "driver": str(ROOT / "csrc" / "probes" / "attention_call.cpp"),
-        "sources": [str(SOURCE)],
-        "objects": [str(compiled(folder, *flags))],
-        "include_dirs": [str(ROOT / "csrc")],
-        "flags": {"cxx": [*FLAGS, *flags]},
-        "workload": {**workload, "scale": 0.25, "recipes": {"independent": 1}},
-        "batch": 1,
-        "heads": 2,
-        "recipe": "independent",
-        "trial": 0,
-        "seed": 0,
-        "threads": 2,
-        "run_s": 20,
-        **changes,
-    }
+        "device": "cpu", "driver": str(ROOT / "csrc" / "probes" / "attention_call.cpp"), "sources": [str(SOURCE)],
+        "objects": [str(compiled(folder, *flags))], "include_dirs": [str(ROOT / "csrc")],
+        "flags": {"cxx": [*FLAGS, *flags]}, "batch": 1, "heads": 2, "recipe": "independent", "trial": 0, "seed": 0,
+        "workload": {**workload, "scale": 0.25, "recipes": {"independent": 1}}, "threads": 2, "run_s": 20, **changes,
+    }  # fmt: skip
     return check.check(asked("check", request))
 
 
@@ -139,8 +128,9 @@ def test_a_compiler_without_a_tool_says_so(folder: Path, monkeypatch: pytest.Mon
 
 def test_without_nm_nothing_is_claimed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "undefined", lambda paths: None)
-    printed = checked(folder)
-    assert printed.status == "not_run" and "binutils" in printed.message and not printed.runs
+    with pytest.raises(wire.Failed, match="binutils") as raised:
+        checked(folder)
+    assert raised.value.status == "not_run"
 
 
 def test_an_executable_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -159,7 +149,10 @@ def test_what_a_child_prints_is_kept_up_to_a_limit() -> None:
 
 def linked(folder: Path, *paths: Path, objects: list[wire.ObjectRequest] | None = None) -> wire.Result:
     hashed = [wire.ObjectRequest(str(path), machine_code.hash_object(str(path))) for path in paths]
-    return library.link(wire.LinkRequest(objects=objects or hashed, library=str(folder / "kernel.so"), cuda=False))
+    try:
+        return library.link(wire.LinkRequest(objects=objects or hashed, library=str(folder / "kernel.so"), cuda=False))
+    except wire.Failed as error:
+        return wire.Result(error.status, error.message, error.log_excerpt)
 
 
 def test_objects_become_a_library_that_can_be_called_without_torch(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 WORKER = Path(__file__).resolve().parents[2] / "harness" / "worker"
 OLDEST, NEWEST = (3, 8), (3, 12)
 ALLOWED = {"numpy", "torch"} | set(sys.stdlib_module_names)
+ONLY_CHECKED = {"typing_extensions"}  # by mypy, and imported by no process
 
 
 def interpreters() -> dict[str, str]:
@@ -30,6 +32,10 @@ def interpreters() -> dict[str, str]:
 @pytest.mark.parametrize("path", sorted(WORKER.glob("*.py")), ids=lambda path: path.name)
 def test_only_the_standard_library_numpy_and_torch(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=OLDEST)
+    branches = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    for node in (inner for branch in branches for inner in branch.body):
+        if isinstance(node, ast.ImportFrom) and node.module in ONLY_CHECKED:
+            node.module = "typing"
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             assert {name.name.split(".")[0] for name in node.names} <= ALLOWED
@@ -57,14 +63,23 @@ def test_the_oldest_and_the_newest_python_run_it(version: str, tmp_path: Path) -
     assert f'"python": "{version}.' in (tmp_path / "result.json").read_text()
 
 
+def worker(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    shutil.copytree(WORKER, folder / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "worker", *arguments]
+    return subprocess.run(command, env={"PYTHONPATH": str(folder)}, cwd=folder, capture_output=True, text=True)
+
+
 @pytest.mark.process
 def test_an_unknown_verb_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(WORKER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-    done = subprocess.run(
-        [sys.executable, "-m", "worker", "destroy", "a", "b"],
-        env={"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = worker(tmp_path, "destroy", "a", "b")
     assert done.returncode == 64 and "usage" in done.stderr
+
+
+@pytest.mark.process
+def test_a_task_that_fails_says_so_in_its_result(tmp_path: Path) -> None:
+    request = {"version": 1, "objects": [{"path": "/none.o", "sha256": "x"}], "library": "/none.so", "cuda": False}
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    done = worker(tmp_path, "link", "request.json", "result.json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["status"] == "not_run" and result["message"].startswith("none.o is not there")

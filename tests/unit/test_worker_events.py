@@ -41,7 +41,7 @@ class Device:
             def __init__(self, enable_timing: bool) -> None:
                 assert enable_timing
 
-            def record(self, stream: str) -> None:
+            def record(self, stream: str = "the stream") -> None:
                 assert stream == "the stream"
                 device.work(0.0)
                 self.at_s = device.done_s
@@ -60,11 +60,12 @@ class Device:
         properties = SimpleNamespace(L2_cache_size=1)
         vars(torch).update(
             uint8=0,
+            int8=0,
             empty=lambda *_, **__: flush,
             _C=SimpleNamespace(_CudaEventBase=Event),
             cuda=SimpleNamespace(
                 get_device_properties=lambda _: properties, current_device=lambda: 0, synchronize=self.synchronize,
-                current_stream=lambda: self.stream,
+                current_stream=lambda: self.stream, Event=Event, _sleep=lambda cycles: self.work(cycles / 1.98e9),
             ),
         )  # fmt: skip
         return torch

@@ -10,12 +10,7 @@ import pytest
 from harness.worker import sampling, wire
 
 TIMING = wire.SamplingRequest(
-    warmup_s=0.0,
-    warmup_calls=1,
-    target_s=0.01,
-    min_samples=3,
-    max_samples=20,
-    relative_error=0.0,
+    warmup_s=0.0, warmup_calls=1, target_s=0.01, min_samples=3, max_samples=20, relative_error=0.0
 )
 
 
