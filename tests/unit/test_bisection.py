@@ -117,7 +117,7 @@ def test_a_time_is_never_shown_without_its_interval_and_count() -> None:
 def test_every_release_is_a_row_of_the_table_and_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     releases = [*question().releases[:4], Release(version="2.4.1", skipped="no wheel"), question().releases[4]]
     record = concluded(version("2.1.0", 0, 0), version("2.5.0", 1, 20), releases=releases)
-    found = {row.version: row.verdict for row in release_rows(record)}
+    found = {row["version"]: row["verdict"] for row in release_rows(record)}
     assert list(found) == [release.version for release in releases]
     assert (found["2.2.0"], found["2.4.1"], found["2.5.0"]) == ("not tried", "skipped", "bad")
     print_table(record)
