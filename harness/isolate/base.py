@@ -207,12 +207,14 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, lef
     return ""
 
 
-def wheel_digests(seen: Observation) -> dict[str, str]:
-    return {name: wheel.record_sha256 for name, wheel in seen.wheels.items()}
-
-
-def refuse_changed(recorded: Mapping[str, str], seen: Observation, remedy: str) -> None:
-    """InfrastructureError where a wheel's list of files is not the one that was recorded when it was installed."""
-    changed = [name for name, sha256 in wheel_digests(seen).items() if recorded.get(name) != sha256]
+def keep_wheels(marker: Path, seen: Observation, remedy: str) -> None:
+    """Record each wheel's list of files, when an environment was just proven. InfrastructureError where one was
+    recorded before, and is another now."""
+    digests = {name: wheel.record_sha256 for name, wheel in seen.wheels.items()}
+    if not marker.exists():
+        protocol.write_json(str(marker), {"wheels": digests})
+        return
+    recorded = protocol.read_json(str(marker))["wheels"]
+    changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
     if changed:
         raise InfrastructureError(f"{changed[0]}: its list of files changed since it was installed", remedy)

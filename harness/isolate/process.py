@@ -11,7 +11,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,25 +155,9 @@ def _wait(
     return True
 
 
-def _kill_marked(mark: str) -> None:
-    """Kill whatever still carries the mark, also what left its process group or its parent."""
-    for _ in range(20):
-        alive = False
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                    if process.status() == psutil.STATUS_ZOMBIE:
-                        continue
-                    alive = True
-                    process.kill()
-        if not alive:
-            return
-        time.sleep(0.05)
-
-
-def _marking(uid: str) -> str:
-    """What a child's mark holds: who we are, in a form that no later process shares, and which child it is."""
-    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {birth(os.getpid())} {uid}"
+def _mark() -> str:
+    """What a child's mark holds: who we are, in a form that no later process shares."""
+    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {birth(os.getpid())}"
 
 
 def birth(pid: int) -> str:
@@ -191,8 +174,8 @@ def kill_leftovers() -> None:
     killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, ValueError):
-            words = process.environ().get(MARK, "").split()
-            if len(words) == 4 and words[0] == os.readlink("/proc/self/ns/pid") and birth(int(words[1])) != words[2]:
+            space, pid, born, *_ = process.environ().get(MARK, "").split()
+            if space == os.readlink("/proc/self/ns/pid") and birth(int(pid)) != born:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
@@ -232,9 +215,7 @@ def run_child(
     gate: Gate | None = None,
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind."""
-    mark = _marking(uuid.uuid4().hex)
     started = time.monotonic()
-    timed_out = False
 
     def began() -> float:
         if gate is None:
@@ -251,7 +232,7 @@ def run_child(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 bufsize=0,
-                env=clean_environment({**environment, MARK: mark}),
+                env=clean_environment({**environment, MARK: _mark()}),
                 start_new_session=True,
                 preexec_fn=_prepare,
             )
@@ -267,7 +248,6 @@ def run_child(
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             _running.discard(child.pid)
-            _kill_marked(mark)
             _kill_orphans()
             with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
                 _take(child.stdout, kept)

@@ -19,7 +19,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, refuse_changed, result_of, wheel_digests
+from harness.isolate.base import BaseExecutor, keep_wheels, result_of
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
 from harness.isolate.process import run_child
@@ -189,14 +189,12 @@ class BundleExecutor(BaseExecutor):
         )
         marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"
         with cache_lock(self.cache, marker.stem):
-            if marker.exists():
-                refuse_changed(protocol.read_json(str(marker))["wheels"], observed, UNPACK_AGAIN)
-                return True
-            problem = self.unproven(id)
+            before = marker.exists()
+            problem = "" if before else self.unproven(id)
             if problem:
                 raise InfrastructureError(f"the bundle does not prove itself: {problem}", UNPACK_AGAIN)
-            protocol.write_json(str(marker), {"wheels": wheel_digests(observed)})
-        return False
+            keep_wheels(marker, observed, UNPACK_AGAIN)
+        return before
 
     def unproven(self, id: str) -> str:
         """'' where an environment computes and loads what its image did, else the first thing that it does not.
@@ -282,7 +280,7 @@ class BundleExecutor(BaseExecutor):
         libraries = [DRIVER, *(str(ENVIRONMENT / path.relative_to(folder)) for path in wheels)]
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         return {
-            **sandbox_variables("/in/worker", self.threads),
+            **sandbox_variables(self.threads),
             "PATH": PATH,
             "CUDA_HOME": "/usr/local/cuda",
             "VIRTUAL_ENV": str(ENVIRONMENT),

@@ -24,13 +24,6 @@ NO_BASE_REMEDY = (
 )
 
 
-class ImageMissing(InfrastructureError):
-    """The engine has no such image, and cannot fetch it."""
-
-    def __init__(self, reference: str, problem: str) -> None:
-        super().__init__(f"the base image {reference} is not there: {problem}", NO_BASE_REMEDY)
-
-
 class BuildFailed(Exception):
     """What the builder printed last."""
 
@@ -123,13 +116,15 @@ class Engine(Connection):
         return ""
 
     def pull(self, reference: str) -> None:
+        """InfrastructureError where the engine cannot fetch it."""
         with answering(), self.client(timeout_s=600) as client:
             try:
-                for line in client.api.pull(reference, stream=True, decode=True):
-                    if "error" in line:
-                        raise ImageMissing(reference, str(line["error"]))
+                lines = client.api.pull(reference, stream=True, decode=True)
+                problem = next((str(line["error"]) for line in lines if "error" in line), "")
             except docker.errors.APIError as error:
-                raise ImageMissing(reference, reason_of(error)) from None
+                problem = reason_of(error)
+        if problem:
+            raise InfrastructureError(f"the base image {reference} is not there: {problem}", NO_BASE_REMEDY)
 
     def build(
         self, context: IO[bytes], *, tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
