@@ -21,15 +21,15 @@ from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
 from harness.schema.records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
 from tests.messages import answered, made
+from tests.unit.bundles import ALL, ID, PROOF, entry, make_unpacked
 from tests.unit.test_venv import PINS, observation, planned
-from tests.unit.unpacked import ALL, DIGEST, ID, MACHINE, entry, make_bundle
 
 CONFINED = Confinement(
     user_id=TASK_USER, no_new_privileges=True, seccomp=0, capabilities="0", networks=["lo"], root_writable=False,
     memory_bytes=None, processes=None,
 )  # fmt: skip
 SEEN = observation(torch="2.5.0+cu124", torch_cuda="12.4", confinement=CONFINED)
-PROVEN = {"digests": {"cpu/matmul/fp32": DIGEST}, "unsupported": {}, "failures": {}, "machine": MACHINE.model_dump()}
+PROVEN = {**PROOF, "failures": {}}
 
 
 def prepare(
@@ -55,7 +55,7 @@ def prepare(
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bundle, "gpus", lambda: ())
-    return make_bundle(tmp_path / "bundle")
+    return make_unpacked(tmp_path / "bundle")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pins.txt").write_text(PINS)
     pinned = entry(pins_sha256=protocol.sha256_file(str(tmp_path / "pins.txt")))
     monkeypatch.setattr(bundle, "gpus", lambda: ())
-    return make_bundle(tmp_path / "bundle", environments={ID: pinned})
+    return make_unpacked(tmp_path / "bundle", environments={ID: pinned})
 
 
 def test_it_proves_itself_once(whole: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_the_manifest_says_was_removed_may_be_missing_and_nothing_else(tmp_
     missing = SEEN.model_copy(update={"wheels": without})
     assert "torch: pinned 2.5.0, found nothing" in prepare(whole, seen=missing)[0].message
     pinned = entry(pins_sha256=protocol.sha256_file(str(tmp_path / "pins.txt")), removed={"torch": 1})
-    other = make_bundle(tmp_path / "other", environments={ID: pinned})
+    other = make_unpacked(tmp_path / "other", environments={ID: pinned})
     assert prepare(other, seen=missing)[0].status == "ok"
 
 
@@ -128,7 +128,7 @@ def test_a_gpu_that_is_not_seen_inside_or_has_no_code_is_broken(whole: Path) -> 
 def test_the_key_is_of_the_manifest_and_the_environment(tmp_path: Path, whole: Path) -> None:
     one, two = (
         BundleExecutor(load_bundle(folder), ALL, tmp_path, tmp_path / "cache", 2)
-        for folder in (whole, make_bundle(tmp_path / "two"))
+        for folder in (whole, make_unpacked(tmp_path / "two"))
     )
     keys = {one.key(planned(PYPI), None), one.key(planned(PYPI, replica=1), None), two.key(planned(PYPI), None)}
     assert len(keys) == 3

@@ -14,9 +14,9 @@ from harness.isolate.bundle.manifest import load_bundle
 from harness.isolate.bundle.namespaces import Namespaces
 from harness.isolate.choose import choose_bundle, wanted_bundle
 from harness.run.prepare import bundled_indexes
+from tests.unit.bundles import ALL, ID, make_unpacked
 from tests.unit.test_host import WITH_HOST
 from tests.unit.test_matrix import parse_matrix
-from tests.unit.unpacked import ALL, ID, make_bundle
 
 H200 = ("NVIDIA H200", "90", "580.159.04")
 
@@ -25,7 +25,7 @@ H200 = ("NVIDIA H200", "90", "580.159.04")
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(choose, "models", list)
     monkeypatch.setattr(choose, "probe_namespaces", lambda bundle: ALL)
-    return make_bundle(tmp_path / "bundle")
+    return make_unpacked(tmp_path / "bundle")
 
 
 def test_a_folder_that_is_named_asks_for_its_executor(tmp_path: Path) -> None:
@@ -53,19 +53,6 @@ def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monk
     monkeypatch.setattr(choose, "probe_namespaces", lambda bundle: few)
     said = choose_bundle(unpacked).reason
     assert "in a user namespace" in said and "the network is the machine's" in said and "processes are seen" not in said
-
-
-@pytest.mark.parametrize("missing", ["complete.json", "manifest.json", "root", "everything"])
-def test_one_that_is_not_whole_is_refused(unpacked: Path, missing: str) -> None:
-    if missing == "everything":
-        unpacked = unpacked / "nothing"
-    elif missing == "root":
-        (unpacked / "root").rename(unpacked / "elsewhere")
-    else:
-        (unpacked / missing).unlink()
-    with pytest.raises((InputError, InfrastructureError)) as caught:
-        choose_bundle(unpacked)
-    assert caught.value.remedy
 
 
 def test_a_machine_of_another_kind_and_a_path_with_a_colon(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,24 +15,19 @@ from harness.isolate.bundle import namespaces
 from harness.isolate.bundle.manifest import load_bundle
 from harness.isolate.bundle.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
 from harness.isolate.sandbox import TASK_USER
-from tests.unit.unpacked import ALL, make_bundle
+from tests.unit.bundles import ALL, make_unpacked
 
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    return make_bundle(tmp_path / "bundle")
+    return make_unpacked(tmp_path / "bundle")
 
 
 def test_a_cell_is_described_for_the_bundle_s_own_python(unpacked: Path, tmp_path: Path) -> None:
     there = load_bundle(unpacked)
     mounts = [("ro", "/a b", "/in/a")]
     command = write_sandbox(tmp_path / "sandbox.json", there, ALL, tmp_path / "new", mounts, {"A": "b"}, ["/bin/true"])
-    assert command[:3] == [
-        f"{there.root}/{namespaces.LOADER}",
-        "--library-path",
-        f"{there.root}/{namespaces.LIBRARIES}",
-    ]
-    assert command[3:5] == [f"{there.root}/usr/bin/python3.11", "-ISB"] and command[5].endswith("enter.py")
+    assert command[0] == f"{there.folder}/python" and command[2].endswith("enter.py")
     cell = json.loads((tmp_path / "sandbox.json").read_text())
     assert cell["mounts"] == [["ro", "/a b", "/in/a"]] and cell["variables"] == {"A": "b"} and cell["user"] == TASK_USER
     assert cell["namespaces"] == ["pid", "net", "ipc", "uts"] and cell["rootless"] is False

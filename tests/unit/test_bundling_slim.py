@@ -228,6 +228,6 @@ def test_a_full_disk_ends_packing(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a.tar.zst.000").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
+    (tmp_path / "out" / "a.tar.zst.0000").symlink_to("/dev/full")
+    with pytest.raises(InfrastructureError, match="No space left"):
         pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", part_bytes=10**9, level=1)

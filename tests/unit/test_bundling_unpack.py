@@ -113,20 +113,20 @@ def test_environments_can_be_left_out_and_added(out: Path, tmp_path: Path) -> No
 
 
 def test_a_missing_part_is_named(out: Path, tmp_path: Path) -> None:
-    (out / f"{FIRST}.tar.zst.001").unlink()
-    (out / "shared.tar.zst.000").unlink()
+    (out / f"{FIRST}.tar.zst.0001").unlink()
+    (out / "shared.tar.zst.0000").unlink()
     said = refused(out, tmp_path / "target")
-    assert f"parts are missing: shared.tar.zst.000 {FIRST}.tar.zst.001" in said
+    assert f"parts are missing: shared.tar.zst.0000 {FIRST}.tar.zst.0001" in said
 
 
 def test_a_truncated_part_is_named(out: Path, tmp_path: Path) -> None:
-    part = out / f"{FIRST}.tar.zst.000"
+    part = out / f"{FIRST}.tar.zst.0000"
     os.truncate(part, 99_999)
     assert f"{part.name} has 99999 bytes instead of 100000" in refused(out, tmp_path / "target")
 
 
 def test_a_corrupted_part_is_named(out: Path, tmp_path: Path) -> None:
-    part = out / f"{SECOND}.tar.zst.001"
+    part = out / f"{SECOND}.tar.zst.0001"
     data = bytearray(part.read_bytes())
     data[50_000] ^= 1
     part.write_bytes(data)

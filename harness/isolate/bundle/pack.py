@@ -40,7 +40,7 @@ from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor, owner
-from harness.isolate.docker.wanted import wanted_images
+from harness.isolate.docker.images import wanted_images
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
 from harness.worker import codec, protocol, wire
@@ -86,8 +86,7 @@ class Packer:
 
     def __init__(self, options: Options, out: Path) -> None:
         self.options, self.out, self.work = options, out, out / ".work"
-        matrix, _ = load_matrix(options.matrix_path)
-        self.matrix = matrix.with_base(options.base_image) if options.base_image else matrix
+        self.matrix, _ = load_matrix(options.matrix_path, options.base_image)
         self.root = options.matrix_path.resolve().parent
         self.engine = Engine()
         facts = self.engine.facts()

@@ -10,10 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+import docker
 import docker.errors
 
 from harness.errors import InfrastructureError
-from harness.isolate.docker.connection import GONE, Connection, answering, reason_of
+from harness.isolate.docker.connection import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    GONE,
+    EngineGone,
+    EngineRefused,
+    answering,
+    endpoint,
+    reason_of,
+)  # fmt: skip
 
 LABEL = "org.kernel-matrix"
 OWNER = f"{LABEL}.owner"
@@ -59,10 +69,36 @@ class Image:
     created: str
 
 
-class Engine(Connection):
+class Engine:
+    """The engine. It may be used by several threads: each call makes its own client."""
+
     def __init__(self) -> None:
-        super().__init__()
+        self.arguments = endpoint()
+        self.version = "auto"
+        with answering(), self.client(CONNECT_TIMEOUT_S) as client:
+            self.version = client.api.api_version
+            self.info: dict[str, Any] = client.info()
         self.lost: set[str] = set()  # containers that could not be removed, since the engine had gone
+
+    @contextlib.contextmanager
+    def client(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[docker.DockerClient]:
+        client = docker.DockerClient(**self.arguments, version=self.version, timeout=timeout_s)
+        client.api.trust_env = False  # REQUESTS_CA_BUNDLE would replace the engine's own certificate authority
+        try:
+            yield client
+        finally:
+            client.close()
+
+    @property
+    def address(self) -> str:
+        return str(self.arguments.get("base_url") or "the default socket")
+
+    def answers(self) -> bool:
+        try:
+            with answering(), self.client(CONNECT_TIMEOUT_S) as client:
+                return bool(client.ping())
+        except (EngineGone, EngineRefused):
+            return False
 
     def facts(self) -> EngineFacts:
         info = self.info
