@@ -108,7 +108,7 @@ def test_what_the_bundle_lacks_is_said_before_anything_runs(unpacked: Path, tmp_
 def test_other_bits_are_broken_with_their_name(unpacked: Path, tmp_path: Path) -> None:
     copy = tmp_path / "bundle"
     copy.mkdir()
-    for name in ("root", "environments"):
+    for name in ("root", "environments", "python"):
         (copy / name).symlink_to(unpacked / name)
     manifest = json.loads((unpacked / "manifest.json").read_text())
     manifest["environments"][BUNDLED]["proof"]["digests"]["cpu/math/fp32"] = "0" * 64
