@@ -127,9 +127,8 @@ class HostExecutor(ProcessExecutor):
         )
 
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
-        folder = self.cache / "environments" / f"{environment.id}-{key[:12]}"
         # No file is verified: what was edited here is the machine's own.
-        seen = self._observe(environment, folder / "observe.log", folder / "scratch", verify=False, remedy=REMEDY)
+        seen = self._observe(environment, verify=False, remedy=REMEDY)
         for name in ("numpy", "torch"):
             if not getattr(seen, name):
                 why = seen.settings.get(name, "is missing")

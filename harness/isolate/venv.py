@@ -106,9 +106,7 @@ class VenvExecutor(ProcessExecutor):
                 self._install(environment, pins, folder)
             self._refuse_if_stopped()
             self._pythons[environment.id] = folder / "venv" / "bin" / "python"
-            observed = self._observe(
-                environment, folder / "observe.log", folder / "scratch", verify=not reused, remedy=remedy
-            )
+            observed = self._observe(environment, verify=not reused, remedy=remedy)
             if reused or not mismatch(environment, pins, observed):
                 keep_wheels(marker, observed, remedy)
         return observed, reused, ""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from harness.config.matrix import Limits
 from harness.errors import InfrastructureError
 from harness.isolate import choose as choosing
-from harness.isolate.choose import choose, choose_here, sandbox_limits
+from harness.isolate.choose import choose_here, lacking, sandbox_limits
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import EngineFacts
 
@@ -18,69 +20,66 @@ ENGINE = EngineFacts(
 )  # fmt: skip
 
 
-def pick(wanted: Any = "auto", engine: EngineFacts | None = ENGINE, **changes: Any) -> tuple[str, str]:
-    options: dict[str, Any] = {"engine_problem": "nobody is there", "gpus": 0, "missing_bases": dict, **changes}
-    choice = choose(wanted, engine=engine, **options)
+def pick(
+    monkeypatch: pytest.MonkeyPatch, wanted: Any = "auto", gpus: int = 0, problem: Any = lambda base: "", **facts: Any
+) -> tuple[str, str]:
+    """(the executor, the reason) beside an engine with these facts, and with what is wrong with its base."""
+    engine = SimpleNamespace(facts=lambda: replace(ENGINE, **facts))
+    monkeypatch.setattr(choosing, "Engine", lambda: engine)
+    monkeypatch.setattr(choosing, "base_problem", lambda engine, base: problem(base))
+    choice = choose_here(wanted, ["base:1"], gpus)
     assert bool(choice.remedy) is (choice.executor == "venv" and wanted == "auto"), "what would give containers"
     return choice.executor, choice.reason
 
 
-def test_auto_takes_containers_where_all_is_there() -> None:
-    assert pick() == ("docker", "containers of Docker 27.1")
-    assert pick(engine=replace(ENGINE, local=False, endpoint="tcp://there"))[1] == (
-        "containers of Docker 27.1 at tcp://there"
-    )
+def test_auto_takes_containers_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pick(monkeypatch) == ("docker", "containers of Docker 27.1")
+    there = pick(monkeypatch, local=False, endpoint="tcp://there")
+    assert there == ("docker", "containers of Docker 27.1 at tcp://there")
+
+
+def fails(error: Exception) -> Callable[..., str]:
+    def fail(*_: Any) -> str:
+        raise error
+
+    return fail
 
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
-    "engine": ({"engine": None}, "no container engine answers: nobody is there"),
-    "architecture": ({"engine": replace(ENGINE, architecture="aarch64")}, "aarch64"),
-    "seccomp": ({"engine": replace(ENGINE, seccomp=False)}, "seccomp"),
-    "base": ({"missing_bases": lambda: {"base:1": "no such thing"}}, "the base image base:1 is not there"),
-}
+    "architecture": ({"architecture": "aarch64"}, "aarch64"),
+    "seccomp": ({"seccomp": False}, "seccomp"),
+    "base": ({"problem": lambda base: "no such thing"}, "the base image base:1 is not there"),
+    "engine": ({"problem": fails(EngineGone("connection refused"))}, "no container engine answers: connection refused"),
+    "context": (
+        {"problem": fails(InfrastructureError("no context 'x'", "y"))}, "no container engine answers: no context 'x'",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LACKS)
-def test_auto_takes_virtual_environments_for_want_of_anything_and_says_of_what(name: str) -> None:
+def test_for_want_of_anything_auto_takes_virtual_environments_and_containers_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     changes, said = LACKS[name]
-    executor, reason = pick(**changes)
+    executor, reason = pick(monkeypatch, **changes)
     assert executor == "venv" and reason.startswith("virtual environments, since ") and said in reason
-
-
-@pytest.mark.parametrize("name", LACKS)
-def test_containers_that_were_asked_for_and_cannot_be_had_are_an_error(name: str) -> None:
-    changes, said = LACKS[name]
     with pytest.raises(InfrastructureError) as caught:
-        pick("docker", **changes)
+        pick(monkeypatch, "docker", **changes)
     assert said in caught.value.message and caught.value.remedy and caught.value.code == 30
 
 
-def test_auto_never_makes_a_gpu_vanish() -> None:
-    executor, reason = pick(gpus=1)
+def test_auto_never_makes_a_gpu_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, reason = pick(monkeypatch, gpus=1)
     assert executor == "venv" and "GPU" in reason and "toolkit" in reason
-    assert pick(gpus=1, engine=replace(ENGINE, gpus="nvidia"))[0] == "docker"
-    assert pick(gpus=1, engine=replace(ENGINE, gpus="cdi"))[0] == "docker"
+    assert pick(monkeypatch, "docker", gpus=1)[0] == "docker"
+    for how in ("nvidia", "cdi"):
+        assert lacking(replace(ENGINE, gpus=how), gpus=1, missing_bases=()) == ("", "")
 
 
-def test_virtual_environments_that_were_asked_for_ask_nobody() -> None:
-    def never() -> dict[str, str]:
-        raise AssertionError("asked a registry")
-
-    assert pick("venv", missing_bases=never) == ("venv", "virtual environments, as asked for")
-    assert pick(engine=None, missing_bases=never)[0] == "venv"
-
-
-@pytest.mark.parametrize("error", [EngineGone("connection refused"), InfrastructureError("no context 'x'", "y")])
-def test_an_engine_that_cannot_be_reached_is_the_reason(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def refuse() -> None:
-        raise error
-
-    monkeypatch.setattr(choosing, "Engine", refuse)
-    choice = choose_here("auto", ["base:1"], 0)
-    said = "connection refused" if isinstance(error, EngineGone) else "no context 'x'"
-    assert choice.executor == "venv" and choice.reason.endswith(f"no container engine answers: {said}")
-    with pytest.raises(InfrastructureError, match=said):
-        choose_here("docker", ["base:1"], 0)
+def test_virtual_environments_that_were_asked_for_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = fails(AssertionError("asked a registry"))
+    assert pick(monkeypatch, "venv", problem=never) == ("venv", "virtual environments, as asked for")
+    assert pick(monkeypatch, problem=never, seccomp=False)[0] == "venv"
 
 
 def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:

@@ -124,9 +124,7 @@ class DockerExecutor(BaseExecutor):
         self._images[environment.id] = image.id
         proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.wheels.json"
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
-        log = proof.with_suffix(".observe.log")
-        scratch = self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}"
-        observed = self._observe(environment, log, scratch, verify=self.verify or not proof.exists(), remedy=remedy)
+        observed = self._observe(environment, verify=self.verify or not proof.exists(), remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
