@@ -155,11 +155,6 @@ def _wait(
     return True
 
 
-def _mark() -> str:
-    """What a child's mark holds: who we are, in a form that no later process shares."""
-    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {birth(os.getpid())}"
-
-
 def birth(pid: int) -> str:
     """When a process began, in ticks since the machine did, whatever its clock says; '' where none runs (proc(5))."""
     try:
@@ -169,13 +164,38 @@ def birth(pid: int) -> str:
     return "" if state == "Z" else fields[18]
 
 
+def owner() -> str:
+    """This process, so that another one can tell whether it still lives: of what it starts, and of its containers."""
+    return f"{_machine()}/{os.getpid()}/{birth(os.getpid())}"
+
+
+def _machine() -> str:
+    """Where a process id means the same."""
+    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    return f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
+
+
+def is_orphan(named: str) -> bool:
+    """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
+    machine, _, process = named.partition("/")
+    pid, _, born = process.partition("/")
+    if not pid.isdecimal() or machine != _machine():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it lives, and is another user's, who may hide its birth
+    return birth(int(pid)) != born
+
+
 def kill_leftovers() -> None:
     """Kill what children of a harness that was killed left behind: compilers that write to a build folder still."""
     killed = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError, ValueError):
-            space, pid, born, *_ = process.environ().get(MARK, "").split()
-            if space == os.readlink("/proc/self/ns/pid") and birth(int(pid)) != born:
+        with contextlib.suppress(psutil.Error, OSError):
+            if is_orphan(process.environ().get(MARK, "")):
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
@@ -232,7 +252,7 @@ def run_child(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 bufsize=0,
-                env=clean_environment({**environment, MARK: _mark()}),
+                env=clean_environment({**environment, MARK: owner()}),
                 start_new_session=True,
                 preexec_fn=_prepare,
             )

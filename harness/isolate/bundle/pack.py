@@ -38,8 +38,9 @@ from harness.isolate.bundle.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor, owner
+from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import wanted_images
+from harness.isolate.process import owner
 from harness.schema.records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
 from harness.worker import protocol, wire

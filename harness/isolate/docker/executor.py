@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import tarfile
 import tempfile
@@ -28,7 +27,7 @@ from harness.isolate.docker.container import Container, ContainerDied, open_cont
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import RECIPE, base_identity, build_image, image_key
 from harness.isolate.logs import CappedLog
-from harness.isolate.process import Ended, birth, tail
+from harness.isolate.process import Ended, is_orphan, owner, tail
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     KEEPER_USER,
@@ -49,32 +48,6 @@ from harness.worker import codec, protocol
 AWAY_S = 90.0  # how long the engine may be away
 TRIES = 3
 FULL = "No space left on device"
-
-
-def owner() -> str:
-    """This process, so that another one can tell whether it still lives."""
-    return f"{_machine()}/{os.getpid()}/{birth(os.getpid())}"
-
-
-def _machine() -> str:
-    """Where a process id means the same."""
-    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
-    return f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
-
-
-def is_orphan(named: str) -> bool:
-    """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
-    machine, _, process = named.partition("/")
-    pid, _, born = process.partition("/")
-    if machine != _machine() or not pid.isdecimal():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False  # it lives, and is another user's, who may hide its birth
-    return birth(int(pid)) != born
 
 
 def sweep(engine: Engine) -> int:
