@@ -78,7 +78,7 @@ def test_nothing_is_left_mounted_or_running(as_root: tuple[Path, Run], unpacked:
 
 def test_without_root_it_runs_the_same(unpacked: Path, as_root: tuple[Path, Run]) -> None:
     able = subprocess.run(
-        [sys.executable, "-c", "import harness.run.workflow"], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-c", "import harness.workflow.matrix"], cwd=ROOT, capture_output=True, text=True,
         user=NOBODY, group=NOBODY, extra_groups=[],
     ) if readable(Path(sys.executable)) else None  # fmt: skip
     if able is None or able.returncode:
