@@ -113,11 +113,8 @@ def test_only_what_a_crash_left_is_removed() -> None:
 def test_what_ended_a_cell_is_its_limit_or_nothing_of_its_own(
     tmp_path: Path, history: dict[str, str] | None, said: str | None
 ) -> None:
-    class Dead:
-        container, started = "c", 0.0
-
     cells = executor(tmp_path, FakeEngine(history))
-    dead: Any = Dead()
+    dead: Any = SimpleNamespace(container="c")
     if said is not None:
         assert cells._why_it_died(dead, ContainerDied("x")) == said
         return
@@ -211,12 +208,7 @@ def frame(kind: int, data: bytes) -> bytes:
 def cell(*frames: bytes) -> Container:
     made = Container(None, "c")  # type: ignore[arg-type]
     made.frames = _frames(Said(b"".join(frames)))  # type: ignore[arg-type]
-
-    class Socket:
-        def sendall(self, _data: bytes) -> None:
-            pass
-
-    made.socket = Socket()
+    made.socket = SimpleNamespace(sendall=lambda data: None)
     return made
 
 
