@@ -134,9 +134,7 @@ class BaseExecutor(abc.ABC):
             image=image,
         )
 
-    def ask(
-        self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str
-    ) -> R:  # fmt: skip
+    def ask(self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str) -> R:
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
         log = self.cache / "asked" / f"{name}-{id}-{os.getpid()}.log"

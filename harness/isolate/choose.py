@@ -76,9 +76,7 @@ def choose_bundle(folder: Path) -> Choice:
     return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
 
 
-def lacking(
-    engine: EngineFacts, *, gpus: int, missing_bases: Iterable[tuple[str, str]]
-) -> tuple[str, str]:  # fmt: skip
+def lacking(engine: EngineFacts, *, gpus: int, missing_bases: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """(why environments cannot be containers of an engine that answers, what to do); '' where they can.
 
     `gpus` are those that containers must see. `missing_bases`, base images with what is wrong with each, is looked at

@@ -44,9 +44,7 @@ def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
     return use()
 
 
-def run_record(
-    options: Options, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None
-) -> RunRecord:
+def run_record(options: Options, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         run_id=run.folder.name,

@@ -14,16 +14,7 @@ import docker
 import docker.errors
 
 from harness.errors import InfrastructureError
-from harness.isolate.docker.connection import (
-    ANSWER_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    GONE,
-    EngineGone,
-    EngineRefused,
-    answering,
-    endpoint,
-    reason_of,
-)  # fmt: skip
+from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, GONE, answering, endpoint, reason_of
 
 LABEL = "org.kernel-matrix"
 OWNER = f"{LABEL}.owner"
@@ -97,7 +88,7 @@ class Engine:
         try:
             with answering(), self.client(CONNECT_TIMEOUT_S) as client:
                 return bool(client.ping())
-        except (EngineGone, EngineRefused):
+        except InfrastructureError:
             return False
 
     def facts(self) -> EngineFacts:
