@@ -72,7 +72,7 @@ def compiled(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactor
     jobs = [*map(kernel_job, KERNELS), *(job for name, case in CASES.items() for job in case_jobs(name, case))]
     limits = SandboxLimits(memory_bytes=8 << 30, processes=256, output_bytes=64 << 20, output_files=64)
     cells = Cells(engine, image, tmp_path_factory.mktemp("compiling"), limits)
-    request: dict[str, Any] = {"jobs": jobs, "csrc": str(CSRC), "shared": str(HERE)}
+    request: dict[str, Any] = {"jobs": list(map(list, jobs)), "csrc": str(CSRC), "shared": str(HERE)}
     by_name: dict[str, list[tuple[int, str]]] = {}
     for name, code, said in cells.result(COMPILE, request=request, reads=(CSRC, HERE), timeout_s=2400)["found"]:
         by_name.setdefault(name, []).append((code, said))
