@@ -26,8 +26,8 @@ from harness.config.plan import PlannedEnvironment
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.container import open_container
 from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import owner
 from harness.isolate.docker.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
+from harness.isolate.process import owner
 from harness.isolate.sandbox import KEEPER_USER, TASK_USER
 from harness.isolate.transfer import pack
 from harness.tools import cache_folder, uv_command

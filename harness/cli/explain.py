@@ -14,9 +14,9 @@ from harness.errors import InputError, exit_code
 from harness.experiments.plan import Focus
 from harness.isolate.choose import Wanted
 from harness.run.prepare import Options
-from harness.run.workflow import run_explain
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
+from harness.workflow.matrix import run_explain
 
 
 def add_options(parser: Parser) -> None:

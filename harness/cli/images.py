@@ -13,8 +13,7 @@ from harness.gpu import gpus
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import LABEL, Engine, Image
 from harness.isolate.docker.executor import DockerExecutor
-from harness.isolate.docker.images import BASE, ENVIRONMENT, make_base
-from harness.isolate.docker.wanted import Wanted, wanted_images
+from harness.isolate.docker.images import BASE, ENVIRONMENT, Wanted, make_base, wanted_images
 from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
 from harness.worker import protocol

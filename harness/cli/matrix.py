@@ -22,10 +22,10 @@ from harness.config.kernelbench import Folders
 from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
 from harness.run.prepare import Options, make_plan
-from harness.run.workflow import run_matrix
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.search.loop import without_option
+from harness.workflow.matrix import run_matrix
 
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import hashlib
+import os
 import shutil
 import threading
 import time
@@ -25,7 +26,7 @@ from harness.worker import codec, protocol, wire
 
 R = TypeVar("R")
 
-OBSERVE_TIMEOUT_S = 600
+ASK_TIMEOUT_S = 900
 WORKER = Path(__file__).parent.parent / "worker"
 
 
@@ -134,27 +135,34 @@ class BaseExecutor(abc.ABC):
             image=image,
         )
 
-    def _observe(
-        self, environment: PlannedEnvironment, log: Path, scratch: Path, *, verify: bool, remedy: str
-    ) -> Observation:
+    def ask(self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str) -> R:
+        """The result of a task that runs no code under test. InfrastructureError where there is none that can be
+        read: `doing` says of what."""
+        log = self.cache / "asked" / f"{name}-{id}-{os.getpid()}.log"
+        task = Task(
+            environment=id, name=name, request=request, scratch=log.with_suffix(""), log=log, timeout_s=ASK_TIMEOUT_S
+        )
+        try:
+            answer = self.run(task)
+        finally:
+            log.unlink(missing_ok=True)
+        if answer.result is None:
+            raise InfrastructureError(f"{doing} {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
+        try:
+            return codec.read(kind, answer.result)
+        except codec.WireError as error:
+            raise InfrastructureError(f"{doing} gave a result that cannot be read: {error}", remedy) from None
+
+    def _observe(self, environment: PlannedEnvironment, *, verify: bool, remedy: str) -> Observation:
         """What an environment says of itself. `verify`: every file is compared with what its wheel brought.
 
         InfrastructureError where no answer came back, or a file is not what its wheel brought.
         """
-        log.unlink(missing_ok=True)
         variables = self.variables.get(environment.id, {})
         threads = threads_in(variables, self.threads)
-        answer = self.run(
-            Task(
-                environment=environment.id,
-                name="observe",
-                request=wire.ObserveRequest(threads=threads, verify=verify, variables=sorted(variables)),
-                scratch=scratch,
-                log=log,
-                timeout_s=OBSERVE_TIMEOUT_S,
-            )
-        )
-        fields = dataclasses.asdict(result_of(wire.ObserveResult, answer, "observing it", remedy))
+        request = wire.ObserveRequest(threads=threads, verify=verify, variables=sorted(variables))
+        seen = self.ask(environment.id, "observe", request, wire.ObserveResult, doing="observing it", remedy=remedy)
+        fields = dataclasses.asdict(seen)
         damaged = fields.pop("damaged")
         if damaged:
             raise InfrastructureError(
@@ -170,16 +178,6 @@ class BaseExecutor(abc.ABC):
     def stop(self) -> None:
         self._stopped.set()
         end_descendants()
-
-
-def result_of(kind: type[R], answer: Answer, doing: str, remedy: str) -> R:
-    """The result of a task that runs no code under test. InfrastructureError where there is none that can be read."""
-    if answer.result is None:
-        raise InfrastructureError(f"{doing} {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
-    try:
-        return codec.read(kind, answer.result)
-    except codec.WireError as error:
-        raise InfrastructureError(f"{doing} gave a result that cannot be read: {error}", remedy) from None
 
 
 def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
@@ -208,12 +206,14 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, lef
     return ""
 
 
-def wheel_digests(seen: Observation) -> dict[str, str]:
-    return {name: wheel.record_sha256 for name, wheel in seen.wheels.items()}
-
-
-def refuse_changed(recorded: Mapping[str, str], seen: Observation, remedy: str) -> None:
-    """InfrastructureError where a wheel's list of files is not the one that was recorded when it was installed."""
-    changed = [name for name, sha256 in wheel_digests(seen).items() if recorded.get(name) != sha256]
+def keep_wheels(marker: Path, seen: Observation, remedy: str) -> None:
+    """Record each wheel's list of files, when an environment was just proven. InfrastructureError where one was
+    recorded before, and is another now."""
+    digests = {name: wheel.record_sha256 for name, wheel in seen.wheels.items()}
+    if not marker.exists():
+        protocol.write_json(str(marker), {"wheels": digests})
+        return
+    recorded = protocol.read_json(str(marker))["wheels"]
+    changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
     if changed:
         raise InfrastructureError(f"{changed[0]}: its list of files changed since it was installed", remedy)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -76,64 +76,44 @@ def choose_bundle(folder: Path) -> Choice:
     return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
 
 
-def choose(
-    wanted: Literal["auto", "docker", "venv"],
-    *,
-    engine: EngineFacts | None,
-    engine_problem: str,
-    gpus: int,
-    missing_bases: Callable[[], dict[str, str]],
-) -> Choice:
-    """The executor and why. `missing_bases` gives base image to what is wrong with it; it is asked last, since it may
-    ask a registry. InfrastructureError where containers were asked for and cannot be had."""
-    if wanted == "venv":
-        return Choice(executor="venv", reason="virtual environments, as asked for")
-    problem, remedy = "", ""
-    if engine is None:
-        problem, remedy = f"no container engine answers: {engine_problem}", ENGINE_REMEDY
-    elif engine.architecture not in ("x86_64", "amd64"):
-        problem, remedy = f"the engine's machine is {engine.architecture}; the pins are for x86_64", ENGINE_REMEDY
-    elif not engine.seccomp:
-        problem, remedy = (f"{engine.name} has no seccomp profile, so that nothing would be confined", ENGINE_REMEDY)
-    elif wanted == "auto" and gpus and not engine.gpus:
-        problem = (
+def lacking(engine: EngineFacts, *, gpus: int, missing_bases: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """(why environments cannot be containers of an engine that answers, what to do); '' where they can.
+
+    `gpus` are those that containers must see. `missing_bases`, base images with what is wrong with each, is looked at
+    last, since it may ask a registry.
+    """
+    if engine.architecture not in ("x86_64", "amd64"):
+        return f"the engine's machine is {engine.architecture}; the pins are for x86_64", ENGINE_REMEDY
+    if not engine.seccomp:
+        return f"{engine.name} has no seccomp profile, so that nothing would be confined", ENGINE_REMEDY
+    if gpus and not engine.gpus:
+        return (
             f"this machine has a GPU that {engine.name} cannot hand to a container: it has neither NVIDIA's container "
-            "toolkit nor CDI"
+            "toolkit nor CDI",
+            "install NVIDIA's container toolkit: nvidia-ctk runtime configure --runtime=docker",
         )
-        remedy = "install NVIDIA's container toolkit: nvidia-ctk runtime configure --runtime=docker"
-    elif missing := missing_bases():
-        base, why = next(iter(missing.items()))
-        problem, remedy = f"the base image {base} is not there, and cannot be fetched: {why}", NO_BASE_REMEDY
-    if not problem:
-        assert engine is not None
-        return Choice(executor="docker", reason=f"containers of {engine.name}")
-    if wanted == "docker":
-        raise InfrastructureError(problem, remedy)
-    return Choice(executor="venv", reason=f"virtual environments, since {problem}", remedy=remedy)
+    for base, why in missing_bases:
+        return f"the base image {base} is not there, and cannot be fetched: {why}", NO_BASE_REMEDY
+    return "", ""
 
 
 def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpus: int) -> Choice:
-    """The choice for this machine."""
-    engine, facts, problem = None, None, ""
-    if wanted != "venv":
-        try:
-            engine = Engine()
-            facts = engine.facts()
-        except EngineGone as error:
-            problem = error.problem
-        except InfrastructureError as error:
-            problem = error.message
-
-    def missing_bases() -> dict[str, str]:
-        assert engine is not None
-        problems = {base: base_problem(engine, base) for base in dict.fromkeys(bases)}
-        return {base: problem for base, problem in problems.items() if problem}
-
+    """The executor for this machine, and why. InfrastructureError where containers were asked for and cannot be had."""
+    if wanted == "venv":
+        return Choice(executor="venv", reason="virtual environments, as asked for")
     try:
-        choice = choose(wanted, engine=facts, engine_problem=problem, gpus=gpus, missing_bases=missing_bases)
-    except EngineGone as error:  # it went away while it was asked
-        choice = choose(wanted, engine=None, engine_problem=error.problem, gpus=gpus, missing_bases=dict)
-    return replace(choice, engine=engine, facts=facts) if choice.executor == "docker" else choice
+        engine = Engine()
+        facts = engine.facts()
+        missing = ((base, why) for base in dict.fromkeys(bases) if (why := base_problem(engine, base)))
+        problem, remedy = lacking(facts, gpus=gpus if wanted == "auto" else 0, missing_bases=missing)
+    except InfrastructureError as error:
+        said = error.problem if isinstance(error, EngineGone) else error.message
+        problem, remedy = f"no container engine answers: {said}", ENGINE_REMEDY
+    if not problem:
+        return Choice(executor="docker", reason=f"containers of {facts.name}", engine=engine, facts=facts)
+    if wanted == "docker":
+        raise InfrastructureError(problem, remedy)
+    return Choice(executor="venv", reason=f"virtual environments, since {problem}", remedy=remedy)
 
 
 def sandbox_limits(limits: Limits, engine: EngineFacts) -> SandboxLimits:

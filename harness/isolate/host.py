@@ -19,9 +19,9 @@ from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Executor, Task
-from harness.isolate.base import BaseExecutor, stage_worker
+from harness.isolate.base import stage_worker
 from harness.isolate.process import clean_environment
-from harness.isolate.venv import run_process
+from harness.isolate.venv import ProcessExecutor
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cuda_compiler, host_compiler
 
@@ -114,9 +114,8 @@ def host_identity(cache: Path) -> str:
     return f"{python}, {python.key[:12]}"
 
 
-class HostExecutor(BaseExecutor):
+class HostExecutor(ProcessExecutor):
     name = "host"
-    holds_back = True
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         return Path(find_host_python(self.worker).path).parent.parent
@@ -128,20 +127,20 @@ class HostExecutor(BaseExecutor):
         )
 
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
-        folder = self.cache / "environments" / f"{environment.id}-{key[:12]}"
         # No file is verified: what was edited here is the machine's own.
-        seen = self._observe(environment, folder / "observe.log", folder / "scratch", verify=False, remedy=REMEDY)
+        seen = self._observe(environment, verify=False, remedy=REMEDY)
         for name in ("numpy", "torch"):
             if not getattr(seen, name):
                 why = seen.settings.get(name, "is missing")
                 raise InfrastructureError(f"{find_host_python(self.worker).path}: {name} {why}", REMEDY)
         return seen, True, ""
 
-    def run(self, task: Task) -> Answer:
-        python = find_host_python(self.worker)
+    def _python(self, environment: str) -> Path:
+        return Path(find_host_python(self.worker).path)
+
+    def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
         # Its packages may be the user's own, below a home that the process does not see.
-        own = {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": python.user_base, **task.variables_in(self.variables)}
-        return run_process(task, Path(python.path), self.worker, self.threads, self._stopped, own)
+        return {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": find_host_python(self.worker).user_base}
 
 
 class WithHost:

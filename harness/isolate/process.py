@@ -11,7 +11,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,27 +155,6 @@ def _wait(
     return True
 
 
-def _kill_marked(mark: str) -> None:
-    """Kill whatever still carries the mark, also what left its process group or its parent."""
-    for _ in range(20):
-        alive = False
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                    if process.status() == psutil.STATUS_ZOMBIE:
-                        continue
-                    alive = True
-                    process.kill()
-        if not alive:
-            return
-        time.sleep(0.05)
-
-
-def _marking(uid: str) -> str:
-    """What a child's mark holds: who we are, in a form that no later process shares, and which child it is."""
-    return f"{os.readlink('/proc/self/ns/pid')} {os.getpid()} {birth(os.getpid())} {uid}"
-
-
 def birth(pid: int) -> str:
     """When a process began, in ticks since the machine did, whatever its clock says; '' where none runs (proc(5))."""
     try:
@@ -186,13 +164,38 @@ def birth(pid: int) -> str:
     return "" if state == "Z" else fields[18]
 
 
+def owner() -> str:
+    """This process, so that another one can tell whether it still lives: of what it starts, and of its containers."""
+    return f"{_machine()}/{os.getpid()}/{birth(os.getpid())}"
+
+
+def _machine() -> str:
+    """Where a process id means the same."""
+    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    return f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
+
+
+def is_orphan(named: str) -> bool:
+    """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
+    machine, _, process = named.partition("/")
+    pid, _, born = process.partition("/")
+    if not pid.isdecimal() or machine != _machine():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it lives, and is another user's, who may hide its birth
+    return birth(int(pid)) != born
+
+
 def kill_leftovers() -> None:
     """Kill what children of a harness that was killed left behind: compilers that write to a build folder still."""
     killed = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError, ValueError):
-            words = process.environ().get(MARK, "").split()
-            if len(words) == 4 and words[0] == os.readlink("/proc/self/ns/pid") and birth(int(words[1])) != words[2]:
+        with contextlib.suppress(psutil.Error, OSError):
+            if is_orphan(process.environ().get(MARK, "")):
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
@@ -232,9 +235,7 @@ def run_child(
     gate: Gate | None = None,
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind."""
-    mark = _marking(uuid.uuid4().hex)
     started = time.monotonic()
-    timed_out = False
 
     def began() -> float:
         if gate is None:
@@ -251,7 +252,7 @@ def run_child(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 bufsize=0,
-                env=clean_environment({**environment, MARK: mark}),
+                env=clean_environment({**environment, MARK: owner()}),
                 start_new_session=True,
                 preexec_fn=_prepare,
             )
@@ -267,7 +268,6 @@ def run_child(
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             _running.discard(child.pid)
-            _kill_marked(mark)
             _kill_orphans()
             with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
                 _take(child.stdout, kept)

@@ -38,10 +38,10 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
     return places, outputs
 
 
-def sandbox_variables(worker: str, threads: int) -> dict[str, str]:
-    """The environment variables of a task, whose only folder is /out; `worker` is where `harness/worker` lies."""
+def sandbox_variables(threads: int) -> dict[str, str]:
+    """The environment variables of a task, whose only folder is /out."""
     return {
-        "PYTHONPATH": worker,
+        "PYTHONPATH": "/in/worker",
         "HOME": "/out",
         "TMPDIR": "/out",
         "USER": "verb",

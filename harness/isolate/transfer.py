@@ -77,25 +77,21 @@ def pack(
     return target.tell()
 
 
-def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, limit_files: int) -> list[str]:
+def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, limit_files: int) -> None:
     """Write the plain files of a tar stream below `places`, keyed by the first part of their names.
 
-    Returns what was left out: names that lead elsewhere, and links, devices and pipes, for each of which an empty
-    file stands, so that it is no output and yet not nothing. Refused where the files are larger or more than the
-    limits, or have names that this disk cannot hold; what was written until then stays, and is the caller's to remove.
+    Names that lead elsewhere are left out. For a link, a device or a pipe an empty file stands, so that it is no output
+    and yet not nothing. Refused where the files are larger or more than the limits, or have names that this disk cannot
+    hold; what was written until then stays, and is the caller's to remove.
     """
-    left_out: list[str] = []
     total, files = 0, 0
     with tarfile.open(fileobj=source, mode="r|") as tar:
         for member in tar:
             parts = PurePosixPath(member.name).parts
             if not parts or parts[0] not in places or ".." in parts or "\0" in member.name:
-                left_out.append(member.name)
                 continue
             target = places[parts[0]].joinpath(*parts[1:])
             plain = member.isreg()
-            if not plain and not member.isdir():
-                left_out.append(member.name)
             total, files = total + (member.size if plain else 0), files + 1
             if total > limit_bytes or files > limit_files:
                 raise Refused(f"left more than {limit_bytes} bytes or {limit_files} files")
@@ -111,4 +107,3 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
                 if error.errno in DISK:
                     raise
                 raise Refused(f"left a file that cannot be kept: {error.strerror}: {member.name[:80]!r}") from None
-    return left_out

@@ -6,11 +6,10 @@ page says so.
 
 from __future__ import annotations
 
+import abc
 import os
 import shutil
 import subprocess
-import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 from harness.config import keys
@@ -19,7 +18,7 @@ from harness.config.pins import index_options
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, mismatch, refuse_changed, wheel_digests
+from harness.isolate.base import BaseExecutor, keep_wheels, mismatch
 from harness.isolate.process import run_child
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
@@ -29,9 +28,52 @@ from harness.worker import codec, protocol
 STORES_BYTECODE = ("observe", "build", "judge")
 
 
-class VenvExecutor(BaseExecutor):
-    name = "venv"
+class ProcessExecutor(BaseExecutor):
+    """Tasks are plain processes of this machine."""
+
     holds_back = True
+
+    @abc.abstractmethod
+    def _python(self, environment: str) -> Path:
+        """The interpreter of a prepared environment."""
+
+    @abc.abstractmethod
+    def _own_variables(self, task: Task, python: Path) -> dict[str, str]: ...
+
+    def run(self, task: Task) -> Answer:
+        self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
+        python = self._python(task.environment)
+        shutil.rmtree(task.scratch, ignore_errors=True)
+        home = task.scratch / "home"
+        home.mkdir(parents=True)
+        request, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
+        result.unlink(missing_ok=True)
+        protocol.write_json(str(request), codec.dump(task.request))
+        ended = run_child(
+            [str(python), "-m", "worker", task.name, str(request), str(result)],
+            cwd=task.scratch,
+            log=task.log,
+            timeout_s=task.timeout_s,
+            environment={
+                "PYTHONPATH": str(self.worker),
+                "HOME": str(home),
+                "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+                **thread_variables(self.threads),
+                **self._own_variables(task, python),
+                **task.variables_in(self.variables),
+            },
+            gate=task.gate,
+        )
+        self._refuse_if_stopped()
+        value = read_result(result) if ended.returncode == 0 and not ended.timed_out else None
+        for path in (request, result):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(task.scratch, ignore_errors=True)
+        return Answer(result=value, ended=ended)
+
+
+class VenvExecutor(ProcessExecutor):
+    name = "venv"
 
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
         super().__init__(cache, threads, variables)
@@ -64,13 +106,9 @@ class VenvExecutor(BaseExecutor):
                 self._install(environment, pins, folder)
             self._refuse_if_stopped()
             self._pythons[environment.id] = folder / "venv" / "bin" / "python"
-            observed = self._observe(
-                environment, folder / "observe.log", folder / "scratch", verify=not reused, remedy=remedy
-            )
-            if reused:
-                refuse_changed(protocol.read_json(str(marker))["wheels"], observed, remedy)
-            elif not mismatch(environment, pins, observed):
-                protocol.write_json(str(marker), {"key": key, "wheels": wheel_digests(observed)})
+            observed = self._observe(environment, verify=not reused, remedy=remedy)
+            if reused or not mismatch(environment, pins, observed):
+                keep_wheels(marker, observed, remedy)
         return observed, reused, ""
 
     def _install(self, environment: PlannedEnvironment, pins: Path, folder: Path) -> None:
@@ -84,49 +122,12 @@ class VenvExecutor(BaseExecutor):
             "--only-binary", ":all:", *index_options(environment), "--requirements", str(pins),
         )  # fmt: skip
 
-    def run(self, task: Task) -> Answer:
-        python = self._pythons[task.environment]
-        variables = {
-            "VIRTUAL_ENV": str(python.parent.parent),
-            **({} if task.name in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}),
-            **task.variables_in(self.variables),
-        }
-        return run_process(task, python, self.worker, self.threads, self._stopped, variables)
+    def _python(self, environment: str) -> Path:
+        return self._pythons[environment]
 
-
-def run_process(
-    task: Task, python: Path, worker: Path, threads: int, stopped: threading.Event, variables: Mapping[str, str]
-) -> Answer:
-    """A task as a plain process of this machine. Interrupted where it was ended because `stopped` was set."""
-    if stopped.is_set():  # it waited, for a lock, while what held that was ended
-        raise Interrupted()
-    shutil.rmtree(task.scratch, ignore_errors=True)
-    home = task.scratch / "home"
-    home.mkdir(parents=True)
-    request, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
-    result.unlink(missing_ok=True)
-    protocol.write_json(str(request), codec.dump(task.request))
-    ended = run_child(
-        [str(python), "-m", "worker", task.name, str(request), str(result)],
-        cwd=task.scratch,
-        log=task.log,
-        timeout_s=task.timeout_s,
-        environment={
-            "PYTHONPATH": str(worker),
-            "HOME": str(home),
-            "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
-            **thread_variables(threads),
-            **variables,
-        },
-        gate=task.gate,
-    )
-    if stopped.is_set():  # it was ended, it did not end: nothing may be recorded of it
-        raise Interrupted()
-    value = read_result(result) if ended.returncode == 0 and not ended.timed_out else None
-    for path in (request, result):
-        path.unlink(missing_ok=True)
-    shutil.rmtree(task.scratch, ignore_errors=True)
-    return Answer(result=value, ended=ended)
+    def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
+        stored = {} if task.name in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}
+        return {"VIRTUAL_ENV": str(python.parent.parent), **stored}
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.plan import Plan, PlannedLaunch
-from harness.experiments.admission import Refusal
 from harness.gpu import Watch
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
@@ -23,6 +22,7 @@ from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
 from harness.run.throttling import watched_launch
+from harness.schema.experiment_records import Stage
 from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol, wire
@@ -201,7 +201,7 @@ def launch_path(run: Run, planned: PlannedLaunch) -> Path:
 
 
 def launches_of(
-    context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, Refusal]
+    context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, Stage]
 ) -> dict[PlannedLaunch, Launch]:
     """Of the launches that are due, those that can be made: neither of a broken environment nor of a refused kernel."""
     validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
@@ -234,7 +234,7 @@ def launch_all(
     display: Display,
     due: Sequence[PlannedLaunch],
     launches: Mapping[PlannedLaunch, Launch],
-    refused: Mapping[str, Refusal],
+    refused: Mapping[str, Stage],
 ) -> None:
     """Launch one after another. Where it may, the next one gets ready meanwhile. Refused kernels are not launched."""
     plan = context.plan
@@ -258,7 +258,7 @@ def launch_all(
         pool.shutdown(wait=False)
 
 
-def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, refused: Refusal | None) -> LaunchRecord:
+def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, refused: Stage | None) -> LaunchRecord:
     """Run and record a launch; None: its kernel was refused, or its environment is broken."""
     path = launch_path(context.run, planned)
     if launch is None:
@@ -272,7 +272,7 @@ def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, re
             started_utc=now_utc(),
             duration_s=0,
             status="not_run" if refused else "broken",
-            message=f"its kernel is not timed: {refused.stage}" if refused else "its environment is broken",
+            message=f"its kernel is not timed: {refused}" if refused else "its environment is broken",
         )
         return context.save(path, broken)
     with context.hold(planned.device):

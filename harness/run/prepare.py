@@ -115,13 +115,13 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
             if written:
                 print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
             pins[environment.id] = protocol.sha256_file(str(path))
-    kernels = {kernel.name: kernel for kernel in matrix.kernels}
+    planned = {kernel.name for kernel in draft.kernels}
     read = {
         kernel.name: {
-            device: kernel_files(root, kernels[kernel.name], sources[kernel.name], device)
-            for device in sources[kernel.name]
+            device: kernel_files(root, kernel, sources[kernel.name], device) for device in sources[kernel.name]
         }
-        for kernel in draft.kernels
+        for kernel in matrix.kernels
+        if kernel.name in planned
     }
     every = sorted({name for devices in read.values() for each in devices.values() for name in each})
     for name in every:

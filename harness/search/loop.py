@@ -20,10 +20,10 @@ from rich.text import Text
 from harness.config.matrix import Matrix
 from harness.run.folders import held
 from harness.run.prepare import Options
-from harness.run.workflow import run_matrix
 from harness.schema.run_records import Selection
 from harness.schema.storage import AnyRecord, Run, load_record, save_record
 from harness.tools import cache_folder
+from harness.workflow.matrix import run_matrix
 
 Step = TypeVar("Step")
 Answer = TypeVar("Answer")

@@ -221,14 +221,9 @@ HOSTILE: dict[str, Hostile] = {
 }  # fmt: skip
 
 
-def files_of(cases: Mapping[str, Hostile], **replaced: str) -> dict[str, str]:
-    """The project's files: the problem, and each solution with the words in braces replaced."""
-    files = {"faults/problem.py": PROBLEM}
-    for name, case in cases.items():
-        files[f"faults/{name}.py"] = case.source
-        for word, value in replaced.items():
-            files[f"faults/{name}.py"] = files[f"faults/{name}.py"].replace(f"{{{word}}}", value)
-    return files
+def files_of(cases: Mapping[str, Hostile]) -> dict[str, str]:
+    """The project's files: the problem, and each solution."""
+    return {"faults/problem.py": PROBLEM, **{f"faults/{name}.py": case.source for name, case in cases.items()}}
 
 
 def check_validation(case: Hostile, run: Run, name: str, said: str | None = None) -> ValidationRecord:

@@ -78,7 +78,7 @@ def test_nothing_is_left_mounted_or_running(as_root: tuple[Path, Run], unpacked:
 
 def test_without_root_it_runs_the_same(unpacked: Path, as_root: tuple[Path, Run]) -> None:
     able = subprocess.run(
-        [sys.executable, "-c", "import harness.run.workflow"], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-c", "import harness.workflow.matrix"], cwd=ROOT, capture_output=True, text=True,
         user=NOBODY, group=NOBODY, extra_groups=[],
     ) if readable(Path(sys.executable)) else None  # fmt: skip
     if able is None or able.returncode:
@@ -108,7 +108,7 @@ def test_what_the_bundle_lacks_is_said_before_anything_runs(unpacked: Path, tmp_
 def test_other_bits_are_broken_with_their_name(unpacked: Path, tmp_path: Path) -> None:
     copy = tmp_path / "bundle"
     copy.mkdir()
-    for name in ("root", "environments"):
+    for name in ("root", "environments", "python"):
         (copy / name).symlink_to(unpacked / name)
     manifest = json.loads((unpacked / "manifest.json").read_text())
     manifest["environments"][BUNDLED]["proof"]["digests"]["cpu/math/fp32"] = "0" * 64

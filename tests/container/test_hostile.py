@@ -1,4 +1,5 @@
-"""Hostile kernels in containers: those that only a container can hold, and of `tests.candidates.hostile` those that
+"""Hostile kernels in containers: limits that only a container has, as rows of a run (the limits themselves:
+test_limits.py, what code is kept from: test_confinement.py), and of `tests.candidates.hostile` those that
 meet the executor, by how they end, what they print and what they leave. All others meet `harness.worker` alone."""
 
 from __future__ import annotations
@@ -7,16 +8,7 @@ import pytest
 
 from harness.isolate.logs import LOG_LIMIT_BYTES
 from harness.schema.storage import Run
-from tests.candidates.hostile import (
-    AFTER_FIRST_TRIAL,
-    HOSTILE,
-    OUTPUTS,
-    Hostile,
-    check_launch,
-    check_validation,
-    files_of,
-    hostile,
-)
+from tests.candidates.hostile import HOSTILE, Hostile, check_launch, check_validation, files_of, hostile
 from tests.container.project import containers_of, docker_run
 from tests.projects import head, make_project, solutions
 
@@ -32,22 +24,9 @@ CONTAINED: dict[str, Hostile] = {
         "ok", "", "while TIMING: kept[len(kept)] = bytearray(1 << 26)\nreturn right(x)",
         timed="killed", timed_said="killed at its memory limit of 1.5 GiB",
     ),
-    # Whichever limit it meets first: of processes, or of their memory.
-    "forks_a_bomb": hostile("killed", "killed at its", "while True: os.fork()"),
     "fills_its_folder": hostile(
         "killed", "killed at its output limit of 0.25 GiB",
         "with open('/out/filler', 'wb', 0) as file:\n    while True: file.write(bytes(1 << 24))",
-    ),
-    "sparse_file": hostile(
-        "killed", "killed at its output limit",
-        AFTER_FIRST_TRIAL.format(act='open(OUT + "/independent/0.bin", "wb").truncate(1 << 40)'), before=OUTPUTS,
-    ),
-    "opens_a_socket": hostile(
-        "crashed", "Network is unreachable", "import socket; socket.create_connection(('192.0.2.1', 80), 2)"
-    ),
-    "reads_the_host": hostile("crashed", "FileNotFoundError", "return right(x) * float(open('{secret}').read())"),
-    "writes_the_inputs": hostile(
-        "crashed", "Permission denied", "open(json.load(open(sys.argv[2]))['kernel']['model_new'], 'a')"
     ),
     "runs_what_it_wrote": hostile(
         "ok", "",
@@ -70,10 +49,8 @@ ALL = {name: HOSTILE[name] for name in MEET_THE_EXECUTOR} | CONTAINED
 @pytest.fixture(scope="module")
 def ran(image: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, int]:
     limits = "limits: {validation_s: 60, launch_s: 60, memory_gib: 1.5, processes: 128, output_gib: 0.25}\n"
-    secret = tmp_path_factory.mktemp("hostile") / "secret"
-    secret.write_text("1.0")
     matrix = head("2.5.0") + "kernels:\n" + solutions(ALL) + limits
-    project = make_project(secret.with_name("project"), matrix, files_of(ALL, secret=str(secret)))
+    project = make_project(tmp_path_factory.mktemp("hostile") / "project", matrix, files_of(ALL))
     (code, printed, run), pid = docker_run(project, "--launches=1", "--device=cpu")
     assert code == 0, printed
     return run, pid

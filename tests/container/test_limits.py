@@ -75,11 +75,7 @@ def test_it_is_killed_at_a_limit_that_its_row_names(cells: Cells, tmp_path: Path
 NO_RESULTS = {
     **{
         text: f"open('/out/result.json', 'w').write({text})"
-        for text in (
-            "''", "'\\0\\1\\2'", "'[]'", "'7'", "'null'", "'{\"status\"'", "'[' * 100_000", "'{\"a\":' * 5000",
-            "'{\"a\": ' + '[' * 600 + ']' * 600 + '}'", "'{\"a\": NaN}'", "'{\"a\": 1e999}'",
-            "'{\"a\": ' + '9' * 5000 + '}'",
-        )
+        for text in ("''", "'{\"status\"'")  # which texts are none: tests/unit/test_containers.py
     },
     "a pipe": "os.mkfifo('/out/result.json')",
     "a folder": "os.mkdir('/out/result.json')",

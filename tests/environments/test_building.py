@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.config.plan import PlannedBuild
-from harness.run.build import SHIPPED_BINDING, build
+from harness.run.build import SHIPPED_BINDING
 from harness.run.context import Context
 from harness.schema.environment_records import BINDING_OBJECT
 from tests.conftest import ROOT
@@ -74,14 +74,3 @@ def test_a_kernels_error_is_named_as_before(context: Context) -> None:
         failed = context.builds[environment, "compile_error", "cpu"]
         assert failed.status == "build_failed" and failed.message.startswith("broken.cpp:2:"), failed.message
         assert "undeclared_name" in failed.message and "attention_binding" not in failed.message + failed.log_excerpt
-
-
-def test_a_tampered_object_is_compiled_again(context: Context) -> None:
-    planned = next(b for b in context.plan.builds if b.kernel == "narrow" and b.environment == context.plan.baseline)
-    known = context.builds[planned.environment, "narrow", "cpu"]
-    kept = binding(context, planned.environment)
-    kept.write_bytes(b"tampered")
-    shutil.rmtree(context.build_folder(planned, known.key))
-    again = build(context, planned)
-    assert again.status == "ok" and not again.reused, again.message
-    assert again.objects == known.objects and kept.read_bytes() != b"tampered"

@@ -36,7 +36,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.interrupts import keep_interrupts
 from harness.isolate import Answer, Task, venv
-from harness.run import launch, prepare, workflow
+from harness.run import launch, prepare
 from harness.schema.records import Record
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, load_record
@@ -44,6 +44,7 @@ from harness.search.bisect import environments
 from harness.search.bisect import run as running
 from harness.search.bisect.releases import Listed
 from harness.worker import protocol
+from harness.workflow import matrix as workflow
 
 ROOT = Path(__file__).parents[2]
 INTERPRETER = Path(__file__).with_name("interpreter.py")

@@ -1,4 +1,4 @@
-"""A small bundle, packed and unpacked by the real programs."""
+"""Bundles: a small one, packed and unpacked by the real programs, and unpacked ones that are made up."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from harness.config.environments import PYPI
+from harness.isolate.bundle import namespaces
 from harness.isolate.bundle.archive import pack_archive
 from harness.isolate.bundle.launchers import pack_tools
-from harness.isolate.bundle.manifest import CONTENTS, MANIFEST, SHARED, BundleManifest, render_contents
+from harness.isolate.bundle.manifest import COMPLETE, CONTENTS, MANIFEST, SHARED, BundleManifest, render_contents
+from harness.isolate.bundle.namespaces import Namespaces
 from harness.isolate.bundle.pack import UNPACK
 from harness.worker import protocol
 
 ENVIRONMENTS = ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")
+ID = ENVIRONMENTS[1]
+ALL = Namespaces(rootless=False, granted=namespaces.OPTIONAL)
 PROOF = {
     "digests": {"cpu/matmul/fp32": "a" * 64, "cuda/matmul/fp16": "b" * 64},
     "unsupported": {"cpu/cudnn/fp32": "it has none"},
@@ -35,41 +40,41 @@ def tree(folder: Path, text: str) -> Path:
     return folder
 
 
-def manifest(**changes: Any) -> dict[str, Any]:
-    entry = {
-        "torch": "2.5.0+cu124",
-        "cuda": "12.4",
-        "python": "3.11.2",
-        "index": "https://pypi.org/simple",
-        "key": "1" * 64,
-        "image": "sha256:" + "2" * 64,
-        "base_image": "base:1",
-        "pins_sha256": "3" * 64,
-        "removed": {},
-        "blanked": {},
-        "proof": PROOF,
-    }
+def entry(**changes: Any) -> dict[str, Any]:
+    """An environment of the manifest."""
     return {
-        "schema_version": 1,
-        "created_utc": "2026-01-01T00:00:00+00:00",
-        "machine": "x86_64",
-        "architecture": "90",
-        "least_driver": "525.60.13",
-        "removed": {},
-        "packages": {},
-        "parts": [],
-        "archives": {},
-        "environments": dict.fromkeys(ENVIRONMENTS, entry),
-        **changes,
-    }
+        "torch": "2.5.0+cu124", "cuda": "12.4", "python": "3.11.2", "index": PYPI, "key": "1" * 64,
+        "image": "sha256:1", "base_image": "base:1", "pins_sha256": "3" * 64, "removed": {"triton": 1 << 20},
+        "blanked": {"libcudnn.so": 5 << 20}, "proof": PROOF, **changes,
+    }  # fmt: skip
 
 
-def write(out: Path, value: dict[str, Any]) -> BundleManifest:
-    """manifest.json and contents.txt."""
-    model = BundleManifest.model_validate(value)
-    protocol.write_json(str(out / MANIFEST), model.model_dump())
-    (out / CONTENTS).write_text(render_contents(model, protocol.sha256_file(str(out / MANIFEST))))
-    return model
+def manifest(**changes: Any) -> dict[str, Any]:
+    return {
+        "schema_version": 1, "created_utc": "2026-01-02T03:04:05Z", "machine": "x86_64", "architecture": "90",
+        "least_driver": "525.60.13", "removed": {"usr/share/doc": 3 << 20}, "packages": {}, "parts": [],
+        "archives": {}, "environments": {ID: entry()}, **changes,
+    }  # fmt: skip
+
+
+def save_unpacked(folder: Path, value: dict[str, Any]) -> None:
+    """manifest.json, and the mark of a bundle that was unpacked whole."""
+    protocol.write_json(str(folder / MANIFEST), value)
+    digest = protocol.sha256_file(str(folder / MANIFEST))
+    complete = {"manifest_sha256": digest, "environments": list(value.get("environments", ()))}
+    protocol.write_json(str(folder / COMPLETE), complete)
+
+
+def make_unpacked(folder: Path, **changes: Any) -> Path:
+    """What unpack.sh leaves, with no file but those that the harness reads."""
+    value = manifest(**changes)
+    (folder / "root").mkdir(parents=True)
+    (folder / "python").write_text("")
+    for id in value["environments"]:
+        site = folder / "environments" / id / "lib" / "python3.11" / "site-packages"
+        (site / "nvidia" / "cuda_nvrtc" / "lib").mkdir(parents=True)
+    save_unpacked(folder, value)
+    return folder
 
 
 def make_bundle(out: Path, work: Path) -> BundleManifest:
@@ -91,13 +96,15 @@ def make_bundle(out: Path, work: Path) -> BundleManifest:
         parts += written
     pack_tools(out / "tools.tar")
     (out / UNPACK.name).write_bytes(UNPACK.read_bytes())
-    return write(
-        out,
-        manifest(
-            parts=[part.model_dump() for part in parts],
-            archives={name: archive.model_dump() for name, archive in archives.items()},
-        ),
+    value = manifest(
+        parts=[part.model_dump() for part in parts],
+        archives={name: archive.model_dump() for name, archive in archives.items()},
+        environments=dict.fromkeys(ENVIRONMENTS, entry()),
     )
+    model = BundleManifest.model_validate(value)
+    protocol.write_json(str(out / MANIFEST), model.model_dump())
+    (out / CONTENTS).write_text(render_contents(model, protocol.sha256_file(str(out / MANIFEST))))
+    return model
 
 
 def unpack(

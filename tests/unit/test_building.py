@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -164,14 +165,9 @@ def test_a_second_kernel_s_build_compiles_no_binding(project: Path) -> None:
         assert task.request.sources == [str(project / "csrc" / "k.cpp")]
         assert task.request.name == "attention", "the module's name is the shipped binding's"
     assert not first.reused and built(context).reused and asked(context) == [BINDING, KERNEL, KERNEL]
-
-
-def test_the_record_tells_of_both(project: Path) -> None:
-    context = context_of(project, kernel(), kernel("other"))
-    for record in (built(context), built(context, "other")):
+    for record in (first, second):  # which tells of both
         assert record.objects == {"k.o": "code", BINDING_OBJECT: "code"}
-        assert (record.build_s, record.binding_s) == (2.0, 9.0)
-        assert record.artifact == "attention.so"
+        assert (record.build_s, record.binding_s, record.artifact) == (2.0, 9.0, "attention.so")
         assert COMPILED.findall(record.build_ninja) == ["$ROOT/csrc/k.cpp", "$ROOT/csrc/attention_binding.cpp"]
 
 
@@ -206,21 +202,19 @@ def test_an_object_that_is_not_what_was_compiled_is_compiled_again(project: Path
 
 def test_a_binding_that_does_not_compile_fails_the_kernel_by_its_own_name(project: Path) -> None:
     context = context_of(project, kernel())
-    executor: Any = context.executor
-    executor.binding_result = FAILED
+    context.executor.binding_result = FAILED  # type: ignore[attr-defined]
     record = built(context)
     assert (record.status, record.message) == ("build_failed", FAILED["message"])
     assert (record.kernel, record.runnable, record.flags) == ("k", True, []), "nothing of the kernel was compiled"
     assert asked(context) == [BINDING]
-    executor.binding_result = {"status": "ok"}
-    assert built(context).status == "ok" and asked(context) == [BINDING, BINDING, KERNEL], "a failure is not kept"
 
 
-def test_an_interrupted_binding_is_compiled_again(project: Path) -> None:
+@pytest.mark.parametrize("ended", [FAILED, None], ids=["failed", "interrupted"])
+def test_a_binding_that_was_not_compiled_is_compiled_again(project: Path, ended: dict[str, Any] | None) -> None:
     context = context_of(project, kernel())
     executor: Any = context.executor
-    executor.binding_result = None
-    with pytest.raises(Interrupted):
+    executor.binding_result = ended
+    with contextlib.suppress(Interrupted):
         built(context)
     executor.binding_result = {"status": "ok"}
     assert built(context).status == "ok" and asked(context) == [BINDING, BINDING, KERNEL]

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,22 +15,24 @@ from harness.config.environments import PYPI
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Task
 from harness.isolate.bundle import executor as bundle
+from harness.isolate.bundle import namespaces
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.bundle.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
 from harness.isolate.process import Ended
 from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
 from harness.schema.environment_records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
 from tests.messages import answered, made
+from tests.unit.bundles import ALL, ID, PROOF, entry, make_unpacked
 from tests.unit.test_venv import PINS, observation, planned
-from tests.unit.unpacked import ALL, DIGEST, ID, MACHINE, entry, make_bundle
 
 CONFINED = Confinement(
     user_id=TASK_USER, no_new_privileges=True, seccomp=0, capabilities="0", networks=["lo"], root_writable=False,
     memory_bytes=None, processes=None,
 )  # fmt: skip
 SEEN = observation(torch="2.5.0+cu124", torch_cuda="12.4", confinement=CONFINED)
-PROVEN = {"digests": {"cpu/matmul/fp32": DIGEST}, "unsupported": {}, "failures": {}, "machine": MACHINE.model_dump()}
+PROVEN = {**PROOF, "failures": {}}
 
 
 def prepare(
@@ -55,7 +58,7 @@ def prepare(
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bundle, "gpus", lambda: ())
-    return make_bundle(tmp_path / "bundle")
+    return make_unpacked(tmp_path / "bundle")
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pins.txt").write_text(PINS)
     pinned = entry(pins_sha256=protocol.sha256_file(str(tmp_path / "pins.txt")))
     monkeypatch.setattr(bundle, "gpus", lambda: ())
-    return make_bundle(tmp_path / "bundle", environments={ID: pinned})
+    return make_unpacked(tmp_path / "bundle", environments={ID: pinned})
 
 
 def test_it_proves_itself_once(whole: Path) -> None:
@@ -105,7 +108,7 @@ def test_what_the_manifest_says_was_removed_may_be_missing_and_nothing_else(tmp_
     missing = SEEN.model_copy(update={"wheels": without})
     assert "torch: pinned 2.5.0, found nothing" in prepare(whole, seen=missing)[0].message
     pinned = entry(pins_sha256=protocol.sha256_file(str(tmp_path / "pins.txt")), removed={"torch": 1})
-    other = make_bundle(tmp_path / "other", environments={ID: pinned})
+    other = make_unpacked(tmp_path / "other", environments={ID: pinned})
     assert prepare(other, seen=missing)[0].status == "ok"
 
 
@@ -128,7 +131,7 @@ def test_a_gpu_that_is_not_seen_inside_or_has_no_code_is_broken(whole: Path) -> 
 def test_the_key_is_of_the_manifest_and_the_environment(tmp_path: Path, whole: Path) -> None:
     one, two = (
         BundleExecutor(load_bundle(folder), ALL, tmp_path, tmp_path / "cache", 2)
-        for folder in (whole, make_bundle(tmp_path / "two"))
+        for folder in (whole, make_unpacked(tmp_path / "two"))
     )
     keys = {one.key(planned(PYPI), None), one.key(planned(PYPI, replica=1), None), two.key(planned(PYPI), None)}
     assert len(keys) == 3
@@ -213,3 +216,92 @@ def test_only_plain_files_are_taken_back(tmp_path: Path) -> None:
 
 def test_statuses() -> None:
     assert [signalled(code) for code in (0, 1, 137, 134, 64, None)] == [0, 1, -9, -6, 64, -9]
+
+
+# -- what this machine grants a sandbox, and what it puts into it ---------------------------------------------------
+
+
+def test_a_cell_is_described_for_the_bundle_s_own_python(unpacked: Path, tmp_path: Path) -> None:
+    there = load_bundle(unpacked)
+    mounts = [("ro", "/a b", "/in/a")]
+    command = write_sandbox(tmp_path / "sandbox.json", there, ALL, tmp_path / "new", mounts, {"A": "b"}, ["/bin/true"])
+    assert command[0] == f"{there.folder}/python" and command[2].endswith("enter.py")
+    cell = json.loads((tmp_path / "sandbox.json").read_text())
+    assert cell["mounts"] == [["ro", "/a b", "/in/a"]] and cell["variables"] == {"A": "b"} and cell["user"] == TASK_USER
+    assert cell["namespaces"] == ["pid", "net", "ipc", "uts"] and cell["rootless"] is False
+
+
+def granting(monkeypatch: pytest.MonkeyPatch, euid: int, allowed: Any) -> None:
+    """A machine that makes cells where `allowed(rootless, granted)`."""
+    monkeypatch.setattr(namespaces.os, "geteuid", lambda: euid)
+
+    def run(command: list[str], **options: Any) -> SimpleNamespace:
+        cell = json.loads(Path(command[-1]).read_text())
+        good = allowed(cell["rootless"], set(cell["namespaces"]))
+        return SimpleNamespace(returncode=0 if good else 125, stderr="" if good else "Operation not permitted")
+
+    monkeypatch.setattr(namespaces.subprocess, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("euid", "allowed", "expected"),
+    [
+        (0, lambda rootless, names: True, ALL),
+        (1000, lambda rootless, names: True, replace(ALL, rootless=True)),
+        (0, lambda rootless, names: rootless, replace(ALL, rootless=True)),
+        (1000, lambda rootless, names: "net" not in names, Namespaces(rootless=True, granted=("pid", "ipc", "uts"))),
+        (0, lambda rootless, names: not names, Namespaces(rootless=False, granted=())),
+    ],
+)
+def test_as_much_is_taken_as_is_granted(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, euid: int, allowed: Any, expected: Namespaces
+) -> None:
+    granting(monkeypatch, euid, allowed)
+    assert probe_namespaces(load_bundle(unpacked)) == expected
+
+
+def test_a_machine_that_grants_nothing_is_an_error_with_a_way_out(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granting(monkeypatch, 1000, lambda rootless, names: False)
+    with pytest.raises(InfrastructureError, match=r"grants no root of its own.*Operation not permitted") as caught:
+        probe_namespaces(load_bundle(unpacked))
+    assert "as root" in caught.value.remedy and "max_user_namespaces" in caught.value.remedy
+
+
+def test_the_driver_s_libraries_come_from_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("stubs", "driver", "other"):
+        (tmp_path / folder).mkdir()
+        for name in ("libcuda.so.580.1", "libnvidia-ml.so.580.1", "libnvidia-glcore.so.580.1", "libc.so.6"):
+            (tmp_path / folder / name).write_text("")
+        (tmp_path / folder / "libcuda.so.1").symlink_to("libcuda.so.580.1")
+        (tmp_path / folder / "libcuda.so").symlink_to("libcuda.so.1")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"relative:{tmp_path / 'stubs'}:{tmp_path / 'empty'}:{tmp_path / 'driver'}")
+    cached = f"\tlibcuda.so.1 (libc6,x86-64) => {tmp_path}/other/libcuda.so.1\n"
+    monkeypatch.setattr(namespaces, "output_of", lambda command: cached)
+    mounts = driver_mounts()
+    real = str(tmp_path / "driver" / "libcuda.so.580.1")
+    assert ("ro", real, "/driver/libcuda.so.580.1") in mounts
+    assert ("link", "libcuda.so.580.1", "/driver/libcuda.so.1") in mounts
+    assert {target for _, _, target in mounts} == {
+        "/driver/libcuda.so.580.1", "/driver/libcuda.so.1", "/driver/libcuda.so", "/driver/libnvidia-ml.so.580.1",
+    }  # fmt: skip
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert any("/other/" in source for _, source, _ in driver_mounts())
+    monkeypatch.setattr(namespaces, "output_of", lambda command: None)
+    monkeypatch.setattr(namespaces, "DRIVER_FOLDERS", (str(tmp_path / "none"),))
+    with pytest.raises(InfrastructureError, match=r"libcuda\.so\.1"):
+        driver_mounts()
+
+
+def test_the_gpu_s_nodes_must_all_be_there(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-caps/nvidia-cap1", "nvme0"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    with pytest.raises(InfrastructureError, match="nvidia-uvm") as caught:
+        device_mounts(tmp_path)
+    assert "nvidia-modprobe" in caught.value.remedy
+    (tmp_path / "nvidia-uvm").write_text("")
+    assert {target for _, _, target in device_mounts(tmp_path)} == {
+        "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps/nvidia-cap1",
+    }  # fmt: skip

@@ -199,13 +199,7 @@ def test_what_nvcc_writes_is_understood(tmp_path: Path) -> None:
     source.write_text(
         '__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\nextern "C" int answer() { return 42; }\n'
     )
-    wanted = [
-        ("sm_80", CUBIN, 80),
-        ("sm_86", CUBIN, 86),
-        ("sm_90", CUBIN, 90),
-        ("sm_90a", CUBIN, 90),
-        ("compute_80", PTX, 80),
-    ]
+    wanted = [*((f"sm_{name}", CUBIN, int(name[:2])) for name in ("80", "86", "90", "90a")), ("compute_80", PTX, 80)]
     codes = [f"-gencode=arch=compute_{name.partition('_')[2]},code={name}" for name, _, _ in wanted]
     done = subprocess.run(
         [nvcc, "-shared", "-Xcompiler=-fPIC", "-cudart=none", *codes, "-o", target, source],

@@ -10,29 +10,14 @@ import pytest
 
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.manifest import BundleManifest, Proof, load_bundle, parse_manifest, render_contents
-from harness.worker import codec, protocol, wire
+from harness.worker import codec, wire
 from tests.messages import answered
-from tests.unit.bundles import ENVIRONMENTS, PROOF, manifest
-
-FIRST = ENVIRONMENTS[0]
+from tests.unit.bundles import ENVIRONMENTS, ID, PROOF, entry, make_unpacked, manifest, save_unpacked
 
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    """What unpack.sh leaves, without the files."""
-    for name in ("root", *(f"environments/{id}" for id in ENVIRONMENTS)):
-        (tmp_path / name).mkdir(parents=True)
-    save(tmp_path, manifest())
-    return tmp_path
-
-
-def save(folder: Path, value: dict[str, Any]) -> None:
-    protocol.write_json(str(folder / "manifest.json"), value)
-    complete = {
-        "manifest_sha256": protocol.sha256_file(str(folder / "manifest.json")),
-        "environments": list(ENVIRONMENTS),
-    }
-    protocol.write_json(str(folder / "complete.json"), complete)
+    return make_unpacked(tmp_path, environments=dict.fromkeys(ENVIRONMENTS, entry()))
 
 
 def problem(folder: Path, kind: type[Exception] = InputError) -> str:
@@ -45,15 +30,26 @@ def problem(folder: Path, kind: type[Exception] = InputError) -> str:
 def test_an_unpacked_bundle_is_read(unpacked: Path) -> None:
     bundle = load_bundle(unpacked)
     assert bundle.environments == ENVIRONMENTS and bundle.manifest.architecture == "90"
-    assert bundle.environment(FIRST) == unpacked.resolve() / "environments" / FIRST
-    assert bundle.entry(FIRST).image.startswith("sha256:")
+    assert bundle.environment(ID) == unpacked.resolve() / "environments" / ID
+    assert bundle.entry(ID).image.startswith("sha256:")
     with pytest.raises(InputError, match=r"the bundle has no torch9; it has torch2\.1\.0"):
         bundle.entry("torch9")
 
 
-def test_what_is_no_bundle_is_said(tmp_path: Path) -> None:
-    assert "not an unpacked bundle" in problem(tmp_path)
-    assert "not an unpacked bundle" in problem(tmp_path / "nowhere")
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (("complete.json", "manifest.json"), "not an unpacked bundle"),
+        (("manifest.json",), "damaged"),
+        (("root",), "root: missing"),
+        (("python",), "python: missing"),
+        ((f"environments/{ID}",), f"environments/{ID}: missing"),
+    ],
+)
+def test_what_is_no_whole_bundle_is_said(unpacked: Path, missing: tuple[str, ...], said: str) -> None:
+    for name in missing:
+        (unpacked / name).rename(unpacked / "elsewhere")
+    assert said in problem(unpacked)
 
 
 def test_what_is_not_complete_is_said(unpacked: Path) -> None:
@@ -62,20 +58,22 @@ def test_what_is_not_complete_is_said(unpacked: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"manifest_sha256": "x"}', '{"manifest_sha256": 1, "environments": 2}']
+    ("name", "text", "said"),
+    [
+        *(
+            ("complete.json", text, "damaged")
+            for text in ("", "[]", "{}", '{"manifest_sha256": "x"}', '{"manifest_sha256": 1, "environments": 2}')
+        ),
+        ("manifest.json", json.dumps(manifest(architecture="80")), "not the manifest that was unpacked"),
+    ],
 )
-def test_a_damaged_mark_is_said(unpacked: Path, text: str) -> None:
-    (unpacked / "complete.json").write_text(text)
-    assert "damaged" in problem(unpacked)
-
-
-def test_a_changed_manifest_is_said(unpacked: Path) -> None:
-    (unpacked / "manifest.json").write_text(json.dumps(manifest(architecture="80")))
-    assert "not the manifest that was unpacked" in problem(unpacked)
+def test_a_changed_file_is_said(unpacked: Path, name: str, text: str, said: str) -> None:
+    (unpacked / name).write_text(text)
+    assert said in problem(unpacked)
 
 
 def test_another_schema_version_is_said_before_anything_else(unpacked: Path) -> None:
-    save(unpacked, {"schema_version": 2, "unheard": "of"})
+    save_unpacked(unpacked, {"schema_version": 2, "unheard": "of"})
     assert "schema version 2; this harness reads 1" in problem(unpacked)
 
 
@@ -91,19 +89,14 @@ def test_another_schema_version_is_said_before_anything_else(unpacked: Path) -> 
     ],
 )
 def test_a_wrong_manifest_is_named_by_place(unpacked: Path, change: dict[str, Any], place: str) -> None:
-    save(unpacked, manifest(**change))
+    save_unpacked(unpacked, manifest(**change))
     said = problem(unpacked)
     assert "the manifest is damaged" in said and place in said
 
 
 def test_a_manifest_that_is_no_json_is_said() -> None:
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="Invalid JSON"):
         parse_manifest(b"\xff{", "manifest.json")
-
-
-def test_a_folder_that_is_gone_is_said(unpacked: Path) -> None:
-    (unpacked / "environments" / FIRST).rmdir()
-    assert f"environments/{FIRST}: missing" in problem(unpacked)
 
 
 def test_the_contents_for_the_shell_say_what_the_manifest_says() -> None:

@@ -14,7 +14,7 @@ import pytest
 from harness.errors import InfrastructureError
 from harness.isolate.bundle import archive as archiving
 from harness.isolate.bundle.archive import entries, find_program, measure, pack_archive, resolve
-from harness.isolate.bundle.launchers import RUN, copy_tool, libraries, pack_tools, render_python
+from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, libraries, pack_tools, render_python
 from harness.isolate.bundle.slim import ENVIRONMENT, SHARED, leave_out
 from tests.unit.bundles import tree
 
@@ -31,55 +31,42 @@ def files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
 
 
-def test_an_environment_keeps_what_building_and_attention_need(tmp_path: Path) -> None:
-    kept = {
-        "bin/python",
-        "bin/ninja",
-        f"{SITE}/triton-3.1.0.dist-info/METADATA",
-        f"{SITE}/torch/bin/torch_shm_manager",
-        f"{SITE}/torch/include/ATen/ATen.h",
-        f"{SITE}/torch/testing/__init__.py",
-        f"{SITE}/torch/lib/libtorch_cuda.so",
-        f"{SITE}/torchgen/api/cpp.py",
-        f"{SITE}/sympy/core/core.py",
-        f"{SITE}/networkx/classes/graph.py",
-        f"{SITE}/mpmath/__init__.py",
-        f"{SITE}/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
-        f"{SITE}/nvidia/cudnn/lib/libcudnn_ops_infer.so.8",
-        f"{SITE}/nvidia/cusolver/lib/libcusolver.so.11",
-        f"{SITE}/nvidia/cuda_cupti/lib/libcupti.so.12",
-    }
-    dropped = {
-        f"{SITE}/triton/_C/libtriton.so",
-        f"{SITE}/triton/language/core.py",
-        f"{SITE}/numpy/core/lib/libnpymath.a",
-        f"{SITE}/sympy/core/tests/test_core.py",
-        f"{SITE}/nvidia/cudnn/lib/libcudnn_ops_train.so.8",
-        f"{SITE}/nvidia/cusolver/lib/libcusolverMg.so.11",
-    }
+SLIMMED = {
+    "an environment": (
+        ENVIRONMENT,
+        """bin/python bin/ninja SITE/triton-3.1.0.dist-info/METADATA SITE/torch/bin/torch_shm_manager
+        SITE/torch/include/ATen/ATen.h SITE/torch/testing/__init__.py SITE/torch/lib/libtorch_cuda.so
+        SITE/torchgen/api/cpp.py SITE/sympy/core/core.py SITE/networkx/classes/graph.py SITE/mpmath/__init__.py
+        SITE/nvidia/cuda_nvrtc/lib/libnvrtc.so.12 SITE/nvidia/cudnn/lib/libcudnn_ops_infer.so.8
+        SITE/nvidia/cusolver/lib/libcusolver.so.11 SITE/nvidia/cuda_cupti/lib/libcupti.so.12""",
+        """SITE/triton/_C/libtriton.so SITE/triton/language/core.py SITE/numpy/core/lib/libnpymath.a
+        SITE/sympy/core/tests/test_core.py SITE/nvidia/cudnn/lib/libcudnn_ops_train.so.8
+        SITE/nvidia/cusolver/lib/libcusolverMg.so.11""",
+    ),
+    "the root": (
+        SHARED,
+        """usr/lib/gcc/x86_64-linux-gnu/12/cc1plus usr/lib/x86_64-linux-gnu/libc_nonshared.a
+        usr/local/cuda/targets/x86_64-linux/lib/libcudart_static.a usr/local/cuda/bin/nvcc""",
+        """usr/share/doc/g++/copyright usr/local/cuda-12.1/targets/x86_64-linux/lib/libcublas_static.a
+        var/cache/apt/pkgcache.bin opt/installer/uv""",
+    ),
+    "packages": (
+        dict.fromkeys(LEFT_OUT, ""),
+        "numpy/core.py uvloop/loop.py numpy-2.0.dist-info/METADATA",
+        "bin/f2py numpy/tests/test.py numpy/core.pyi uv/__init__.py uv-0.9.dist-info/METADATA",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SLIMMED)
+def test_what_building_and_attention_need_is_kept(tmp_path: Path, what: str) -> None:
+    patterns, *named = SLIMMED[what]
+    kept, dropped = (set(words.replace("SITE", SITE).split()) for words in named)
     fill(tmp_path, *kept, *dropped)
-    removed = leave_out(tmp_path, ENVIRONMENT)
+    removed = leave_out(tmp_path, patterns)
     assert files(tmp_path) == kept
-    assert sum(removed.values()) == 10 * len(dropped) and set(removed) <= set(ENVIRONMENT)
+    assert sum(removed.values()) == 10 * len(dropped) and set(removed) <= set(patterns)
     assert not (tmp_path / SITE / "triton").exists(), "no empty folder that could be imported"
-
-
-def test_the_root_keeps_what_compilers_need(tmp_path: Path) -> None:
-    kept = {
-        "usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
-        "usr/lib/x86_64-linux-gnu/libc_nonshared.a",
-        "usr/local/cuda/targets/x86_64-linux/lib/libcudart_static.a",
-        "usr/local/cuda/bin/nvcc",
-    }
-    dropped = {
-        "usr/share/doc/g++/copyright",
-        "usr/local/cuda-12.1/targets/x86_64-linux/lib/libcublas_static.a",
-        "var/cache/apt/pkgcache.bin",
-        "opt/installer/uv",
-    }
-    fill(tmp_path, *kept, *dropped)
-    leave_out(tmp_path, SHARED)
-    assert files(tmp_path) == kept
 
 
 @pytest.mark.parametrize(
@@ -228,6 +215,6 @@ def test_a_full_disk_ends_packing(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a.tar.zst.000").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
+    (tmp_path / "out" / "a.tar.zst.0000").symlink_to("/dev/full")
+    with pytest.raises(InfrastructureError, match="No space left"):
         pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", part_bytes=10**9, level=1)

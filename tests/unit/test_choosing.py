@@ -1,16 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness.config.matrix import Limits
-from harness.errors import InfrastructureError
+from harness.config.environments import PYPI
+from harness.config.matrix import Limits, parse_matrix
+from harness.errors import InfrastructureError, InputError
 from harness.isolate import choose as choosing
-from harness.isolate.choose import choose, choose_here, sandbox_limits
+from harness.isolate.bundle.executor import choose_bundled_index, plain_id, unsuitable
+from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.bundle.namespaces import Namespaces
+from harness.isolate.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import EngineFacts
+from harness.run.prepare import bundled_indexes
+from tests.unit.bundles import ALL, ID, make_unpacked
+from tests.unit.test_host import WITH_HOST
 
 ENGINE = EngineFacts(
     endpoint="unix:///var/run/docker.sock", version="27.1", machine="m", local=True, architecture="x86_64",
@@ -18,69 +28,66 @@ ENGINE = EngineFacts(
 )  # fmt: skip
 
 
-def pick(wanted: Any = "auto", engine: EngineFacts | None = ENGINE, **changes: Any) -> tuple[str, str]:
-    options: dict[str, Any] = {"engine_problem": "nobody is there", "gpus": 0, "missing_bases": dict, **changes}
-    choice = choose(wanted, engine=engine, **options)
+def pick(
+    monkeypatch: pytest.MonkeyPatch, wanted: Any = "auto", gpus: int = 0, problem: Any = lambda base: "", **facts: Any
+) -> tuple[str, str]:
+    """(the executor, the reason) beside an engine with these facts, and with what is wrong with its base."""
+    engine = SimpleNamespace(facts=lambda: replace(ENGINE, **facts))
+    monkeypatch.setattr(choosing, "Engine", lambda: engine)
+    monkeypatch.setattr(choosing, "base_problem", lambda engine, base: problem(base))
+    choice = choose_here(wanted, ["base:1"], gpus)
     assert bool(choice.remedy) is (choice.executor == "venv" and wanted == "auto"), "what would give containers"
     return choice.executor, choice.reason
 
 
-def test_auto_takes_containers_where_all_is_there() -> None:
-    assert pick() == ("docker", "containers of Docker 27.1")
-    assert pick(engine=replace(ENGINE, local=False, endpoint="tcp://there"))[1] == (
-        "containers of Docker 27.1 at tcp://there"
-    )
+def test_auto_takes_containers_where_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pick(monkeypatch) == ("docker", "containers of Docker 27.1")
+    there = pick(monkeypatch, local=False, endpoint="tcp://there")
+    assert there == ("docker", "containers of Docker 27.1 at tcp://there")
+
+
+def fails(error: Exception) -> Callable[..., str]:
+    def fail(*_: Any) -> str:
+        raise error
+
+    return fail
 
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
-    "engine": ({"engine": None}, "no container engine answers: nobody is there"),
-    "architecture": ({"engine": replace(ENGINE, architecture="aarch64")}, "aarch64"),
-    "seccomp": ({"engine": replace(ENGINE, seccomp=False)}, "seccomp"),
-    "base": ({"missing_bases": lambda: {"base:1": "no such thing"}}, "the base image base:1 is not there"),
-}
+    "architecture": ({"architecture": "aarch64"}, "aarch64"),
+    "seccomp": ({"seccomp": False}, "seccomp"),
+    "base": ({"problem": lambda base: "no such thing"}, "the base image base:1 is not there"),
+    "engine": ({"problem": fails(EngineGone("connection refused"))}, "no container engine answers: connection refused"),
+    "context": (
+        {"problem": fails(InfrastructureError("no context 'x'", "y"))}, "no container engine answers: no context 'x'",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LACKS)
-def test_auto_takes_virtual_environments_for_want_of_anything_and_says_of_what(name: str) -> None:
+def test_for_want_of_anything_auto_takes_virtual_environments_and_containers_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     changes, said = LACKS[name]
-    executor, reason = pick(**changes)
+    executor, reason = pick(monkeypatch, **changes)
     assert executor == "venv" and reason.startswith("virtual environments, since ") and said in reason
-
-
-@pytest.mark.parametrize("name", LACKS)
-def test_containers_that_were_asked_for_and_cannot_be_had_are_an_error(name: str) -> None:
-    changes, said = LACKS[name]
     with pytest.raises(InfrastructureError) as caught:
-        pick("docker", **changes)
+        pick(monkeypatch, "docker", **changes)
     assert said in caught.value.message and caught.value.remedy and caught.value.code == 30
 
 
-def test_auto_never_makes_a_gpu_vanish() -> None:
-    executor, reason = pick(gpus=1)
+def test_auto_never_makes_a_gpu_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, reason = pick(monkeypatch, gpus=1)
     assert executor == "venv" and "GPU" in reason and "toolkit" in reason
-    assert pick(gpus=1, engine=replace(ENGINE, gpus="nvidia"))[0] == "docker"
-    assert pick(gpus=1, engine=replace(ENGINE, gpus="cdi"))[0] == "docker"
+    assert pick(monkeypatch, "docker", gpus=1)[0] == "docker"
+    for how in ("nvidia", "cdi"):
+        assert lacking(replace(ENGINE, gpus=how), gpus=1, missing_bases=()) == ("", "")
 
 
-def test_virtual_environments_that_were_asked_for_ask_nobody() -> None:
-    def never() -> dict[str, str]:
-        raise AssertionError("asked a registry")
-
-    assert pick("venv", missing_bases=never) == ("venv", "virtual environments, as asked for")
-    assert pick(engine=None, missing_bases=never)[0] == "venv"
-
-
-@pytest.mark.parametrize("error", [EngineGone("connection refused"), InfrastructureError("no context 'x'", "y")])
-def test_an_engine_that_cannot_be_reached_is_the_reason(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def refuse() -> None:
-        raise error
-
-    monkeypatch.setattr(choosing, "Engine", refuse)
-    choice = choose_here("auto", ["base:1"], 0)
-    said = "connection refused" if isinstance(error, EngineGone) else "no context 'x'"
-    assert choice.executor == "venv" and choice.reason.endswith(f"no container engine answers: {said}")
-    with pytest.raises(InfrastructureError, match=said):
-        choose_here("docker", ["base:1"], 0)
+def test_virtual_environments_that_were_asked_for_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = fails(AssertionError("asked a registry"))
+    assert pick(monkeypatch, "venv", problem=never) == ("venv", "virtual environments, as asked for")
+    assert pick(monkeypatch, problem=never, seccomp=False)[0] == "venv"
 
 
 def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:
@@ -89,3 +96,94 @@ def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:
     assert default.output_bytes == default.memory_bytes, "its folder is in that memory"
     asked = sandbox_limits(Limits(memory_gib=1.5, processes=64, output_gib=8), ENGINE)
     assert asked.memory_bytes == int(1.5 * (1 << 30)) == asked.output_bytes and asked.processes == 64
+
+
+# -- a bundle --------------------------------------------------------------------------------------------------
+
+H200 = ("NVIDIA H200", "90", "580.159.04")
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(choosing, "models", list)
+    monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: ALL)
+    return make_unpacked(tmp_path / "bundle")
+
+
+def test_a_folder_that_is_named_asks_for_its_executor(tmp_path: Path) -> None:
+    there = {choosing.BUNDLE_VARIABLE: str(tmp_path / "b")}
+    assert wanted_bundle("auto", tmp_path, {}) == tmp_path
+    assert wanted_bundle("bundle", tmp_path, there) == tmp_path
+    assert wanted_bundle("bundle", None, there) == wanted_bundle("auto", None, there) == tmp_path / "b"
+    assert wanted_bundle("auto", None, {}) is None
+    assert wanted_bundle("venv", None, there) is None, "what is asked for on the command line wins"
+
+
+def test_contradictions_are_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--executor venv uses none"):
+        wanted_bundle("venv", tmp_path, {})
+    with pytest.raises(InputError, match="which one") as caught:
+        wanted_bundle("bundle", None, {})
+    assert choosing.BUNDLE_VARIABLE in caught.value.remedy
+
+
+def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choice = choose_bundle(unpacked)
+    assert choice.executor == "bundle" and choice.reason.startswith("a bundle of 2026-01-02 for sm_90; sandboxes")
+    assert "without seccomp filter and memory limit" in choice.reason and "network" not in choice.reason
+    few = Namespaces(rootless=True, granted=("pid",))
+    monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: few)
+    said = choose_bundle(unpacked).reason
+    assert "in a user namespace" in said and "the network is the machine's" in said and "processes are seen" not in said
+
+
+def test_a_machine_of_another_kind_and_a_path_with_a_colon(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked.rename(unpacked.with_name("a:b"))
+    with pytest.raises(InputError, match="colon"):
+        choose_bundle(unpacked.with_name("a:b"))
+    unpacked.with_name("a:b").rename(unpacked)
+    monkeypatch.setattr(choosing.platform, "machine", lambda: "aarch64")
+    with pytest.raises(InputError, match="this machine is aarch64"):
+        choose_bundle(unpacked)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        ([], ""),
+        ([H200], ""),
+        ([("T400", "75", "580.1"), H200], ""),
+        ([("NVIDIA A100", "80", "580.1")], "sm_90 alone, and this machine's NVIDIA A100 is sm_80"),
+        ([("NVIDIA H200", "90", "525.9.1")], "driver is 525.9.1; the bundle's CUDA needs 525.60.13"),
+        ([("NVIDIA H200", "90", "1000.1")], ""),
+    ],
+)
+def test_the_gpu_and_its_driver_are_asked_first(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[tuple[str, str, str]], said: str
+) -> None:
+    problem, remedy = unsuitable(load_bundle(unpacked), gpus)
+    assert (said in problem and bool(problem) == bool(said)) and bool(remedy) == bool(said)
+    monkeypatch.setattr(choosing, "models", lambda: gpus)
+    if said:
+        with pytest.raises(InfrastructureError):
+            choose_bundle(unpacked)
+
+
+def test_indexes_are_those_it_was_packed_from(unpacked: Path) -> None:
+    there = load_bundle(unpacked)
+    assert choose_bundled_index(there, "torch2.5.0-cu121-py311", ID) == (PYPI, True)
+    assert choose_bundled_index(there, ID, "other") == (PYPI, False)
+    assert choose_bundled_index(there, f"{ID}-r3", "other") == (PYPI, False), "replicas share one"
+    with pytest.raises(InputError, match=r"has no torch2.1.0-cu121-py311; it has torch2.5.0"):
+        bundled_indexes(parse_matrix(WITH_HOST), there, strict=False)
+    text = WITH_HOST.replace('  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}\n', "").replace(
+        'baseline: "2.1.0"', "baseline: host"
+    )
+    with pytest.raises(InfrastructureError, match="--strict refuses"):
+        bundled_indexes(parse_matrix(text), there, strict=True)
+    indexes, reasons = bundled_indexes(parse_matrix(text), there, strict=False)
+    assert indexes == {"torch2.5.0-cu121-py311": PYPI} and "packed" in reasons["torch2.5.0-cu121-py311"]
+
+
+def test_ids_of_replicas() -> None:
+    assert [plain_id(id) for id in (ID, f"{ID}-r12", "host-r1")] == [ID, ID, "host"]

@@ -13,13 +13,14 @@ import psutil
 import pytest
 import requests
 
-from harness.errors import InfrastructureError, Unrecorded
-from harness.isolate import read_result
+from harness.errors import InfrastructureError, Interrupted, Unrecorded
+from harness.isolate import Task, read_result
 from harness.isolate.docker import executor as containers
 from harness.isolate.docker.connection import EngineGone, EngineRefused, answering
 from harness.isolate.docker.container import Container, ContainerDied, _frames, open_container
 from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor, is_orphan, owner, sweep
+from harness.isolate.docker.executor import DockerExecutor, sweep
+from harness.isolate.process import is_orphan, owner
 from harness.isolate.sandbox import SandboxLimits, sandbox_paths, unconfined
 from harness.schema.environment_records import Confinement
 from tests.messages import made
@@ -77,10 +78,7 @@ def executor(tmp_path: Path, engine: Any) -> DockerExecutor:
 def test_a_cell_that_is_not_confined_is_told(changes: dict[str, Any], said: str) -> None:
     problem = unconfined(CONFINED.model_copy(update=changes), LIMITS)
     assert said in problem and bool(problem) is bool(said)
-
-
-def test_a_cell_that_says_nothing_is_not_confined() -> None:
-    assert unconfined(None, LIMITS)
+    assert unconfined(None, LIMITS), "what says nothing is not confined"
 
 
 def test_an_owner_that_lives_is_none_of_a_crash() -> None:
@@ -115,11 +113,8 @@ def test_only_what_a_crash_left_is_removed() -> None:
 def test_what_ended_a_cell_is_its_limit_or_nothing_of_its_own(
     tmp_path: Path, history: dict[str, str] | None, said: str | None
 ) -> None:
-    class Dead:
-        container, started = "c", 0.0
-
     cells = executor(tmp_path, FakeEngine(history))
-    dead: Any = Dead()
+    dead: Any = SimpleNamespace(container="c")
     if said is not None:
         assert cells._why_it_died(dead, ContainerDied("x")) == said
         return
@@ -128,8 +123,6 @@ def test_what_ended_a_cell_is_its_limit_or_nothing_of_its_own(
 
 
 def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.isolate import Task
-
     monkeypatch.setattr(containers, "AWAY_S", 0.2)
     tried: list[int] = []
 
@@ -151,8 +144,6 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:
-    from harness.errors import Interrupted
-
     engine: Any = FakeEngine(leftovers=[("mine", owner()), ("other", "x/1/1")])
     cells = executor(tmp_path, engine)
     cells.stop()
@@ -162,8 +153,6 @@ def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:
 
 
 def test_places_of_a_request(tmp_path: Path) -> None:
-    from harness.isolate import Task
-
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"
     task = Task(
@@ -219,12 +208,7 @@ def frame(kind: int, data: bytes) -> bytes:
 def cell(*frames: bytes) -> Container:
     made = Container(None, "c")  # type: ignore[arg-type]
     made.frames = _frames(Said(b"".join(frames)))  # type: ignore[arg-type]
-
-    class Socket:
-        def sendall(self, _data: bytes) -> None:
-            pass
-
-    made.socket = Socket()
+    made.socket = SimpleNamespace(sendall=lambda data: None)
     return made
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,28 +46,29 @@ def context_of(tmp_path: Path, executor: Scripted, gpu: GpuFacts | None = GPU, o
     )
 
 
-def test_a_device_that_answers_is_used_again(tmp_path: Path) -> None:
-    executor = Scripted(said(status="ok", message=""))
-    check_device(context_of(tmp_path, executor), "e", pause_s=0)
-    assert [task.name for task in executor.tasks] == ["probe"]
-
-
-def test_a_device_may_need_a_while(tmp_path: Path) -> None:
-    executor = Scripted(HUNG, said(status="crashed", message="no device"), said(status="ok", message=""))
-    check_device(context_of(tmp_path, executor), "e", pause_s=0)
-    assert not executor.answers
+ANSWERS, CRASHED = said(status="ok", message=""), said(status="crashed", message="no device")
 
 
 @pytest.mark.parametrize(
-    ("last", "words"),
-    [(HUNG, "killed at its limit"), (said(status="wrong", message="a product is wrong"), "a product is wrong")],
+    ("answers", "words"),
+    [
+        ([ANSWERS], ""),
+        ([HUNG, CRASHED, ANSWERS], ""),
+        ([HUNG] * TRIES, "killed at its limit"),
+        ([said(status="wrong", message="a product is wrong")] * TRIES, "a product is wrong"),
+    ],
+    ids=["at once", "after a while", "never", "wrongly"],
 )
-def test_a_device_that_does_not_answer_stops_the_run_and_is_named(tmp_path: Path, last: Answer, words: str) -> None:
-    executor = Scripted(*[last] * TRIES)
-    with pytest.raises(Unrecorded, match="GPU-1") as error:
+def test_a_device_answers_in_time_or_stops_the_run_and_is_named(
+    tmp_path: Path, answers: list[Answer], words: str
+) -> None:
+    executor = Scripted(*answers)
+    refusal = pytest.raises(Unrecorded, match="GPU-1") if words else contextlib.nullcontext()
+    with refusal as error:
         check_device(context_of(tmp_path, executor), "e", pause_s=0)
-    assert words in error.value.message and "nvidia-smi" in error.value.remedy
-    assert len(executor.tasks) == TRIES
+    assert [task.name for task in executor.tasks] == ["probe"] * len(answers)
+    if error is not None:
+        assert words in error.value.message and "nvidia-smi" in error.value.remedy
 
 
 def test_ceilings_are_a_record_of_the_run(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,28 +181,16 @@ def test_a_machine_without_one_is_a_broken_environment(tmp_path: Path, monkeypat
 
 
 def test_each_environment_is_asked_of_its_own_executor() -> None:
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name, self.stopped = name, False
-            self.holds_back = name == "host"
+    stopped: list[str] = []
 
-        def run(self, task: Any) -> str:
-            return self.name
+    def named(name: str) -> Any:
+        return SimpleNamespace(
+            name=name, holds_back=name == "host", run=lambda task: name, stop=lambda: stopped.append(name)
+        )
 
-        def stop(self) -> None:
-            self.stopped = True
-
-    class Task:
-        environment = ""
-
-    pinned, own = Named("docker"), Named("host")
-    both: Any = WithHost(pinned, own, ["host", "host-r1"])  # type: ignore[arg-type]
-    answers = {}
-    for name in ("torch2.5.0-cu121-py311", "host", "host-r1"):
-        task = Task()
-        task.environment = name
-        answers[name] = both.run(task)
-    assert list(answers.values()) == ["docker", "host", "host"] and both.name == "docker"
+    both: Any = WithHost(named("docker"), named("host"), ["host", "host-r1"])
+    answers = [both.run(SimpleNamespace(environment=id)) for id in ("torch2.5.0-cu121-py311", "host", "host-r1")]
+    assert answers == ["docker", "host", "host"] and both.name == "docker"
     assert not both.holds_back, "what the pinned executor cannot, the whole cannot"
     both.stop()
-    assert pinned.stopped and own.stopped
+    assert stopped == ["docker", "host"]

@@ -15,6 +15,7 @@ from harness.isolate.docker import images
 from harness.isolate.docker.engine import BuildFailed, Image
 from harness.isolate.docker.images import (
     KEY,
+    Wanted,
     base_identity,
     base_problem,
     build_context,
@@ -22,7 +23,6 @@ from harness.isolate.docker.images import (
     explain,
     image_key,
 )
-from harness.isolate.docker.wanted import Wanted
 
 DIGEST = "a" * 64
 BASE = f"nvidia/cuda@sha256:{DIGEST}"

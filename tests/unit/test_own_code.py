@@ -65,7 +65,7 @@ def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
     named = {name for _, files in keys.CODE.values() for name in files}
     idle = {
         "run/__init__.py", "run/device.py", "run/environments.py", "run/extend.py", "run/folders.py",
-        "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/reuse.py", "run/workflow.py",
+        "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/reuse.py",
         "experiments/__init__.py", "experiments/admission.py", "experiments/findings.py", "experiments/plan.py",
         "experiments/run.py", "experiments/screen.py",
     }  # fmt: skip
@@ -81,7 +81,7 @@ def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> 
     assert edited(sources, "run/throttling.py") == edited(sources, "gpu.py") == {"in_block"}
     assert edited(sources, "run/launch.py") == {"in_block"}
     assert edited(sources, "isolate/process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
-    for name in ("config/plan.py", "schema/storage.py", "run/workflow.py", "config/matrix.py", "progress.py"):
+    for name in ("config/plan.py", "schema/storage.py", "workflow/matrix.py", "config/matrix.py", "progress.py"):
         assert not edited(sources, name)
 
 

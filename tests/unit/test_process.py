@@ -16,10 +16,20 @@ from harness.isolate.process import MARK, Ended, Gate, clean_environment, run_ch
 
 pytestmark = pytest.mark.process
 
+# Leaves session, group, parent and environment: what a daemon does.
+DAEMON = """\
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("part", "w").write(str(os.getpid()))
+        os.rename("part", "daemon")
+        os.execve("/bin/sleep", ["sleep", "600"], {})
+    os._exit(0)
+"""
 STILL_THERE = "os.kill(int(open('daemon').read()), 0)\n"
 
 
-def child(tmp_path: Path, code: str, timeout_s: float = 20) -> tuple[object, Path]:
+def child(tmp_path: Path, code: str, timeout_s: float = 20) -> tuple[Ended, Path]:
     log = tmp_path / "log"
     return run_child([sys.executable, "-c", code], cwd=tmp_path, log=log, timeout_s=timeout_s, environment={}), log
 
@@ -36,7 +46,7 @@ def test_how_a_process_ended_is_told_apart(tmp_path: Path) -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "died by SIGSEGV"),
     ]:
         ended, _ = child(tmp_path, code)
-        assert ended.how == said  # type: ignore[attr-defined]
+        assert ended.how == said
 
 
 def test_a_hang_is_killed_at_its_limit_with_its_children(tmp_path: Path) -> None:
@@ -44,47 +54,18 @@ def test_a_hang_is_killed_at_its_limit_with_its_children(tmp_path: Path) -> None
         "import subprocess, sys, time, os\n"
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "open('child', 'w').write(str(p.pid))\n"
-        # One that leaves session, group and parent: what a daemon does.
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        open('daemon', 'w').write(str(os.getpid()))\n"
-        "        time.sleep(600)\n"
-        "    os._exit(0)\n"
-        "time.sleep(600)\n"
+        f"{DAEMON}time.sleep(600)\n"
     )
     started = time.monotonic()
     ended, _ = child(tmp_path, code, timeout_s=2)
-    assert ended.timed_out and "its limit of 2 s" in ended.how  # type: ignore[attr-defined]
+    assert ended.timed_out and "its limit of 2 s" in ended.how
     assert time.monotonic() - started < 15
     for name in ("child", "daemon"):
         assert not alive(int((tmp_path / name).read_text())), name
 
 
-def test_what_a_finished_process_left_behind_is_killed_too(tmp_path: Path) -> None:
-    code = (
-        "import subprocess, sys\n"
-        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
-        "open('child', 'w').write(str(p.pid))\n"
-    )
-    ended, _ = child(tmp_path, code)
-    assert ended.returncode == 0  # type: ignore[attr-defined]
-    assert not alive(int((tmp_path / "child").read_text()))
-
-
 def test_who_sheds_session_parent_and_environment_is_killed_too(tmp_path: Path) -> None:
-    code = (
-        "import os\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        open('daemon', 'w').write(str(os.getpid()))\n"
-        "        os.execve('/bin/sleep', ['sleep', '600'], {})\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "while not (os.path.exists('daemon') and open('daemon').read()): pass\n"
-        "print('done')\n"
-    )
+    code = f"import os\n{DAEMON}os.wait()\nwhile not os.path.exists('daemon'): pass\nprint('done')\n"
     started = time.monotonic()
     # While another child with such a daemon runs on: only what ended children left is killed.
     with ThreadPoolExecutor(1) as pool:
@@ -92,8 +73,8 @@ def test_who_sheds_session_parent_and_environment_is_killed_too(tmp_path: Path) 
         other = pool.submit(child, tmp_path / "other", code + "import time; time.sleep(2)\n" + STILL_THERE)
         ended, _ = child(tmp_path, code)
         assert not alive(int((tmp_path / "daemon").read_text()))
-        assert ended.returncode == 0 and ended.log == "done\n"  # type: ignore[attr-defined]
-        assert other.result()[0].returncode == 0, other.result()[0]  # type: ignore[attr-defined]
+        assert ended.returncode == 0 and ended.log == "done\n"
+        assert other.result()[0].returncode == 0, other.result()[0]
     assert not alive(int((tmp_path / "other" / "daemon").read_text()))
     assert time.monotonic() - started < 10
 
@@ -101,7 +82,7 @@ def test_who_sheds_session_parent_and_environment_is_killed_too(tmp_path: Path) 
 def test_a_log_is_cut_in_its_middle_and_says_so(tmp_path: Path) -> None:
     code = "import sys\nprint('first')\nfor _ in range(300): sys.stdout.write('x' * (1 << 20))\nprint('\\nlast')\n"
     ended, log = child(tmp_path, code)
-    assert ended.returncode == 0 and ended.log.endswith("last\n")  # type: ignore[attr-defined]
+    assert ended.returncode == 0 and ended.log.endswith("last\n")
     text = log.read_text()
     assert LOG_LIMIT_BYTES <= len(text) < LOG_LIMIT_BYTES + 100
     assert text.startswith("first\nxxx")
@@ -111,21 +92,21 @@ def test_a_log_is_cut_in_its_middle_and_says_so(tmp_path: Path) -> None:
 
 def test_a_log_of_one_line_has_an_excerpt(tmp_path: Path) -> None:
     ended, _ = child(tmp_path, "print('x' * 10000, end='')")
-    assert ended.log.endswith("xxx") and len(ended.log) > 3000  # type: ignore[attr-defined]
+    assert ended.log.endswith("xxx") and len(ended.log) > 3000
 
 
 def test_who_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
     code = "import os, time; os.close(1); os.close(2); time.sleep(0.5); open('end', 'w'); time.sleep({})"
-    assert child(tmp_path, code.format(0))[0].returncode == 0  # type: ignore[attr-defined]
+    assert child(tmp_path, code.format(0))[0].returncode == 0
     assert (tmp_path / "end").exists()
     started, used = time.monotonic(), time.process_time()
-    assert child(tmp_path, code.format(600), timeout_s=2)[0].timed_out  # type: ignore[attr-defined]
+    assert child(tmp_path, code.format(600), timeout_s=2)[0].timed_out
     assert time.monotonic() - started < 10 and time.process_time() - used < 1
 
 
 def test_who_prints_without_end_is_ended_at_its_limit(tmp_path: Path) -> None:
     ended, log = child(tmp_path, "import os\nwhile True: os.write(1, b'y\\n' * 30000)", timeout_s=2)
-    assert ended.timed_out and ended.duration_s < 6  # type: ignore[attr-defined]
+    assert ended.timed_out and ended.duration_s < 6
     assert log.stat().st_size < LOG_LIMIT_BYTES + 100
 
 
@@ -155,8 +136,8 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
 def test_the_log_holds_everything_and_its_tail_starts_at_a_line(tmp_path: Path) -> None:
     ended, log = child(tmp_path, "import sys; [print('line', i) for i in range(2000)]; print('end', file=sys.stderr)")
     assert log.read_text().count("\n") == 2001
-    assert ended.log.startswith("[...]\nline ")  # type: ignore[attr-defined]
-    assert ended.log.endswith("end\n")  # type: ignore[attr-defined]
+    assert ended.log.startswith("[...]\nline ")
+    assert ended.log.endswith("end\n")
     assert tail(tmp_path / "none") == ""
 
 

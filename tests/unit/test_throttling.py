@@ -15,12 +15,8 @@ def readings(*reasons: int, clocks: dict[int, float] | None = None) -> list[Read
     """One every 10 ms from second 100 on."""
     return [
         Reading(
-            at_s=100 + i * 0.01,
-            sm_mhz=(clocks or {}).get(i, 1980.0),
-            memory_mhz=3201.0,
-            reasons=r,
-            power_w=300.0 + i,
-            temperature_c=40.0,
+            at_s=100 + i * 0.01, sm_mhz=(clocks or {}).get(i, 1980.0), memory_mhz=3201.0, reasons=r,
+            power_w=300.0 + i, temperature_c=40.0,
         )
         for i, r in enumerate(reasons)
     ]  # fmt: skip

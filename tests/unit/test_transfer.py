@@ -46,7 +46,7 @@ def test_what_is_packed_comes_out(tmp_path: Path) -> None:
     size = pack(stream, [("in/folder", source), ("in/one", source / "deep" / "file"), ("in/bytes", b"xyz")])
     assert size == len(stream.getvalue())
     stream.seek(0)
-    assert unpack(stream, {"in": tmp_path / "out"}, **ROOMY) == []
+    unpack(stream, {"in": tmp_path / "out"}, **ROOMY)
     found = everything(tmp_path / "out")
     assert found == {"bytes": b"xyz", "folder": None, "folder/deep": None, "folder/deep/file": b"content",
                      "one": b"content"}  # fmt: skip
@@ -75,16 +75,15 @@ def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
 )
 def test_a_name_that_leads_elsewhere_is_left_out(tmp_path: Path, name: str) -> None:
     out = tmp_path / "deep" / "out"
-    left = unpack(archive((name, FILE, b"evil"), ("w0/good", FILE, b"good")), {"w0": out}, **ROOMY)
-    assert len(left) == 1 and everything(tmp_path) == {"deep": None, "deep/out": None, "deep/out/good": b"good"}
+    unpack(archive((name, FILE, b"evil"), ("w0/good", FILE, b"good")), {"w0": out}, **ROOMY)
+    assert everything(tmp_path) == {"deep": None, "deep/out": None, "deep/out/good": b"good"}
 
 
 @pytest.mark.parametrize("kind", [LINK, HARD, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.CONTTYPE])
 def test_what_is_no_file_leaves_an_empty_one(tmp_path: Path, kind: bytes) -> None:
     (tmp_path / "secret").write_text("secret")
-    left = unpack(archive(("w0/x", kind, str(tmp_path / "secret"))), {"w0": tmp_path / "out"}, **ROOMY)
+    unpack(archive(("w0/x", kind, str(tmp_path / "secret"))), {"w0": tmp_path / "out"}, **ROOMY)
     assert everything(tmp_path / "out") == {"x": b""} and not (tmp_path / "out" / "x").is_symlink()
-    assert kind == tarfile.CONTTYPE or left == ["w0/x"]
 
 
 @pytest.mark.parametrize("link", [LINK, HARD])
@@ -103,7 +102,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, link: bytes) -> None:
 def test_its_limits(tmp_path: Path) -> None:
     three = [(f"w0/{number}", FILE, b"x" * 10) for number in range(3)]
     places = {"w0": tmp_path / "out"}
-    assert unpack(archive(*three), places, limit_bytes=30, limit_files=3) == []
+    unpack(archive(*three), places, limit_bytes=30, limit_files=3)
     for limits in ({"limit_bytes": 29, "limit_files": 3}, {"limit_bytes": 30, "limit_files": 2}):
         with pytest.raises(Refused, match="left more than"):
             unpack(archive(*three), places, **limits)

@@ -25,15 +25,15 @@ def test_what_is_kept_of_outputs_stays_below_its_limit(dtype: str) -> None:
     assert large.bytes is not None and 2 * 6 * large.bytes / 4 > ARRAY_BYTES
 
 
-def test_recipes_share_the_limit_and_one_trial_is_always_kept() -> None:
-    elements = ARRAY_BYTES / 2 / (6 * 2 + 8)  # two trials of six targets and the truth just fit
-    assert array_trials(workload(elements), 6) == 2
-    assert array_trials(workload(elements, recipes=2), 6) == 1
-    assert array_trials(workload(1e12), 6) == 1
+FIT = ARRAY_BYTES / 2 / (6 * 2 + 8)  # elements: two trials of six targets and the truth just fit
 
 
-def test_a_problem_whose_outputs_are_not_known() -> None:
-    assert array_trials(workload(None), 2) == 2
+@pytest.mark.parametrize(
+    ("elements", "recipes", "kept"), [(FIT, 1, 2), (FIT, 2, 1), (1e12, 1, 1), (None, 1, 2)],
+    ids=["they fit", "recipes share the limit", "one is always kept", "their size is not known"],
+)  # fmt: skip
+def test_how_many_trials_are_kept(elements: float | None, recipes: int, kept: int) -> None:
+    assert array_trials(workload(elements, recipes=recipes), 6) == kept
 
 
 @pytest.mark.parametrize("result", [{}, {"status": "fine"}, {"status": "ok", "choice": ["mma"]}])

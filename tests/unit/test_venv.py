@@ -164,7 +164,7 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
     executor._pythons[environment.id] = executor._pythons[other.id] = Path("/usr/bin/python3")
     for each in (environment, other):
         with pytest.raises(InfrastructureError, match="exited with 1"):
-            executor._observe(each, tmp_path / "log", tmp_path / "scratch", verify=False, remedy="")
+            executor._observe(each, verify=False, remedy="")
     (asked, seen), (asked_other, seen_other) = given
     assert asked == {"version": 1, "threads": 1, "verify": False, "variables": ["MKL_CBWR", "OMP_NUM_THREADS"]}
     assert (seen["OMP_NUM_THREADS"], seen["MKL_CBWR"]) == ("1", "AVX2")

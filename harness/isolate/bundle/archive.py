@@ -9,7 +9,6 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import IO
 
 from harness.errors import InfrastructureError
 from harness.isolate.bundle.manifest import Archive, Part
+from harness.worker import protocol
 
 BLOCK = 1 << 20
 
@@ -30,6 +30,10 @@ class Entry:
     kind: str
     size_bytes: int = 0
     target: str = ""
+
+    @property
+    def has_content(self) -> bool:
+        return self.kind in ("file", "program")
 
 
 def entries(root: Path) -> Iterator[Entry]:
@@ -85,23 +89,21 @@ class Tally:
         return self.state.hexdigest()
 
 
+def _walk(trees: Mapping[str, Path]) -> Iterator[tuple[str, Entry]]:
+    """What is in an archive of these trees, by its name there."""
+    for place, tree in trees.items():
+        for entry in entries(tree):
+            name = "/".join(filter(None, (place, entry.name)))
+            if name:
+                yield name, entry
+
+
 def measure(trees: Mapping[str, Path]) -> Tally:
     """The tally of trees on disk: path in an archive ('' for its top) to folder or file."""
     tally = Tally()
-    for place, tree in trees.items():
-        for entry in entries(tree):
-            name = "/".join(part for part in (place, entry.name) if part)
-            if name:
-                tally.add(name, entry, sha256(entry.path) if entry.kind in ("file", "program") else "")
+    for name, entry in _walk(trees):
+        tally.add(name, entry, protocol.sha256_file(str(entry.path)) if entry.has_content else "")
     return tally
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        reader = HashingReader(file)
-        while reader.read(BLOCK):
-            pass
-    return reader.state.hexdigest()
 
 
 def resolve(root: Path, name: str) -> Path:
@@ -125,80 +127,55 @@ def resolve(root: Path, name: str) -> Path:
 WINDOW = 27  # log2 of the bytes that zstd looks back; unpacking needs as much memory, 128 MiB
 
 
-class Parts:
-    """Writes a stream as files NAME.000, NAME.001, ... of at most `part_bytes`."""
-
-    def __init__(self, folder: Path, name: str, archive: str, part_bytes: int) -> None:
-        self.folder, self.name, self.archive, self.part_bytes = folder, name, archive, part_bytes
-        self.done: list[Part] = []
-
-    def take(self, stream: IO[bytes]) -> None:
-        while block := stream.read(min(BLOCK, self.part_bytes)):
-            name = f"{self.name}.{len(self.done):03d}"
-            state, size = hashlib.sha256(), 0
-            with (self.folder / name).open("wb") as file:
-                while block:
-                    file.write(block)
-                    state.update(block)
-                    size += len(block)
-                    block = stream.read(min(BLOCK, self.part_bytes - size)) if size < self.part_bytes else b""
-            self.done.append(Part(name=name, sha256=state.hexdigest(), bytes=size, archive=self.archive))
-
-
 def pack_archive(
     name: str, trees: Mapping[str, Path], folder: Path, *, part_bytes: int, level: int
 ) -> tuple[Archive, list[Part]]:
     """Pack trees, path in the archive ('' for its top) to folder or file, into parts in `folder`."""
-    command = [str(find_program("zstd")), "-qc", "-T0", f"-{level}", f"--long={WINDOW}"]
-    parts, tally = Parts(folder, f"{name}.tar.zst", name, part_bytes), Tally()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as zstd:
+    compress = [str(find_program("zstd")), "-qc", "-T0", f"-{level}", f"--long={WINDOW}"]
+    cut = ["split", "-d", "--suffix-length=4", f"--bytes={part_bytes}", "-", str(folder / f"{name}.tar.zst.")]
+    tally = Tally()
+    with (
+        subprocess.Popen(compress, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as zstd,
+        subprocess.Popen(cut, stdin=zstd.stdout, stderr=subprocess.PIPE, text=True) as split,
+    ):
         assert zstd.stdin is not None and zstd.stdout is not None
-        failed: list[BaseException] = []
-
-        def collect(stream: IO[bytes]) -> None:
-            try:
-                parts.take(stream)
-            except BaseException as error:  # a full disk, for instance: zstd must not wait for a reader
-                failed.append(error)
-                zstd.kill()
-
-        reader = threading.Thread(target=collect, args=(zstd.stdout,))
-        reader.start()
+        zstd.stdout.close()  # it is split's alone: when that ends, zstd does
         try:
             with (
-                contextlib.suppress(BrokenPipeError),  # zstd's exit status, or what ended the reader, says why
+                contextlib.suppress(BrokenPipeError),  # an exit status says why
                 tarfile.open(fileobj=zstd.stdin, mode="w|", format=tarfile.GNU_FORMAT, bufsize=BLOCK) as tar,
             ):
-                for place, tree in trees.items():
-                    _add(tar, tally, place, tree)
+                for inside, entry in _walk(trees):
+                    _add(tar, tally, inside, entry)
         finally:
             with contextlib.suppress(BrokenPipeError):
                 zstd.stdin.close()
-            reader.join()
-    if failed:
-        raise failed[0]
+        _, said = split.communicate()
+    if split.returncode:
+        raise InfrastructureError(f"{name} cannot be written: {said.strip()}", "free some space, or name another --out")
     if zstd.returncode:
         raise InfrastructureError(f"zstd exited with {zstd.returncode} while it packed {name}", "is memory free?")
+    parts = [
+        Part(name=path.name, sha256=protocol.sha256_file(str(path)), bytes=path.stat().st_size, archive=name)
+        for path in sorted(folder.glob(f"{name}.tar.zst.*"))
+    ]
     return Archive(
-        packed_bytes=sum(part.bytes for part in parts.done),
+        packed_bytes=sum(part.bytes for part in parts),
         unpacked_bytes=tally.bytes,
         files=tally.files,
         tree_sha256=tally.sha256,
-    ), parts.done
+    ), parts
 
 
-def _add(tar: tarfile.TarFile, tally: Tally, place: str, tree: Path) -> None:
-    for entry in entries(tree):
-        inside = "/".join(part for part in (place, entry.name) if part)
-        information = header(inside, entry)
-        if entry.kind in ("file", "program"):
-            with entry.path.open("rb") as file:
-                reader = HashingReader(file)
-                tar.addfile(information, reader)
-            tally.add(inside, entry, reader.state.hexdigest())
-        elif inside:
-            tar.addfile(information)
-            tally.add(inside, entry)
+def _add(tar: tarfile.TarFile, tally: Tally, inside: str, entry: Entry) -> None:
+    if not entry.has_content:
+        tar.addfile(header(inside, entry))
+        tally.add(inside, entry)
+        return
+    with entry.path.open("rb") as file:
+        reader = HashingReader(file)
+        tar.addfile(header(inside, entry), reader)
+    tally.add(inside, entry, reader.state.hexdigest())
 
 
 def header(name: str, entry: Entry) -> tarfile.TarInfo:

@@ -19,7 +19,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, refuse_changed, result_of, wheel_digests
+from harness.isolate.base import BaseExecutor, keep_wheels
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
 from harness.isolate.process import run_child
@@ -38,7 +38,6 @@ from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
 
-PROVE_TIMEOUT_S = 600
 MIB = 1 << 20
 UNPACK_AGAIN = "unpack the bundle again, into an empty folder; if it stays so, pack it again: nox -s bundle"
 PATH = "/opt/environment/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -147,11 +146,7 @@ class BundleExecutor(BaseExecutor):
                 f"{pins.name}: not the pins that the bundle's {id} was made from",
                 "take the pin file of the commit that packed it, or pack it again: nox -s bundle",
             )
-        log = self._log("observe", environment.id)
-        try:
-            observed = self._observe(environment, log, log.with_suffix(""), verify=False, remedy="")
-        finally:
-            log.unlink(missing_ok=True)
+        observed = self._observe(environment, verify=False, remedy="")
         problem = unconfined(observed.confinement, network="net" not in self.namespaces.granted)
         if problem:
             raise InfrastructureError(
@@ -189,34 +184,20 @@ class BundleExecutor(BaseExecutor):
         )
         marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"
         with cache_lock(self.cache, marker.stem):
-            if marker.exists():
-                refuse_changed(protocol.read_json(str(marker))["wheels"], observed, UNPACK_AGAIN)
-                return True
-            problem = self.unproven(id)
+            before = marker.exists()
+            problem = "" if before else self.unproven(id)
             if problem:
                 raise InfrastructureError(f"the bundle does not prove itself: {problem}", UNPACK_AGAIN)
-            protocol.write_json(str(marker), {"wheels": wheel_digests(observed)})
-        return False
+            keep_wheels(marker, observed, UNPACK_AGAIN)
+        return before
 
     def unproven(self, id: str) -> str:
         """'' where an environment computes and loads what its image did, else the first thing that it does not.
 
         InfrastructureError where it cannot be asked.
         """
-        log = self._log("prove", id)
-        task = Task(
-            environment=id, name="prove", request=wire.EmptyRequest(), scratch=log.with_suffix(""), log=log,
-            timeout_s=PROVE_TIMEOUT_S,
-        )  # fmt: skip
-        try:
-            answer = self.run(task)
-        finally:
-            log.unlink(missing_ok=True)
-        seen = result_of(wire.ProveResult, answer, "proving it", UNPACK_AGAIN)
+        seen = self.ask(id, "prove", wire.EmptyRequest(), wire.ProveResult, doing="proving it", remedy=UNPACK_AGAIN)
         return self.bundle.entry(plain_id(id)).proof.problem_with(seen)
-
-    def _log(self, name: str, id: str) -> Path:
-        return self.cache / "bundles" / f"{name}-{id}-{os.getpid()}.log"
 
     def run(self, task: Task) -> Answer:
         self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
@@ -282,7 +263,7 @@ class BundleExecutor(BaseExecutor):
         libraries = [DRIVER, *(str(ENVIRONMENT / path.relative_to(folder)) for path in wheels)]
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         return {
-            **sandbox_variables("/in/worker", self.threads),
+            **sandbox_variables(self.threads),
             "PATH": PATH,
             "CUDA_HOME": "/usr/local/cuda",
             "VIRTUAL_ENV": str(ENVIRONMENT),

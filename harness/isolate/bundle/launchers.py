@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from harness.config import shipped
+from harness.config.pins import normalise
 from harness.errors import InfrastructureError
 from harness.isolate.bundle.archive import find_program, resolve
 from harness.isolate.transfer import pack
@@ -44,8 +44,8 @@ def pack_tools(target: Path) -> None:
 
 
 LIBRARY_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64")
-NOT_THERE = ("uv",)  # it makes environments; a bundle brings them
-LEFT_OUT = ("*/tests/*", "*.pyi", "bin/*")
+NOT_THERE = "uv"  # it makes environments; a bundle brings them
+LEFT_OUT = ("*/tests/*", "*.pyi", "bin/*", f"{NOT_THERE}/*", f"{NOT_THERE}-*.dist-info/*")
 DISTRIBUTION = "torch-kernel-matrix"
 TOOL = ("harness", "csrc", "docker", *(f"reports/{name}" for name in ("load", "compare", "attribute", "render")))
 PYTHON = """\
@@ -115,36 +115,18 @@ def copy_tool(target: Path) -> None:
 
 
 def install_packages(python: str, target: Path) -> dict[str, str]:
-    """This tool's dependencies for Python `python`, but for `NOT_THERE`; package to version."""
+    """This tool's dependencies for Python `python`; package to version, but for `NOT_THERE`, which is left out."""
     checkout = shipped.ROOT / "pyproject.toml"
     named = ["--requirements", str(checkout)] if checkout.is_file() else importlib.metadata.requires(DISTRIBUTION) or []
-    names = [
-        "--no-config",
-        "--quiet",
-        "--target",
-        str(target),
-        f"--python-version={python}",
-        "--python-platform=x86_64-manylinux_2_28",
-        "--only-binary=:all:",
-        "--link-mode=copy",
-        *named,
-    ]
-    done = subprocess.run([*uv_command(), "pip", "install", *names], capture_output=True, text=True)
+    options = [
+        "--no-config", "--quiet", "--target", str(target), f"--python-version={python}",
+        "--python-platform=x86_64-manylinux_2_28", "--only-binary=:all:", "--link-mode=copy",
+    ]  # fmt: skip
+    done = subprocess.run([*uv_command(), "pip", "install", *options, *named], capture_output=True, text=True)
     if done.returncode:
         raise InfrastructureError(
             f"the harness's own packages cannot be installed: {' '.join(done.stderr.split())[-600:]}",
             "check that the index answers: nox -s doctor",
         )
-    versions = {}
-    for distribution in list(importlib.metadata.distributions(path=[str(target)])):
-        name = re.sub(r"[-_.]+", "-", distribution.name).lower()
-        if name in NOT_THERE:
-            for file in distribution.files or ():
-                path = Path(os.path.normpath(target / file))
-                if path.is_relative_to(target):
-                    path.unlink(missing_ok=True)
-            for left in target.glob(f"{name}-*.dist-info"):
-                shutil.rmtree(left)
-        else:
-            versions[name] = distribution.version
-    return dict(sorted(versions.items()))
+    there = {normalise(each.name): each.version for each in importlib.metadata.distributions(path=[str(target)])}
+    return {name: there[name] for name in sorted(there) if name != NOT_THERE}

@@ -6,7 +6,7 @@ The packer, the unpacking script and the executor meet here. The unpacking scrip
 
 from __future__ import annotations
 
-import json
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -135,6 +135,11 @@ class Bundle:
         """The shared root file system; its /opt/environment is empty."""
         return self.folder / "root"
 
+    @property
+    def python(self) -> Path:
+        """Starts the bundle's own Python, outside of its root."""
+        return self.folder / "python"
+
     def environment(self, id: str) -> Path:
         """What belongs at /opt/environment."""
         return self.folder / "environments" / id
@@ -154,21 +159,16 @@ class Bundle:
 def parse_manifest(data: bytes, where: str) -> BundleManifest:
     """InputError, naming `where`, for what is no manifest, or one of another schema version."""
     try:
-        value = json.loads(data)
-    except ValueError:
-        raise InputError(f"{where}: it is no JSON: the manifest is damaged", AGAIN) from None
-    version = value.get("schema_version") if isinstance(value, dict) else None
-    if isinstance(version, int) and version != BUNDLE_SCHEMA_VERSION:
+        return BundleManifest.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]  # in the order of the fields: the version's comes before anything else's
+    place = ".".join(map(str, first["loc"])) or "the file"
+    if place == "schema_version" and isinstance(first["input"], int):
         raise InputError(
-            f"{where}: a bundle of schema version {version}; this harness reads {BUNDLE_SCHEMA_VERSION}",
+            f"{where}: a bundle of schema version {first['input']}; this harness reads {BUNDLE_SCHEMA_VERSION}",
             "use the harness that packed it, or pack it again: nox -s bundle",
         )
-    try:
-        return BundleManifest.model_validate(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{where}: the manifest is damaged: {place}: {first['msg']}", AGAIN) from None
+    raise InputError(f"{where}: the manifest is damaged: {place}: {first['msg']}", AGAIN)
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
@@ -192,12 +192,12 @@ def load_bundle(folder: Path) -> Bundle:
         digest, there = str(complete["manifest_sha256"]), tuple(str(id) for id in complete["environments"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: the bundle is damaged: {error}", AGAIN) from None
-    if protocol.sha256_file(str(path)) != digest:
+    if hashlib.sha256(data).hexdigest() != digest:
         raise InputError(f"{path}: not the manifest that was unpacked: it is damaged", AGAIN)
     manifest = parse_manifest(data, str(path))
     bundle = Bundle(folder=folder.resolve(), manifest=manifest, manifest_sha256=digest, environments=there)
-    for place in (bundle.root, *(bundle.environment(id) for id in there)):
-        if not place.is_dir():
+    for place in (bundle.root, bundle.python, *(bundle.environment(id) for id in there)):
+        if not place.exists():
             raise InputError(f"{place}: missing: the bundle is damaged", AGAIN)
     return bundle
 

@@ -1,7 +1,7 @@
 """What a bundle's sandboxes are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
 
 As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. The
-Python that makes a sandbox (enter.py) is the bundle's own, run by its own loader: it is the same on every machine.
+Python that makes a sandbox (enter.py) is the bundle's own: it is the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from harness.isolate.sandbox import TASK_USER
 from harness.tools import output_of
 
 ENTER = Path(__file__).with_name("enter.py")
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
-LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
 OPTIONAL = ("pid", "net", "ipc", "uts")  # namespaces that a machine may refuse, and the sandbox be made all the same
 LACKING = {
     "pid": "the machine's processes are seen",
@@ -64,16 +62,6 @@ class Namespaces:
         return ", ".join([f"sandboxes {how}, without seccomp filter and memory limit", *lacking])
 
 
-def python_command(bundle: Bundle) -> list[str]:
-    """The bundle's own Python, outside of its root: by its own loader, with nothing of this machine's."""
-    root = bundle.root
-    place = bundle.environment(bundle.environments[0]) / "bin" / "python"
-    while place.is_symlink():  # as it is seen inside: an absolute link leads into the root
-        target = place.readlink()
-        place = root / target.relative_to("/") if target.is_absolute() else place.parent / target
-    return [str(root / LOADER), "--library-path", str(root / LIBRARIES), str(place), "-ISB"]
-
-
 def write_sandbox(
     path: Path, bundle: Bundle, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
     variables: Mapping[str, str], command: Sequence[str],
@@ -94,7 +82,7 @@ def write_sandbox(
         "command": list(command),
     }
     path.write_text(json.dumps(sandbox))
-    return [*python_command(bundle), str(ENTER), str(path)]
+    return [str(bundle.python), "-sSB", str(ENTER), str(path)]
 
 
 def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:

@@ -16,7 +16,6 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
-from harness.isolate import Task
 from harness.isolate.bundle.archive import measure, pack_archive
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, install_packages, pack_tools, render_python
@@ -39,14 +38,14 @@ from harness.isolate.bundle.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor, owner
-from harness.isolate.docker.wanted import wanted_images
+from harness.isolate.docker.executor import DockerExecutor
+from harness.isolate.docker.images import wanted_images
+from harness.isolate.process import owner
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
-from harness.worker import codec, protocol, wire
+from harness.worker import protocol, wire
 
 LEVEL = 12
-PROVE_TIMEOUT_S = 900
 UNPACK = Path(__file__).parent / "unpack.sh"
 # NVIDIA, CUDA compatibility: the oldest driver for any minor version of a CUDA major version.
 LEAST_DRIVERS = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
@@ -86,8 +85,7 @@ class Packer:
 
     def __init__(self, options: Options, out: Path) -> None:
         self.options, self.out, self.work = options, out, out / ".work"
-        matrix, _ = load_matrix(options.matrix_path)
-        self.matrix = matrix.with_base(options.base_image) if options.base_image else matrix
+        self.matrix, _ = load_matrix(options.matrix_path, options.base_image)
         self.root = options.matrix_path.resolve().parent
         self.engine = Engine()
         facts = self.engine.facts()
@@ -166,19 +164,14 @@ class Packer:
         return record, record.observed
 
     def _prove_image(self, environment: PlannedEnvironment) -> Proof:
-        answer = self.executor.run(
-            Task(
-                environment=environment.id, name="prove", request=wire.EmptyRequest(), scratch=self.work / "scratch",
-                log=self.work / "prove.log", timeout_s=PROVE_TIMEOUT_S,
-            )
+        remedy = "nox -s images -- check"
+        seen = self.executor.ask(
+            environment.id, "prove", wire.EmptyRequest(), wire.ProveResult, remedy=remedy,
+            doing=f"{environment.id}: proving its image",
         )  # fmt: skip
-        seen = None if answer.result is None else codec.read(wire.ProveResult, answer.result)
-        if seen is None or seen.failures:
-            why = answer.ended.how if seen is None else "; ".join(f"{n}: {w}" for n, w in seen.failures.items())
-            raise InfrastructureError(
-                f"{environment.id}: its image does not prove itself: {why} {answer.ended.log[-400:]}",
-                "nox -s images -- check",
-            )
+        if seen.failures:
+            why = "; ".join(f"{name}: {why}" for name, why in seen.failures.items())
+            raise InfrastructureError(f"{environment.id}: its image does not prove itself: {why}", remedy)
         machine = Machine(**asdict(seen.machine))
         return Proof(digests=seen.digests, unsupported=seen.unsupported, libraries=seen.libraries, machine=machine)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.isolate.bundle.archive import entries
-from harness.isolate.bundle.fatbin import ELF_MAGIC, blank
+from harness.isolate.bundle.fatbin import blank
 
 PACKAGES = "lib/python3*/site-packages"
 # Pattern of paths below the environment to what it is. `*` stands for slashes too.
@@ -70,13 +70,8 @@ def blank_libraries(tree: Path, architecture: int) -> dict[str, int]:
     """Zero the GPU code that this architecture never takes, and all of it in `UNUSED`; library to bytes."""
     blanked = {}
     for entry in list(entries(tree)):
-        if entry.kind in ("file", "program") and ".so" in entry.path.name and _is_elf(entry.path):
+        if entry.has_content and ".so" in entry.path.name:
             size_bytes = blank(entry.path, None if entry.path.name.startswith(UNUSED) else architecture)
             if size_bytes:
                 blanked[entry.name] = size_bytes
     return blanked
-
-
-def _is_elf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(ELF_MAGIC)) == ELF_MAGIC

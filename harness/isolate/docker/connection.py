@@ -102,34 +102,3 @@ def answering() -> Iterator[None]:
         raise EngineGone(str(error)) from None
     except GONE as error:
         raise EngineGone(str(error)) from None
-
-
-class Connection:
-    """To the engine. It may be used by several threads: each call makes its own client."""
-
-    def __init__(self) -> None:
-        self.arguments = endpoint()
-        self.version = "auto"
-        with answering(), self.client(CONNECT_TIMEOUT_S) as client:
-            self.version = client.api.api_version
-            self.info: dict[str, Any] = client.info()
-
-    @contextlib.contextmanager
-    def client(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[docker.DockerClient]:
-        client = docker.DockerClient(**self.arguments, version=self.version, timeout=timeout_s)
-        client.api.trust_env = False  # REQUESTS_CA_BUNDLE would replace the engine's own certificate authority
-        try:
-            yield client
-        finally:
-            client.close()
-
-    @property
-    def address(self) -> str:
-        return str(self.arguments.get("base_url") or "the default socket")
-
-    def answers(self) -> bool:
-        try:
-            with answering(), self.client(CONNECT_TIMEOUT_S) as client:
-                return bool(client.ping())
-        except (EngineGone, EngineRefused):
-            return False

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+import docker
 import docker.errors
 
 from harness.errors import InfrastructureError
-from harness.isolate.docker.connection import GONE, Connection, answering, reason_of
+from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, GONE, answering, endpoint, reason_of
 
 LABEL = "org.kernel-matrix"
 OWNER = f"{LABEL}.owner"
@@ -22,13 +23,6 @@ NO_BASE_REMEDY = (
     "pull or load it; or make one from Debian's packages: nox -s images -- base, "
     "then name it: --base-image kernel-matrix/base:bookworm-cuda12.4"
 )
-
-
-class ImageMissing(InfrastructureError):
-    """The engine has no such image, and cannot fetch it."""
-
-    def __init__(self, reference: str, problem: str) -> None:
-        super().__init__(f"the base image {reference} is not there: {problem}", NO_BASE_REMEDY)
 
 
 class BuildFailed(Exception):
@@ -66,10 +60,36 @@ class Image:
     created: str
 
 
-class Engine(Connection):
+class Engine:
+    """The engine. It may be used by several threads: each call makes its own client."""
+
     def __init__(self) -> None:
-        super().__init__()
+        self.arguments = endpoint()
+        self.version = "auto"
+        with answering(), self.client(CONNECT_TIMEOUT_S) as client:
+            self.version = client.api.api_version
+            self.info: dict[str, Any] = client.info()
         self.lost: set[str] = set()  # containers that could not be removed, since the engine had gone
+
+    @contextlib.contextmanager
+    def client(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[docker.DockerClient]:
+        client = docker.DockerClient(**self.arguments, version=self.version, timeout=timeout_s)
+        client.api.trust_env = False  # REQUESTS_CA_BUNDLE would replace the engine's own certificate authority
+        try:
+            yield client
+        finally:
+            client.close()
+
+    @property
+    def address(self) -> str:
+        return str(self.arguments.get("base_url") or "the default socket")
+
+    def answers(self) -> bool:
+        try:
+            with answering(), self.client(CONNECT_TIMEOUT_S) as client:
+                return bool(client.ping())
+        except InfrastructureError:
+            return False
 
     def facts(self) -> EngineFacts:
         info = self.info
@@ -123,13 +143,15 @@ class Engine(Connection):
         return ""
 
     def pull(self, reference: str) -> None:
+        """InfrastructureError where the engine cannot fetch it."""
         with answering(), self.client(timeout_s=600) as client:
             try:
-                for line in client.api.pull(reference, stream=True, decode=True):
-                    if "error" in line:
-                        raise ImageMissing(reference, str(line["error"]))
+                lines = client.api.pull(reference, stream=True, decode=True)
+                problem = next((str(line["error"]) for line in lines if "error" in line), "")
             except docker.errors.APIError as error:
-                raise ImageMissing(reference, reason_of(error)) from None
+                problem = reason_of(error)
+        if problem:
+            raise InfrastructureError(f"the base image {reference} is not there: {problem}", NO_BASE_REMEDY)
 
     def build(
         self, context: IO[bytes], *, tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import tarfile
 import tempfile
@@ -22,13 +21,13 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.gpu import handed_on
 from harness.isolate import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, refuse_changed, wheel_digests
+from harness.isolate.base import BaseExecutor, keep_wheels
 from harness.isolate.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
 from harness.isolate.docker.container import Container, ContainerDied, open_container
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.images import RECIPE, base_identity, build_image, image_key
 from harness.isolate.logs import CappedLog
-from harness.isolate.process import Ended, birth, tail
+from harness.isolate.process import Ended, is_orphan, owner, tail
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     KEEPER_USER,
@@ -49,32 +48,6 @@ from harness.worker import codec, protocol
 AWAY_S = 90.0  # how long the engine may be away
 TRIES = 3
 FULL = "No space left on device"
-
-
-def owner() -> str:
-    """This process, so that another one can tell whether it still lives."""
-    return f"{_machine()}/{os.getpid()}/{birth(os.getpid())}"
-
-
-def _machine() -> str:
-    """Where a process id means the same."""
-    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
-    return f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
-
-
-def is_orphan(named: str) -> bool:
-    """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
-    machine, _, process = named.partition("/")
-    pid, _, born = process.partition("/")
-    if machine != _machine() or not pid.isdecimal():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False  # it lives, and is another user's, who may hide its birth
-    return birth(int(pid)) != born
 
 
 def sweep(engine: Engine) -> int:
@@ -122,12 +95,9 @@ class DockerExecutor(BaseExecutor):
         image, reused = build_image(self.engine, environment, pins, cache=self.cache, base=base)
         self._refuse_if_stopped()
         self._images[environment.id] = image.id
-        proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.json"
-        proven = proof.exists()
+        proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.wheels.json"
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
-        log = proof.with_suffix(".observe.log")
-        scratch = self.cache / "images" / f"scratch-{environment.id}-{os.getpid()}"
-        observed = self._observe(environment, log, scratch, verify=self.verify or not proven, remedy=remedy)
+        observed = self._observe(environment, verify=self.verify or not proof.exists(), remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
@@ -136,10 +106,7 @@ class DockerExecutor(BaseExecutor):
                 f"the engine was asked to hand over GPUs ({self.gpus}), and PyTorch sees none inside",
                 "docker run --rm --gpus all with the same image and nvidia-smi; or --executor venv",
             )
-        if proven:
-            refuse_changed(protocol.read_json(str(proof)), observed, remedy)
-        else:
-            protocol.write_json(str(proof), wheel_digests(observed))
+        keep_wheels(proof, observed, remedy)
         return observed, reused, image.id
 
     def run(self, task: Task) -> Answer:
@@ -232,7 +199,7 @@ class DockerExecutor(BaseExecutor):
         return Answer(result=result if not killed_by else None, ended=ended)
 
     def _variables(self, task: Task) -> dict[str, str]:
-        given = sandbox_variables("/in/worker", self.threads) | (handed_on() if self.gpus else {})
+        given = sandbox_variables(self.threads) | (handed_on() if self.gpus else {})
         return {**given, **task.variables_in(self.variables)}
 
     def _why_it_died(self, sandbox: Container, error: Exception) -> str:

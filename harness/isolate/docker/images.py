@@ -7,13 +7,16 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from harness.config import keys, shipped
-from harness.config.pins import index_options
+from harness.config.indexes import choose_indexes
+from harness.config.matrix import Matrix
+from harness.config.pins import index_options, known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
-from harness.errors import InfrastructureError, InputError
+from harness.errors import HarnessError, InfrastructureError, InputError
 from harness.isolate.docker.connection import FULL_REMEDY, context_name
 from harness.isolate.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
 from harness.isolate.transfer import pack
@@ -81,6 +84,32 @@ def image_key(environment: PlannedEnvironment, pins: Path, base: str) -> str:
 
 def image_tag(environment: PlannedEnvironment, key: str) -> str:
     return f"{REPOSITORY}/{environment.id}:{key[:12]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """An environment of matrix.yaml and the image that it needs; `tag` is '' where that cannot be known."""
+
+    environment: PlannedEnvironment
+    tag: str
+    problem: str = ""
+
+
+def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -> list[Wanted]:
+    indexes, _ = choose_indexes(matrix, strict=strict)
+    found = []
+    for spec in matrix.pinned_environments:
+        index = indexes[spec.id()]
+        environment = PlannedEnvironment(spec=spec, index=index)
+        try:
+            pins = known_pins(root, environment, matrix)
+            if pins is None:
+                raise InfrastructureError(f"{pins_path(root, environment).name}: not resolved yet", "nox -s pins")
+            key = image_key(environment, pins, base_identity(engine, spec.base_image))
+            found.append(Wanted(environment=environment, tag=image_tag(environment, key)))
+        except HarnessError as error:
+            found.append(Wanted(environment=environment, tag="", problem=error.message))
+    return found
 
 
 def build_context(target: IO[bytes], pins: Path) -> None:

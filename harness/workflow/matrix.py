@@ -44,9 +44,7 @@ def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
     return use()
 
 
-def run_record(
-    options: Options, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None
-) -> RunRecord:
+def run_record(options: Options, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         run_id=run.folder.name,
@@ -153,25 +151,24 @@ def _finish(
         store_problems(context)
         validate_all(context, display, fresh=options.fresh)
         compare_all(context, display)
-        refused = admit(context, display) if options.admit else {}
-        launches = launches_of(context, due, refused)
+        refused = {name: why.stage for name, why in admit(context, display).items()} if options.admit else {}
         recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
-        if recalls:
-            recall_blocks(context, display, due, launches)
-        if not options.admit:  # settings are compared with each other, not with what the device can do
-            find_ceilings(context, display, due, launches)
-        launch_all(context, display, due, launches, refused)
-        while goes_on and (due := further(plan, run.launches())):
-            display.more(len(due))
-            display.note(f"some rows are undecided: {len(due)} launches more, {_up_to(plan)}")
+        while due:
             launches = launches_of(context, due, refused)
             if recalls:
                 recall_blocks(context, display, due, launches)
+            if not options.admit:  # settings are compared with each other, not with what the device can do
+                find_ceilings(context, display, due, launches)
             launch_all(context, display, due, launches, refused)
+            due = further(plan, run.launches()) if goes_on else []
+            if due:
+                display.more(len(due))
+                display.note(f"some rows are undecided: {len(due)} launches more, {_up_to(plan)}")
         if options.explain:
             _explain(context, display, Focus())
-        if options.profile:
-            _count(context, display)
+        # Last, so that nothing that is timed runs beside it or after what it does to a GPU's clocks.
+        if options.profile and not count(context, display):
+            display.note("hardware counters: none to collect; no CUDA kernel was called here, or all are recorded")
     return _codes(run)
 
 
@@ -227,15 +224,9 @@ def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) 
 
 
 def _explain(context: Context, display: Display, focus: Focus) -> None:
-    count = explain(context, display, focus)
-    if count:
-        display.note(f"{count} experiments recorded")
-
-
-def _count(context: Context, display: Display) -> None:
-    """Last, so that nothing that is timed runs beside it or after what it does to a GPU's clocks."""
-    if not count(context, display):
-        display.note("hardware counters: none to collect; either no CUDA kernel was called here, or all are recorded")
+    done = explain(context, display, focus)
+    if done:
+        display.note(f"{done} experiments recorded")
 
 
 def _codes(run: Run) -> list[int]:
