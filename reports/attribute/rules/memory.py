@@ -58,7 +58,7 @@ def _by_predecessor(cells: Sequence[CellFacts]) -> tuple[list[Seen], list[Figure
             sizes = [result.max_units for result in ran if result.max_units]
             if sizes and max(sizes) >= thresholds.FAR_APART * min(sizes):
                 errors = ", ".join(f"{result.condition.label} {size(result)}" for result in ran)
-                text = f"largest error in units, by what ran just before: {errors}"
+                text = f"largest error in rounding units, by what ran just before: {errors}"
                 seen.append(cell.seen_in(spread.environment, text, spread.path))
                 drawn.append(figures.spread_figure(f"By what ran just before, {cell.workload}", spread))
     return seen[-1:], drawn[-1:]

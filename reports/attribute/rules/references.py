@@ -94,7 +94,7 @@ def reference_moved(case: CaseFacts) -> Cause | None:
         evidence.append(cell.why)
         one, two = cell.units
         if one is not None and two is not None:
-            evidence.append(cell.seen(f"largest error {one:.3g} units in the baseline, {two:.3g} here"))
+            evidence.append(cell.seen(f"largest error {one:.3g} rounding units in the baseline, {two:.3g} here"))
         evidence += [cell.bits.seen, operators_seen(*cell.sides)]
     return make(
         case, causes.ENVIRONMENT_CONFOUNDER if case.one_torch else cause, DECISIVE, "reference_moved", cells, evidence,

@@ -216,7 +216,7 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
         else "its bits differ within rounding"
     )
     harmless = _harmless(case, cells, time_moved)
-    also = f" This changed without harm: {harmless[0].text}." if harmless else ""
+    also = f" No harm came of this: {harmless[0].text}." if harmless else ""
     if time_moved:
         also += " Its time changed, which has a card of its own."
     if about:
