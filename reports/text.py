@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from harness.schema.run_records import WorkloadInfo
 from reports.model import Latency, LatencySide, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
@@ -122,6 +123,14 @@ def rates_text(found: Rates) -> str:
         if value is not None:
             parts.append(f"{value:.3g} {unit}" + (f" ({percent(share)} of device peak)" if share is not None else ""))
     return "; ".join([*parts, *([found.message] if found.message else [])]) or ABSENT
+
+
+def shape_text(workload: WorkloadInfo) -> str:
+    """Such as "B1 H8 S512 D64, causal"; empty of a problem, whose file says what its tensors are."""
+    sizes = {"B": workload.batch, "H": workload.heads, "S": workload.seq_len, "D": workload.head_dim}
+    if None in sizes.values():
+        return ""
+    return " ".join(f"{name}{size}" for name, size in sizes.items()) + (", causal" if workload.causal else "")
 
 
 def tally_text(counts: Mapping[str, int]) -> str:

@@ -60,8 +60,8 @@ MOST_SETTINGS = 100_000
 
 
 class Kernel(Model):
-    """Code under test: `sources` that export the C entry point of csrc/attention.h (or bind themselves, with
-    ``binding: own``), a `folder` of such sources, or a `model_new` file beside a `problem` file (KernelBench's form).
+    """`sources`: files that implement csrc/attention.h. Instead of them: a `folder` of such files; sources that define
+    a Python module, with `binding: own`; or a `model_new` file beside a `problem` file (KernelBench's form).
     """
 
     name: Name = Field(description="as it is called on the page and after --kernel")

@@ -158,7 +158,7 @@ def bundled_indexes(matrix: Matrix, bundle: Bundle, *, strict: bool) -> tuple[di
                 f"pack it where {spec.wheel_index} can be reached",
             )
         if fell_back:
-            reasons[spec.id()] = "the bundle was packed from it"
+            reasons[spec.id()] = "the bundle was packed with them"
     return indexes, reasons
 
 

@@ -76,10 +76,11 @@ MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
 GRADES = {
-    DECISIVE: "One factor was varied and all others held, or identical bytes leave no other factor. Each rival was "
-    "excluded by an observation that could have come out otherwise.",
-    STRONG: "Everything recorded points here and nothing against it, but one step rests on what was not varied alone.",
-    SUGGESTIVE: "It fits all that was seen. A rival that is named with it is not excluded.",
+    DECISIVE: "One factor was varied and all others held, or inputs and binary were identical bytes, so that only one "
+    "factor could differ. Each rival was excluded by an observation that could have come out otherwise.",
+    STRONG: "Everything recorded points here and nothing against it, but one step rests on a factor that was not "
+    "varied alone.",
+    SUGGESTIVE: "It fits everything observed. A rival, which the card names, is not excluded.",
     UNDECIDED: "Evidence is missing or contradicts itself. The next command would decide.",
 }
 CORRECTNESS, LATENCY = "correctness", "latency"

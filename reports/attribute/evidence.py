@@ -73,7 +73,7 @@ def steady_rivals(case: CaseFacts) -> list[RuledOut | None]:
 def machine_ruled_out(change: TimeChange) -> RuledOut | None:
     if not change.around.steady:
         return None
-    how = f"{number(change.around.steady, 'other target')} of the same launches did not move"
+    how = f"{number(change.around.steady, 'other target')} of the same launches did not change"
     return RuledOut(rival="clock and load", how=how)
 
 
@@ -81,7 +81,9 @@ def threads_ruled_out(change: TimeChange) -> RuledOut | None:
     one, two = change.threads
     if one == two or not change.at_work_alike:
         return None
-    return RuledOut(rival="the number of threads", how="its calls keep as many processors busy in both environments")
+    return RuledOut(
+        rival="the number of threads", how="its calls keep the same number of processors busy in both environments"
+    )
 
 
 # -- evidence ---------------------------------------------------------------------------------------------
@@ -108,20 +110,38 @@ def rates_seen(cell: CellFacts, conditions: Conditions) -> Seen:
 
 
 def lengths_seen(lengths: LengthTrials) -> Seen:
-    def some(tried: list[int]) -> str:
-        return ", ".join(map(str, tried[:6])) + (", ..." if len(tried) > 6 else "")
-
-    tried = f"{len(lengths.right) + len(lengths.wrong)} lengths tried"
-    if not lengths.right:
-        text = f"wrong at every length ({tried})"
+    """A pattern is given with the number of lengths that it rests on."""
+    right, wrong = len(lengths.right), len(lengths.wrong)
+    if not right:
+        text = f"wrong at every length tried ({wrong})"
     elif lengths.tile:
-        text = f"right where {lengths.tile} divides the length, wrong where it does not ({tried})"
+        text = f"right at the {right} lengths tried that are multiples of {lengths.tile}, wrong at the {wrong} others"
     elif lengths.last:
-        text = f"right up to {lengths.last} rows, wrong from {lengths.wrong[0]} on ({tried})"
+        text = (
+            f"right at all {right} lengths tried up to {lengths.last}, wrong at all {wrong} from {lengths.wrong[0]} on"
+        )
     else:
-        text = f"right at {len(lengths.right)} of {tried}: {some(lengths.right)}; wrong at {some(lengths.wrong)}"
+        text = f"wrong at {listed(map(str, lengths.wrong), 12)}; right at {right} of {right + wrong} lengths tried"
+        text += f"; {common}" if (common := _common(lengths)) else ""
     conditions = lengths.conditions
     return Seen(text=f"{conditions.record.workload}: {text}", record=conditions.path)
+
+
+def _common(lengths: LengthTrials) -> str:
+    """What the wrong lengths have in common, and how many of the right ones do not have it."""
+    right, wrong = len(lengths.right), len(lengths.wrong)
+    if wrong < 2:
+        return ""
+    if (step := lengths.wrong_off) is not None:
+        on = sum(not each % step for each in lengths.right)
+        if step == 2:
+            return f"all {wrong} wrong lengths are odd, {on} of the {right} right ones are even"
+        return f"none of the {wrong} wrong lengths is a multiple of {step}, {on} of the {right} right ones are"
+    if (step := lengths.wrong_on) is not None:
+        off = sum(bool(each % step) for each in lengths.right)
+        kind = "even" if step == 2 else f"multiples of {step}"
+        return f"all {wrong} wrong lengths are {kind}, {off} of the {right} right ones are not"
+    return ""
 
 
 def finding_seen(finding: Finding) -> Seen:
@@ -131,7 +151,7 @@ def finding_seen(finding: Finding) -> Seen:
         if finding.proven and finding.result.control
         else "it found the fault planted for it"
         if finding.proven
-        else "no planted fault shows that it works here"
+        else "no planted fault proved that it works here"
     )
     return Seen(text=f"{finding.result.tool}: {finding.finding.text}{where}; {proof}", record=finding.path)
 
@@ -145,17 +165,17 @@ def hidden(cells: Iterable[CellFacts]) -> list[Seen]:
             failing = any(fails(result) for result in tested if result.condition.recipe == "independent")
             passing = [result.condition.label for result in tested if passes(result)]
             if failing and passing:
-                text = f"right all the same with {'; '.join(passing)}: a test of such inputs alone passes"
+                text = f"these inputs hide the fault: {', '.join(passing)}. A test with them alone passes"
                 found.append(cell.seen_in(conditions.environment, text, conditions.path))
     return found[-1:]
 
 
 def repeat_figure(case: CaseFacts) -> Figure | None:
     for cell, conditions in case.of("repeat"):
-        title = f"The same call again, {cell.workload}, in {conditions.environment}"
+        title = f"Repeated calls, {cell.workload}, in {conditions.environment}"
         return figures.conditions_figure(title, conditions.ran, conditions.path)
     for cell, spread in case.poison:
-        return figures.spread_figure(f"{cell.workload}: the same call again", spread)
+        return figures.spread_figure(f"Repeated calls, {cell.workload}", spread)
     return None
 
 
@@ -179,8 +199,9 @@ def time_seen(change: TimeChange) -> list[Seen]:
         found.append(Seen(text=f"{cell.workload}: {latency.why}", record=latency.this.record))
     around = change.around
     if around.total:
-        alike = f"{around.alike} of {around.total} other targets of this environment are {change.word} too"
-        found.append(Seen(text=f"{alike} (median ratio of all {around.median_ratio:.3f})"))
+        others = f"the {around.total} other targets of this environment"
+        alike = f"{around.alike} of {others} also" if around.alike else f"none of {others}"
+        found.append(Seen(text=f"{alike} became {change.word} (median ratio of all {around.median_ratio:.3f})"))
     return found + _modes_and_clock(change.cells[0])
 
 
@@ -192,11 +213,11 @@ def _modes_and_clock(cell: CellFacts) -> list[Seen]:
     if cold.ratio is not None and hot.ratio is not None:
         text = f"cold {cold.ratio:.3f}, hot {hot.ratio:.3f}: "
         if hot.verdict == cold.verdict:
-            text += "the device's own work moved, since replays of a graph hold neither launch gaps nor cache misses"
+            text += "the device's own work changed, since replays of a graph have neither launch gaps nor cache misses"
         elif hot.verdict == model.PASS:
-            text += "replays did not move, so it is not the arithmetic"
+            text += "replays did not change, so it is not the arithmetic"
         elif cold.verdict == model.PASS:
-            text += "only replays moved: with a cold cache something else hides it"
+            text += "only replays changed: with a cold cache something else hides it"
         else:
             text += f"{hot.verdict.replace('_', ' ')} in replays of a graph, {cold.verdict.replace('_', ' ')} cold"
         found.append(Seen(text=text, record=cold.this.record))

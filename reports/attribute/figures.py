@@ -22,7 +22,6 @@ from reports.model import Latency, Rate
 from reports.text import brief_time
 
 ABSENT = Entry(text="\N{EM DASH}")
-MOST_ROWS = 10
 OPERATORS_SHOWN = 8
 
 
@@ -30,8 +29,9 @@ Letters = dict[tuple[str, ...], str]
 
 
 def _letter(known: Letters, outputs: Sequence[str]) -> str:
-    """A, B, C ... for digests, in the order in which they are met; a figure has fewer rows than there are letters."""
-    return known.setdefault(tuple(outputs), ascii_uppercase[len(known)])
+    """A, B, ... Z, A2, B2 ... for digests, in the order in which they are met."""
+    turn, place = divmod(len(known), len(ascii_uppercase))
+    return known.setdefault(tuple(outputs), ascii_uppercase[place] + (str(turn + 1) if turn else ""))
 
 
 Rows = Iterable[tuple[str, Iterable[Entry]]]
@@ -58,19 +58,19 @@ def _output(result: ConditionResult, letters: Letters) -> Entry:
         return Entry(text=_letter(letters, [trial[0] for trial in result.output_sha256 if trial]))
     distinct = max(len(set(trial)) for trial in result.output_sha256)
     most = max(len(trial) for trial in result.output_sha256)
-    return Entry(text=f"varies: {distinct} of {most}", state=DIFFERENT)
+    return Entry(text=f"{distinct} outputs in {most} runs", state=DIFFERENT)
 
 
 def conditions_figure(title: str, results: Iterable[ConditionResult], path: str) -> Figure:
     letters: Letters = {}
     rows = []
-    for result in list(results)[:MOST_ROWS]:
+    for result in results:
         error = f"{result.max_units:.3g}" if result.max_units is not None else "\N{EM DASH}"
         if result.nonfinite:
             error = f"NaN in {result.nonfinite}"
         entries = [rate_entry(result.passed, result.runs), Entry(text=error), _output(result, letters)]
         rows.append((result.condition.label or "as validated", entries))
-    return _figure(title, ("Runs within tolerance", "Largest error (units)", "Output"), rows, path)
+    return _figure(title, ("Runs within tolerance", "Largest error (rounding units)", "Output"), rows, path)
 
 
 def spread_figure(title: str, spread: Spread) -> Figure:
@@ -80,14 +80,14 @@ def spread_figure(title: str, spread: Spread) -> Figure:
 def inputs_figure(cell: CellFacts) -> Figure | None:
     """The first environment's runs on other inputs."""
     for conditions in cell.of("inputs"):
-        return conditions_figure(f"{cell.workload}: other inputs", conditions.ran, conditions.path)
+        return conditions_figure(f"By the inputs, {cell.workload}", conditions.ran, conditions.path)
     return None
 
 
 def lengths_figure(lengths: LengthTrials) -> Figure:
     conditions = lengths.conditions
     results = sorted(conditions.ran, key=lambda each: each.condition.seq_len)
-    return conditions_figure(f"{conditions.record.workload}: other lengths", results, conditions.path)
+    return conditions_figure(f"By the sequence length, {conditions.record.workload}", results, conditions.path)
 
 
 def swap_figure(swap: Swap, base: str, this: str) -> Figure:
@@ -167,16 +167,16 @@ def _sides(title: str, rows: Rows, record: str | None = None) -> Figure:
 
 def cells_figure(title: str, cells: Sequence[CellFacts]) -> Figure:
     """One row for each workload: pass rates and errors on both sides."""
-    rows = ((cell.workload, (_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells[:MOST_ROWS])
+    rows = ((cell.workload, (_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells)
     return _sides(title, rows, cells[0].record)
 
 
 def operators_figure(cells: Sequence[CellFacts]) -> Figure:
     rows = (
         (cell.workload, (Entry(text=", ".join(backends(side)) or "not recorded") for side in cell.sides))
-        for cell in cells[:6]
+        for cell in cells
     )
-    return _sides("What ran under the name default", rows, cells[0].record)
+    return _sides("Operators that ran under the name default", rows, cells[0].record)
 
 
 def lines_figure(lines: LinesRun) -> Figure:
@@ -184,7 +184,7 @@ def lines_figure(lines: LinesRun) -> Figure:
     sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
     shown = sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
     rows = ((f"{line.number}: {line.text}", (Entry(text=word) for word in words)) for line, words in shown)
-    return _sides("Lines that ran in one environment alone", rows, lines.path)
+    return _sides("Lines that ran in only one environment", rows, lines.path)
 
 
 def draws_figure(lines: LinesRun) -> Figure:
@@ -199,7 +199,7 @@ def supported_figure(cells: Sequence[CellFacts]) -> Figure:
     def entry(status: str) -> Entry:
         return Entry(text=status.replace("_", " "), state=GOOD if status == protocol.OK else BAD)
 
-    return _sides("Supported", ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells[:4]))
+    return _sides("Supported", ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells))
 
 
 def profile_figure(found: Profiles) -> Figure:
@@ -211,7 +211,7 @@ def profile_figure(found: Profiles) -> Figure:
         moved = Entry(text=brief_time(change.delta_us, "+"), state=state, share=share)
         return (*(Entry(text=time) for time in times), moved)
 
-    title = f"Where a call's time goes, {found.cell.workload}"
+    title = f"Where a call's time goes, {found.cell.workload}: the largest changes"
     rows = ((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
     return _figure(title, ("baseline", "here", "change"), rows, found.path)
 
@@ -235,5 +235,5 @@ def ratios_figure(change: TimeChange) -> Figure:
         return (*times, _ratio(latency, reach))
 
     mode = f", {change.mode}" if change.cells[0].row.hot else ""
-    rows = ((cell.workload, entries(change.latency(cell))) for cell in change.cells[:MOST_ROWS])
+    rows = ((cell.workload, entries(change.latency(cell))) for cell in change.cells)
     return _figure(f"Median of launch medians{mode}", ("baseline", "here", "ratio"), rows)

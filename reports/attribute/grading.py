@@ -77,7 +77,7 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
     if not rivals:
         return cause
     chance = [
-        Seen(text=f"not excluded: {rival.text}. To separate the two: {rival.separated_by}")
+        Seen(text=f"not excluded: {rival.text}. To tell the two apart: {rival.separated_by}")
         for rival in rivals
         if rival.cause == CHANCE
     ]
@@ -109,7 +109,7 @@ def _code(given: Given) -> Rival | None:
     if cause.cause == causes.LATENCY_CLOCK_OR_LOAD and given.change is not None and given.change.around.everywhere:
         return None  # a kernel's code slows no other target
     swap = "the object code of each environment, run in the other"
-    how = "was built otherwise here, to" if case.build_differences else "has a source that compiles to"
+    how = "had another build here, with" if case.build_differences else "has a source that compiles to"
     return Rival(
         cause=causes.BUILD_MOVED if case.build_differences else causes.KERNEL_CODE_MOVED,
         text=f"{case.subject} {how} other machine code",
@@ -127,7 +127,7 @@ def _pytorch(given: Given) -> Rival | None:
     failed = any("build_failed" in (side.status for side in cell.sides) for cell in given.cells)
     if given.cause.cause != causes.BUILD_MOVED or not failed or given.case.one_torch:
         return None
-    text = "PyTorch's own headers and libraries are others too"
+    text = "PyTorch's own headers and libraries differ too"
     return Rival(cause=causes.UNSUPPORTED_COMBINATION, text=text, separated_by=SAME_BUILD)
 
 
@@ -207,7 +207,7 @@ def _machine(given: Given) -> Rival | None:
         return None
     return Rival(
         cause=causes.LATENCY_CLOCK_OR_LOAD,
-        text=f"The machine was not the same: {seen[0].text}",
+        text=f"The machine was not in the same state: {seen[0].text}",
         separated_by="fresh launches on a quiet machine (--fresh)",
         seen=tuple(seen),
     )

@@ -20,113 +20,111 @@ from reports.model import Seen
 # By rule, or by what a rule found. {kernel} and {subject} are always given, all other names by the rule.
 SENTENCES = {
     # what differs besides PyTorch
-    "inputs_moved": "The inputs are not the same bytes in both environments, so their results answer different "
-    "questions.",
-    "broken_environment": "{environment} is not the environment that was asked for, so nothing of it was measured: "
-    "{why}",
-    "build_failed": "{kernel} does not build {where}, and does in the other environment.",
-    "build_refused": "{kernel} does not build {where}, and does in the other environment: its sources ask for what "
-    "that PyTorch does not have.",
-    "build_moved": "{kernel} {what} because of its code: it was built otherwise here, to other machine code, and the "
-    "result goes with that.",
-    "loaded_code_moved": "{kernel} {what} because of its code: its Python file compiles or loads other machine code "
-    "here, and the result goes with that.",
-    "source_compiles_otherwise": "{kernel} {what} because of its code: its source compiles to other machine code "
-    "here, by the same compiler with the same flags, and the result goes with that.",
-    "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. What "
-    "differs: {differences}.",
-    "variables_decide": "{kernel}'s result depends on the environment variables of its process {where}: {variables}.",
+    "inputs_moved": "The two environments computed from different input bytes, so their results cannot be compared.",
+    "broken_environment": "{environment} is not the requested environment, so nothing was measured in it: {why}",
+    "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
+    "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
+    "that the PyTorch of the failed build does not have.",
+    "build_moved": "{kernel} {what} because its build changed: compiler or flags differ, so does the machine code, "
+    "and the result changed with it.",
+    "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "
+    "code here, and the result changed with it.",
+    "source_compiles_otherwise": "{kernel} {what} because its code changed: the same compiler with the same flags "
+    "makes other machine code here, and the result changed with it.",
+    "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
+    "Differences: {differences}.",
+    "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
-    "uninitialised": "{kernel} reads {memory} that it has not written: its output follows what was left there.{so_far}",
-    "unwritten": "{kernel} leaves part of its output unwritten: what stands there is what was in {memory} before.",
+    "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
+    "data.{so_far}",
+    "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
     "out_of_bounds": "{kernel} reads or writes memory {where}{which}.",
     "race": "{kernel} has a race: {shown}.",
-    "wrong_stream": "{kernel} runs on a stream other than the one it is given: it does not wait for work on that "
-    "stream, and later work does not wait for it. To fix it, launch on the stream that it is given, in C++ "
+    "wrong_stream": "{kernel} works on another stream than the one it is given: it does not wait for earlier work on "
+    "that stream, and later work does not wait for it. To fix it, launch on the given stream, in C++ "
     "at::cuda::getCurrentCUDAStream().",
-    "second_device": "{kernel} is right on the GPU that is current, and not where its tensors are on another one: "
-    "tests on one GPU hide that.",
-    "writes_inputs": "{kernel} writes to its inputs: whatever is computed from them next is computed from other "
-    "numbers.",
-    "keeps_state": "{kernel}'s output depends on the calls before: the same inputs give other outputs after other "
-    "calls.",
-    "drawn_once": "{kernel} computes from something that is not the same in any two processes, on the same inputs: "
-    "what it draws, or takes from its surroundings, when it is made.",
-    "predecessor": "{kernel}'s output depends on what ran just before it, on the same inputs.",
-    "not_repeatable": "{kernel} is right in every run, and gives other bits from run to run, which is refused: "
-    "`deterministic: true` asks for the same ones.",
+    "second_device": "{kernel} is right if its tensors are on the current GPU, and fails if they are on another one. "
+    "A test on one GPU cannot show that.",
+    "writes_inputs": "{kernel} writes to its inputs, so whatever uses them next computes from other numbers.",
+    "keeps_state": "{kernel}'s output depends on earlier calls: the same inputs give another output after other calls.",
+    "drawn_once": "{kernel} gives another output in each process on the same inputs: it computes from something that "
+    "each process makes once, such as random numbers or a value from its surroundings.",
+    "predecessor": "{kernel}'s output depends on what ran just before it: the same inputs give another output.",
+    "not_repeatable": "{kernel} is right in every run, but its bits differ from run to run. `deterministic: true` "
+    "asks for equal bits, so this counts as wrong.",
     # references, and kernels made of PyTorch's operators
-    "reference_moved_under": "{kernel} {how}; PyTorch's own {references} does not, so their agreement moved without "
-    "the kernel.",
-    "another_operator_under": "{kernel} {how}; under the name {references} PyTorch runs another operator here, so "
-    "their agreement moved without the kernel.",
+    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed, and with it their agreement.",
+    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator here, and "
+    "that changed their agreement.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
-    "default_moved": "PyTorch's own choice for attention changed: it runs another operator here{right}. A kernel that "
-    "agreed with the old one bit for bit, or ran after it, now meets another.",
-    "same_reference_inside": "{kernel} {what} with PyTorch: its outputs are those of PyTorch's own {both}, bit for "
-    "bit, and these moved.",
-    "other_reference_inside": "{kernel} {what} with PyTorch: its outputs are bit for bit those of PyTorch's own "
-    "{before} in the baseline, of {here} here.",
-    "backend_named": "{kernel} runs into PyTorch's {backends} in {environment}, and not in the other environment: if "
-    "PyTorch chooses the backend, it chose another one there.",
-    "moved_with_model": "{kernel} and the model that it replaces moved together and agree with each other on both "
-    "sides: PyTorch's operators, which both are made of, moved.",
-    "other_inputs_with_model": "{kernel} and the model that it replaces moved together and agree with each other on "
-    "both sides: what both compute from is not the same in both environments, although the stored inputs are.",
-    "model_draws": "{kernel} is held against a model that gives other outputs in each call on the same tensors: both "
-    "compute from more than their inputs, such as numbers that a call draws, and no two calls from the same.",
-    "other_lines_run": "{kernel} {what} by a choice of its own: other lines of its file run here than in the baseline.",
-    "draws_otherwise": "{kernel} {what} by random numbers that are drawn when it is constructed: {where} they are not "
-    "those that are drawn for the model.",
-    "another_backend_inside": "{kernel} is made of PyTorch's operators by {file} the same in both environments: "
-    "PyTorch runs another one of attention's backends for it here.",
-    "operator_inside_moved": "{kernel} is made of PyTorch's operators by {file} the same in both environments: one of "
-    "these operators moved.",
+    "default_moved": "PyTorch's default for attention changed: it runs another operator here{right}. If your test "
+    "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
+    "same_reference_inside": "{kernel} {what} with PyTorch: its outputs equal those of PyTorch's own {both}, bit for "
+    "bit, and those changed.",
+    "other_reference_inside": "{kernel} {what} with PyTorch: bit for bit, its outputs equal those of PyTorch's own "
+    "{before} in the baseline, and of {here} here.",
+    "backend_named": "{kernel} stops in {environment} with an error that names PyTorch's {backends}, and runs in the "
+    "other environment. If PyTorch chooses the backend, it chose another one there.",
+    "moved_with_model": "{kernel} and the model that it replaces agree in both environments, and both changed: "
+    "PyTorch's operators, which both call, changed.",
+    "other_inputs_with_model": "{kernel} and the model that it replaces agree in both environments, and both changed: "
+    "they compute from something that differs between the environments, although the stored inputs are the same.",
+    "model_draws": "{kernel} is compared with a model that gives another output in each call on the same tensors. "
+    "Both compute from more than their inputs, such as random numbers drawn in a call, so no two calls compute from "
+    "the same.",
+    "other_lines_run": "{kernel} {what} by its own choice: other lines of its file run here than in the baseline.",
+    "draws_otherwise": "{kernel} {what} because of random numbers that are drawn when it is constructed: {where} they "
+    "are not the ones drawn for the model.",
+    "another_backend_inside": "{kernel} calls PyTorch's operators from {file} the same in both environments, and "
+    "PyTorch runs another attention backend for it here.",
+    "operator_inside_moved": "{kernel} calls PyTorch's operators from {file} the same in both environments: one of "
+    "these operators changed.",
     # what is refused
     "refused_by_itself": "{kernel} does not support this shape or type{where}, by its own error code: {message}",
-    "refused_by_error": "{kernel} asks {where} for what PyTorch has no code for there: {message}",
-    "raises_on_one_side": "{kernel} is refused {where}, and not in the other environment: {message}",
-    "unsupported": "{who} {how}: {what} on {device}.",
+    "refused_by_error": "{kernel} uses something that PyTorch has no code for {where}: {message}",
+    "raises_on_one_side": "{kernel} raises an exception {where}, and runs in the other environment: {message}",
+    "unsupported": "{kernel} {how}: {what} on {device}.",
+    "reference_unsupported": "{refusing} refuses {reference} attention for {what} on {device}; {running}.",
     # inputs
-    "range_overflow": "{subject} fails where logits are large, and nowhere else: what it computes leaves the range or "
-    "the precision of its arithmetic there.",
-    "right_when_smaller": "{subject} is wrong at the inputs' size, and right on smaller ones: a number that it "
-    "computes leaves the range of its type.",
+    "range_overflow": "{subject} fails where logits are large, and only there: a number that it computes exceeds the "
+    "range or the precision of its arithmetic.",
+    "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones: a number that "
+    "it computes overflows (or underflows) its type.",
     "right_when_upcast": "{subject} gives NaN or infinity in its type, and is right in a wider one: a number that it "
-    "computes leaves the range of its type.",
-    "right_in_wider_integers": "{kernel} is right where it is given integers of 64 bits in place of the narrower ones "
-    "that it asks for: one of these leaves the range of its type.",
+    "computes overflows (or underflows) its type.",
+    "right_in_wider_integers": "{kernel} is right with 64-bit integers in place of the narrower ones that it asks "
+    "for: one of those overflows.",
     "masked": "{kernel} is wrong, and some test inputs hide it: {which}.",
     # tolerances, and what was so all along
-    "too_tight": "{subject} is as exact {exact}, and the rule {rule} refuses it: the tolerance is too tight for "
+    "too_tight": "{subject} is as exact {exact}, but the rule {rule} refuses it: the tolerance is too tight for "
     "{dtypes}.",
-    "too_loose": "{kernel} passes the rule {rule} and is wrong all the same: the tolerance is too loose for {dtypes}.",
+    "too_loose": "{kernel} is wrong, but the rule {rule} passes it: the tolerance is too loose for {dtypes}.",
     "stops_everywhere": "{subject} does not run in the baseline either: {message}",
-    "wrong_everywhere": "{subject} is wrong against the float64 truth in {where}: this fault is not new{also}.",
+    "wrong_everywhere": "{subject} is wrong{where} on {workloads}, compared with the float64 truth{also}.",
     "undecided": "The records do not show why {subject} {outcome}: {why}.",
     "nothing_moved": "{kernel} is right in both environments, and {bits}.{also}",
     # times
     "clock_or_load": "{subject} is {extent}, and {what}: look at the machine, not at one target.",
-    "another_operator": "{subject} is {extent}: another operator runs under that name.",
-    "same_operator": "{subject} is {extent}, by the same operator: its own implementation moved. A profile would show "
+    "another_operator": "{subject} is {extent}: PyTorch runs another operator under that name.",
+    "same_operator": "{subject} is {extent}, with the same operator: its implementation changed. A profile would show "
     "which part of it.",
     "operators_of_profile": "{subject} is {extent}: {operators}.",
-    "backend_chosen": "{subject} leaves the choice to PyTorch: it takes {before} in the baseline, and {here} here.",
-    "many_small_calls": "{subject} is {extent}: it runs {here} operators a call here and {before} in the baseline, "
-    "each of them shorter. The time goes into calling them.",
-    "overhead_on_gpu": "{subject} is {extent}, and the device's own work did not move: the time went into {part}.",
-    "overhead_on_cpu": "{subject} is {extent} on small problems, and as fast as before on large ones, give or take "
-    "the same time: a call costs {costs}, its work does not.",
+    "backend_chosen": "{subject} lets PyTorch choose the attention backend: {before} in the baseline, {here} here.",
+    "many_small_calls": "{subject} is {extent}: a call runs {here} operators here and {before} in the baseline, each "
+    "of them shorter. The time goes into starting them.",
+    "overhead_on_gpu": "{subject} is {extent}, but the device's own work did not change: the time went into {part}.",
+    "overhead_on_cpu": "{subject} is {extent} on small problems. On large ones it changed by about the same time, "
+    "which hardly counts there: each call costs {costs}, its work does not.",
     "fewer_threads": "{subject} is {extent}, because {here} {compute} here, and {before} in the baseline.",
     "too_many_threads": "{subject} is {extent}: {most} {where} share {processors}, and take turns.",
-    "lost_threads": "{subject} is {extent}, and works on {fewer} processors at a time: it computes with another "
+    "lost_threads": "{subject} is {extent}, and keeps {fewer} processors busy at a time: it computes with another "
     "number of threads, whatever PyTorch reports.",
-    "own_threads": "{subject} is {extent}, and computes {where} by more threads than PyTorch has.",
+    "own_threads": "{subject} is {extent}, and {where} it computes with more threads than PyTorch has.",
     "code_of_time": "{subject} is {extent}, and {how}.",
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
-    "leaning": "The time of {kernel} may have moved on {workloads}: its interval lies beyond what counts as a change, "
-    "and this many launches cannot make it certain.",
-    "rival": "{rival}. This moved together with what is called {name}, and was not varied alone. To separate the two: "
+    "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
+    "smallest effect that counts, but so few launches cannot make it certain.",
+    "rival": '{rival}. This and "{name}" changed together, and neither was varied alone. To tell them apart: '
     "{separated_by}.",
 }
 # After these, experiments on the same cells decide or show more; after the others, another run of them does.

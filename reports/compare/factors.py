@@ -163,7 +163,7 @@ def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, mov
         size = f"; largest difference {pair.max_abs:.3g} over {pair.trials} stored trials"
     name = "the kernel" if target == protocol.KERNEL else target
     if row_bits.unsteady:
-        text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when repeated at once"
+        text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when repeated right away"
         return _factor(DIFFERS if moved else UNKNOWN, text, pointer)
     if row_bits.compared:
         same = row_bits.identical == row_bits.compared

@@ -61,7 +61,7 @@ def rule(ratio: effects.Estimate, at_most: float, rows: int) -> tuple[str, str]:
     """(verdict, why) of one of so many ratios of the kernel's time to the reference's."""
     count = f"{ratio.blocks} launch" + ("" if ratio.blocks == 1 else "es")
     if ratio.low is None or ratio.high is None or ratio.error is None or ratio.freedom is None:
-        return UNDECIDED, f"{count}: the spread of launches takes at least 2"
+        return UNDECIDED, f"{count}: at least 2 are needed to estimate their spread"
     if ratio.high <= at_most and ratio.high < 1:
         return PASS, f"at most {at_most:g} of the reference's time, the whole interval"
     page = decide.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)

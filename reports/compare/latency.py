@@ -199,7 +199,7 @@ def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | Non
 def _why(latency: Latency, outcome: str, blocks: int, rule: decide.Rule) -> str:
     count = f"{blocks} + {blocks} launches"
     if latency.low is None or latency.high is None:
-        return f"{count}: the spread of launches takes at least 2 of each"
+        return f"{count}: at least 2 launches of each are needed to estimate their spread"
     interval = f"{ratio_interval(latency.ratio or 1.0, latency.low, latency.high)}, {count}"
     effect = f"\N{PLUS-MINUS SIGN}{latency.min_effect:.0%}"
     if outcome in (decide.SLOWER, decide.FASTER):

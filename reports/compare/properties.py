@@ -99,10 +99,13 @@ def _unrepeatable(kind: str, target: str, device: str, sides: dict[tuple[str, st
     (workload, environment), side = max(
         sides.items(), key=lambda item: (item[1].repeats_max_units or 0.0, item[1].repeats_differ)
     )
-    more = f", and {len(sides) - 1} more" if len(sides) > 1 else ""
+    rest = [other for other in sides if other != (workload, environment)]
+    same = [name for other, name in rest if other == workload]
+    more = f"; also in {', '.join(same) if len(same) == len(rest) else f'{len(rest)} other cells'}" if rest else ""
     right = all(side.status == "ok" for side in sides.values())
     name = f"reference {target}" if kind == "reference" else target
     return (
-        f"{name} ({device}) is not bit-repeatable: a second run on the same bytes gave {repeat_text(side)} "
-        f"({workload} in {environment}{more}); {'every output is' if right else 'not every output is'} within tolerance"
+        f"{name} ({device}) is not bit-repeatable: on the same inputs a second run gave {repeat_text(side)} "
+        f"({workload} in {environment}{more}), and {'every output is' if right else 'some outputs are not'} within "
+        "tolerance"
     )

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from reports.attribute.causes import CORRECTNESS, DEFAULT_BACKEND_MOVED, GRADES, REFERENCE_MOVED, Cause, Figure, order
+from reports.attribute.causes import (
+    BAD,
+    CORRECTNESS,
+    DEFAULT_BACKEND_MOVED,
+    GOOD,
+    GRADES,
+    REFERENCE_MOVED,
+    UNSUPPORTED_COMBINATION,
+    Cause,
+    Entry,
+    Figure,
+    order,
+)
 from reports.compare.rows import KERNEL
 from reports.model import Comparison
+from reports.text import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +46,11 @@ class Explanation:
     @property
     def is_reference(self) -> bool:
         return not self.lead.kernel
+
+    @property
+    def under_it(self) -> list[str]:
+        """What is to say of the kernels whose agreement moved with it."""
+        return list(dict.fromkeys(cause.statement for cause in self.under))
 
     @property
     def workloads(self) -> list[str]:
@@ -77,13 +96,19 @@ def _best_first(explanation: Explanation) -> Explanation:
     """The one with the highest grade leads, with the evidence of all."""
     grades = list(GRADES)
     lead, *others = sorted((explanation.lead, *explanation.others), key=lambda cause: grades.index(cause.grade))
+    if others and lead.cause == UNSUPPORTED_COMBINATION and lead.reference:
+        names = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
+        one, every = (f"refuses {each} attention" for each in (lead.reference, names))
+        lead = replace(lead, statement=lead.statement.replace(one, every, 1))
     if others:
         evidence = dict.fromkeys([*lead.evidence, *(cause.evidence[0] for cause in others if cause.evidence)])
         lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others))
     return replace(explanation, lead=lead, others=others)
 
 
-MOST_ROWS = 8
+MOST_ROWS = 10
+MOST_BAD_ROWS = 16
+Row = tuple[str, tuple[Entry, ...]]
 
 
 def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
@@ -104,8 +129,22 @@ def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
         return ", ".join([*also, text])
 
     each = max(1, MOST_ROWS // len(same))
-    rows = [(label(cause, text), entries) for cause, figure in same for text, entries in figure.rows[:each]]
-    return (replace(first, rows=tuple(rows[:MOST_ROWS])) if len(same) > 1 else first, *rest)
+    every = [[(label(cause, text), entries) for text, entries in figure.rows] for cause, figure in same]
+    rows = (*chain(*(rows[:each] for rows in every)), *chain(*(rows[each:] for rows in every)))
+    return (replace(first, rows=rows) if len(same) > 1 else first, *rest)
+
+
+def rows_shown(figure: Figure) -> tuple[list[Row], str]:
+    """Its first rows, with those that are bad first of all, and a word on those that are left out."""
+    bad = [number for number, row in enumerate(figure.rows) if any(entry.state == BAD for entry in row[1])]
+    rest = [number for number in range(len(figure.rows)) if number not in bad]
+    shown = sorted([*bad[:MOST_BAD_ROWS], *rest[: max(0, MOST_ROWS - len(bad))]])
+    left = [row for number, row in enumerate(figure.rows) if number not in shown]
+    if not left:
+        return list(figure.rows), ""
+    rates = all(row[1] and row[1][0].state == GOOD and "/" in row[1][0].text for row in left)
+    what = ", all within tolerance" if rates else ""
+    return [figure.rows[number] for number in shown], f"{count_of(len(left), 'more row')}{what}, in summary.json"
 
 
 def _fold(found: list[Explanation]) -> list[Explanation]:

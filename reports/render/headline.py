@@ -1,23 +1,25 @@
-"""The verdict in one sentence. Pure."""
+"""The verdict in a few sentences. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
+from harness.worker import protocol
 from reports import model
 from reports.attribute.causes import Cause
 from reports.compare.outcomes import Version, name_of
 from reports.compare.rows import KERNEL, correctness_moved, has_moved, leading_time
 from reports.model import Comparison
 from reports.render.explanations import Explanation, unmoved
-from reports.text import count_of
+from reports.text import TIMES, count_of, span
 
 
 def headline(
     versions: list[Version], rows: list[Comparison], by_row: dict[str, list[tuple[Explanation, Cause]]]
 ) -> str:
-    """The verdict in one sentence: the worst that is certain, then what is undecided."""
+    """The verdict in a few sentences: kernels, then references, then what is undecided."""
     base = next((version for version in versions if version.baseline), None)
     others = [version for version in versions if not version.baseline and not version.control]
     controls = [row for row in rows if row.control]
@@ -39,54 +41,100 @@ def headline(
         names = " and ".join(version.id for version in dead)
         return f"{where}{names} could not be measured: the environment is broken."
     kernels = [row for row in rows if row.kind == KERNEL]
-    parts = [_part(kernels, "kernel"), _part([row for row in rows if row.kind != KERNEL], "reference")]
-    drifted = sum(unmoved(row, by_row) for row in kernels)
-    if drifted:
-        parts.insert(1, f"{drifted} unchanged under a changed reference")
-    passing = sum(row.correctness.verdict in model.RIGHT for row in kernels)
-    if kernels and passing == len(kernels):
-        # A reader's first question, whatever the references did.
-        parts.insert(0, f"{'all ' if passing > 1 else ''}{count_of(passing, 'kernel output')} correct as before")
-    elif not any(parts):
-        parts.append(f"no significant change in {count_of(len(rows), 'comparison')}")
+    both = "both environments" if len(others) == 1 else f"all {len(others) + 1} environments"
+    sentences = [_of_kernels(kernels, both) if kernels else ""]
     astray = {row.target for row in kernels if row.correctness.this.off_stream or row.correctness.baseline.off_stream}
     if astray:
-        parts.insert(0, f"{' and '.join(sorted(astray))} on another stream than the one given")
-    for aspect in ("correctness", "latency"):
-        undecided = sum(getattr(row, aspect).verdict == model.UNDECIDED for row in rows)
-        parts += [f"{aspect} undecided in {undecided} of {count_of(len(rows), 'comparison')}"] if undecided else []
-    about = sum(row.latency.verdict == model.ABOUT for row in rows)
-    if about:
-        parts.append(f"latency changed by about the threshold in {about} of {count_of(len(rows), 'comparison')}")
-    return where + "; ".join(part for part in [*parts, control] if part) + "."
+        verb = "works" if len(astray) == 1 else "work"
+        sentences.insert(0, f"{' and '.join(sorted(astray))} {verb} on another stream than the one given")
+    drifted = sum(unmoved(row, by_row) for row in kernels)
+    if drifted:
+        where_drifted = f"In {count_of(drifted, 'comparison')}"
+        sentences.append(f"{where_drifted} only agreement with a reference changed, because the reference did")
+    sentences.append(_of_references([row for row in rows if row.kind != KERNEL], both))
+    if not any(sentences):
+        sentences.append(f"No significant change in {count_of(len(rows), 'comparison')}")
+    sentences += _of_open_times(rows)
+    return where + ". ".join(sentence for sentence in [*sentences, control] if sentence) + "."
 
 
-# Short enough for one sentence; the badges below it use the words of the verdicts.
+# Short enough for a title; the badges below it use the words of the verdicts.
 PHRASES = {
     model.BROKEN: "broken",
     model.REGRESSED: "newly wrong",
     model.NO_LONGER_SUPPORTED: "no longer supported",
-    "still_broken": "broken as before",
-    model.FAILING: "wrong as before",
-    model.FIXED: "fixed",
+    "still_broken": "broken in {both}",
+    model.FAILING: "wrong in {both}",
+    "wrong_where_accepted": "wrong, and refused before",
+    model.FIXED: "now correct",
     model.NEWLY_SUPPORTED: "newly supported",
-    model.LESS_EXACT: "less exact",
-    model.MORE_EXACT: "more exact",
+    model.LESS_EXACT: "correct but less exact",
+    model.MORE_EXACT: "correct and more exact",
+    model.UNDECIDED: "of undecided correctness",
+    model.UNSUPPORTED: "refused in {both}",
+    model.PASS: "correct in {both}",
 }
+OF_KERNELS = (model.UNSUPPORTED, model.PASS)  # what is no news of a reference
 
 
-def _part(rows: list[Comparison], noun: str) -> str:
-    found = Counter(
-        "still_broken"
-        if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
-        else row.correctness.verdict
-        for row in rows
-    )
-    parts = [f"{found[word]} {phrase}" for word, phrase in PHRASES.items() if found[word]]
-    for verdict, word in ((model.REGRESSED, "slower"), (model.IMPROVED, "faster")):
-        timed = [leading_time(row)[1] for row in rows]
+def _word(row: Comparison) -> str:
+    judged = row.correctness
+    if judged.verdict == model.BROKEN and not correctness_moved(row):
+        return "still_broken"
+    if judged.verdict == model.FAILING and judged.baseline.status == protocol.UNSUPPORTED:
+        return "wrong_where_accepted"
+    return judged.verdict
+
+
+def _counted(rows: list[Comparison], both: str, without: Iterable[str] = ()) -> list[str]:
+    found = Counter(map(_word, rows))
+    phrases = {word: phrase.format(both=both) for word, phrase in PHRASES.items() if word not in without}
+    return [f"{found[word]} {phrase}" for word, phrase in phrases.items() if found[word]]
+
+
+def _of_times(rows: list[Comparison]) -> list[str]:
+    """Such as "6 slower (up to 4.89x)"."""
+    timed, parts = [leading_time(row)[1] for row in rows], []
+    for verdict, word, bound in ((model.REGRESSED, "slower", "up to "), (model.IMPROVED, "faster", "down to ")):
         ratios = [each.ratio for each in timed if each.verdict == verdict and each.ratio]
         if ratios:
             extreme = max(ratios, key=lambda ratio: abs(math.log(ratio)))
-            parts.append(f"{len(ratios)} {word} by {'' if len(ratios) == 1 else 'up to '}{abs(extreme - 1):.0%}")
-    return f"of {count_of(len(rows), noun + ' row')}, {', '.join(parts)}" if parts else ""
+            parts.append(f"{len(ratios)} {word} ({bound if len(ratios) > 1 else ''}{extreme:.2f}{TIMES} the time)")
+    return parts
+
+
+def _of_kernels(rows: list[Comparison], both: str) -> str:
+    """A reader's first question, whatever the references did: are mine correct?"""
+    names = list(dict.fromkeys(row.target for row in rows))
+    subject = " and ".join(names) if len(names) < 3 else f"all {len(names)} kernels"
+    words, times = set(map(_word, rows)), _of_times(rows)
+    if len(words) > 1:
+        return f"{subject} ({count_of(len(rows), 'comparison')}): {', '.join([*_counted(rows, both), *times])}"
+    workloads = len({row.workload for row in rows})
+    where = f" on all {workloads} workloads" if workloads > 1 else ""
+    said = f"{subject} {'is' if len(names) == 1 else 'are'} {PHRASES[words.pop()].format(both=both)}{where}"
+    if len(rows) == 1:  # a time that moved is its only one
+        return " and ".join([said, *(each.removeprefix("1 ") for each in times)])
+    return ", ".join([said, *times])
+
+
+def _of_references(rows: list[Comparison], both: str) -> str:
+    parts = [*_counted(rows, both, OF_KERNELS), *_of_times(rows)]
+    whose = "The problems' models" if {row.target for row in rows} == {protocol.MODEL} else "PyTorch's references"
+    return f"{whose} ({count_of(len(rows), 'comparison')}): {', '.join(parts)}" if parts else ""
+
+
+def _of_open_times(rows: list[Comparison]) -> list[str]:
+    found = [row for row in rows if row.latency.verdict == model.UNDECIDED]
+    about = [row for row in rows if row.latency.verdict == model.ABOUT]
+    of = f"of {count_of(len(rows), 'time')}"
+    are = "is" if len(found) == 1 else "are"
+    said = [f"{len(found)} {of} {are} undecided{_launches(found)}"] if found else []
+    return said + ([f"{len(about)} {of} changed by about the smallest effect that counts"] if about else [])
+
+
+def _launches(rows: list[Comparison]) -> str:
+    """How many launches of each side these times rest on."""
+    counts = [len(side.medians_us) for row in rows for side in (row.latency.baseline, row.latency.this)]
+    most = max(counts, default=0)
+    return f" ({span(counts, '{}')} launch{'' if most == 1 else 'es'} each)" if most else ""

@@ -109,7 +109,9 @@ def other_conditions(report: Report) -> list[str]:
 
 
 def render_page(report: Report) -> str:
-    macros = html_templates().get_template("rows.html.j2").make_module({"facts": facts, "times": times, "modes": modes})
+    macros = html_templates().get_template("rows.html.j2").make_module(
+        {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes}
+    )
     content = tables(report, macros)
     drifts = drift(report)
     return render_html(

@@ -21,7 +21,7 @@ from reports.model import Comparison, LatencySide
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.headline import headline
 from reports.render.reproduce import with_scripts
-from reports.text import matrix_command, place_options, tally_text
+from reports.text import matrix_command, place_options, shape_text, tally_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,38 @@ class Report:
         self.matrix_command = matrix_command(place_options(evidence.run.command))
 
     @property
+    def tallied(self) -> list[tuple[str, list[tuple[str, dict[str, int]]]]]:
+        """Each aspect, and how many rows of kernels and of references came out how."""
+        judged: dict[str, list[tuple[Comparison, str]]] = {
+            "correctness": [(row, row.correctness.verdict) for row in self.rows],
+            "latency": [(row, row.latency.verdict) for row in self.rows if not row.uncompared(row.latency)],
+        }
+        if self.has_hot:
+            judged["hot latency"] = [(r, r.hot.verdict) for r in self.rows if r.hot and not r.uncompared(r.hot)]
+        kinds = {f"{row.kind}s": row.kind for row in self.rows}
+        return [
+            (aspect, [(name, found) for name, kind in kinds.items() if (found := _of_kind(rows, kind))])
+            for aspect, rows in judged.items()
+        ]
+
+    @property
     def tallies(self) -> list[tuple[str, str]]:
-        """Each aspect, and how many rows came out how."""
-        counted = [("correctness", self.correctness_counts), ("latency", self.latency_counts)]
-        counted += [("hot latency", self.hot_counts)] if self.has_hot else []
-        return [(aspect, tally_text(counts) or self.no_tally) for aspect, counts in counted]
+        """The same in words."""
+        return [
+            (aspect, "; ".join(f"{name} {tally_text(found)}" for name, found in kinds) or self.no_tally)
+            for aspect, kinds in self.tallied
+        ]
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """Each workload's, where it has one."""
+        shown = {row.workload for row in self.rows}
+        every = {info.id: shape_text(info) for info in self.evidence.run.workloads if info.id in shown}
+        return {name: text for name, text in every.items() if text}
+
+    @property
+    def workloads_by_shape(self) -> dict[str, list[str]]:
+        return {text: [name for name, own in self.shapes.items() if own == text] for text in self.shapes.values()}
 
     @property
     def has_hot(self) -> bool:
@@ -91,6 +118,10 @@ class Report:
     def no_tally(self) -> str:
         """In place of a count of rows, where there are none."""
         return "nothing to compare with" if self.alone else "none"
+
+
+def _of_kind(judged: Iterable[tuple[Comparison, str]], kind: str) -> dict[str, int]:
+    return counts(verdict for row, verdict in judged if row.kind == kind)
 
 
 def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:

@@ -24,6 +24,7 @@ from reports import text
 from reports.compare.calibration import share_text
 from reports.compare.rows import leading_time
 from reports.render import pictures
+from reports.render.explanations import rows_shown
 
 TEMPLATES = Path(__file__).parent / "templates"
 EXCERPT = 4000
@@ -68,6 +69,7 @@ GLOBALS = {
     "pictures": pictures,
     "line_tags": (Markup('<span class="line">'), Markup("</span>")),
     "leading": leading_time,
+    "rows_shown": rows_shown,
 }
 
 

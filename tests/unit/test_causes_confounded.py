@@ -30,7 +30,7 @@ BOTH_FOUND = [causes.OUT_OF_BOUNDS, causes.BUILD_MOVED]
 
 
 def names_both(cause: Cause, *wanted: str) -> bool:
-    return set(wanted) <= set(cause.causes) and any("To separate the two" in part.statement for part in cause.parts)
+    return set(wanted) <= set(cause.causes) and any("To tell them apart" in part.statement for part in cause.parts)
 
 
 KNOWN = {

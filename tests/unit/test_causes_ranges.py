@@ -58,7 +58,7 @@ def on_sizes(other: str) -> Spec:
 
 EXCLUDED = ["it is wrong by as much on smaller inputs"]
 IN_FLOAT64 = ["it is wrong on smaller inputs, and on the same numbers in float64, too"]
-ONE_SIZE = "another workload does not show it"
+ONE_SIZE = "a fault that depends on the size is possible"
 KNOWN = {
     "as wrong on smaller inputs": Known(
         ALWAYS, asked([PLAIN, *SMALLER]), causes.WRONG_EVERYWHERE, STRONG, says=EXCLUDED
@@ -72,7 +72,7 @@ KNOWN = {
     ),
     # A problem file has one length: a count that fits in its type up to some length is not told from an algorithm.
     "no length was tried": Known(
-        ALWAYS, asked([PLAIN, *SMALLER], lengths=()), causes.WRONG_EVERYWHERE, SUGGESTIVE, says=["a count or an end"]
+        ALWAYS, asked([PLAIN, *SMALLER], lengths=()), causes.WRONG_EVERYWHERE, SUGGESTIVE, says=["loop's bounds"]
     ),
     # An offset of sixteen bits does that.
     "wrong on one size alone is perhaps not the algorithm": Known(
@@ -135,8 +135,8 @@ def test_what_does_not_exclude_a_range(
 # -- large logits -------------------------------------------------------------------------------------------
 
 LARGE = of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES)
-FINITE = "stay finite however large they are"
-LIMIT = "not excluded: a limit that the kernel sets"
+FINITE = "stay finite however large"
+LIMIT = "a limit that the kernel sets"
 
 
 @pytest.mark.parametrize(
@@ -177,16 +177,20 @@ def test_whether_large_logits_are_too_large(
 # -- lengths ------------------------------------------------------------------------------------------------
 
 UP_TO_512 = dict.fromkeys([1, 16, 64, 257, 511, 512], True) | dict.fromkeys([513, 544, 559, 560, 576], False)
+ODD = dict.fromkeys([16, 32, 64, 128, 256, 257], True) | dict.fromkeys([129, 181, 255], False)
 TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513, 544)}
 
 
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (TILES, "right where 32 divides the length, wrong where it does not (10 lengths tried)"),
-        (UP_TO_512, "right up to 512 rows, wrong from 513 on (11 lengths tried)"),
-        (dict.fromkeys(TILES, False), "wrong at every length (10 lengths tried)"),
-        (TILES | {500: True}, "right at 7 of 10 lengths tried: 32, 64, 96, 128, 500, 512, ...; wrong at 1, 16, 513"),
+        (TILES, "right at the 6 lengths tried that are multiples of 32, wrong at the 4 others"),
+        (UP_TO_512, "right at all 6 lengths tried up to 512, wrong at all 5 from 513 on"),
+        (dict.fromkeys(TILES, False), "wrong at every length tried (10)"),
+        (TILES | {500: True}, "none of the 3 wrong lengths is a multiple of 32, 6 of the 7 right ones are"),
+        (ODD, "wrong at 129, 181, 255; right at 6 of 9 lengths tried; all 3 wrong lengths are odd, 5 of the 6 right"),
+        ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "multiples of 32, 3 of the 3 right"),
+        ({8: True, 16: True, 24: True, 9: False}, "wrong at 9; right at 3 of 4 lengths tried"),
     ],
 )
 def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:

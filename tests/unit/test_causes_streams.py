@@ -41,7 +41,7 @@ def made(*where: str, case: Case = ESCAPED, **changes: Any) -> Spec:
 )
 def test_it_is_told_first_and_how_to_mend_it(case: Case, grade: str, tmp_path: Path) -> None:
     headline = report_of(tmp_path, made(BASE, NEXT, case=case)).headline
-    assert "attention_scalar on another stream than the one given" in headline and "correct as before" not in headline
+    assert "attention_scalar works on another stream" in headline and "is correct" not in headline
     leads = [card.lead for card in explanations(explained(tmp_path))]
     assert (leads[0].cause, leads[0].grade, leads[0].kernel) == (causes.WRONG_STREAM, grade, "attention_scalar")
     assert "at::cuda::getCurrentCUDAStream()" in leads[0].statement
@@ -76,7 +76,7 @@ def test_what_is_not_captured_for_another_reason_is_no_matter_of_streams(case: C
 def test_inputs_that_it_does_not_wait_for_show_it(plain: float, beside: float, told: bool, tmp_path: Path) -> None:
     streams = tried("inputs", result("AA", plain), result("BB", beside, stream="side"), device="cuda")
     if told:
-        says, never = ["before that stream has put them there"], [causes.MASKED_BY_INPUTS]
+        says, never = ["before that stream has written them"], [causes.MASKED_BY_INPUTS]
         check(Known(made(), [streams], causes.WRONG_STREAM, DECISIVE, says=says, never=never), tmp_path)
     else:
         found = first(tmp_path, made(), streams)
@@ -126,7 +126,7 @@ def test_a_kernel_that_is_right_on_the_current_gpu_alone(
     places: list[ConditionResult], told: bool, tmp_path: Path
 ) -> None:
     found = asked(tmp_path, places, *both("kernel", OFTEN))
-    grades = [(cause.cause, cause.grade) for cause in found if "tensors are on another one" in cause.statement]
+    grades = [(cause.cause, cause.grade) for cause in found if "on the current GPU" in cause.statement]
     assert grades == ([(causes.MASKED_BY_INPUTS, STRONG)] if told else [])
 
 

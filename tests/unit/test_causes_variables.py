@@ -84,4 +84,4 @@ def test_what_the_result_goes_with(name: str, tmp_path: Path) -> None:
     found = check(KNOWN[name], tmp_path)
     if name == "code moved beside a variable":
         (part,) = found.parts
-        assert "ATEN_CPU_CAPABILITY" in part.statement and "To separate the two" in part.statement
+        assert "ATEN_CPU_CAPABILITY" in part.statement and "To tell them apart" in part.statement

@@ -61,9 +61,9 @@ def test_hot_is_judged_as_cold_is(tmp_path: Path, case: Case, cold: str, hot: st
 def test_a_kernel_that_is_slower_hot_alone_moved_and_says_so(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(cases={(NEXT, "kernel", SEED): Case(hot_slowdown=1.05)}))
     assert [row.target for row in report.moved] == ["attention_scalar"]
-    assert "1 slower by 5%" in report.headline
+    assert "slower (1.05" in report.headline
     texts = [seen.text for _, cause in report.by_row[report.moved[0].id] for seen in cause.evidence]
-    assert any("only replays moved" in text for text in texts)
+    assert any("only replays changed" in text for text in texts)
     assert "hot: regressed" in render_summary_text(report)
     assert exit_codes(report.evidence, report.rows, frozenset({"latency"})) == [11]
     assert 'failures="1"' in render_junit(report)
@@ -85,15 +85,16 @@ def test_replays_that_are_missing_are_undecided_with_their_reason(tmp_path: Path
 def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(environments=(BASE,)))
     nothing = "nothing to compare with"
-    assert dict(report.tallies) == {"correctness": "2 pass", "latency": nothing, "hot latency": nothing}
+    correct = "kernels 1 pass; references 1 pass"
+    assert dict(report.tallies) == {"correctness": correct, "latency": nothing, "hot latency": nothing}
     assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_summary_text(report)
     page = render_page(report)
-    assert page.count(f'<dd><span class="dim">{nothing}</span></dd>') == 2
+    assert page.count(f'<dd class="dim">{nothing}</dd>') == 2
     assert "There is only one environment" in page and "changed significantly" not in page
     assert "not compared" in page and "v-undecided" not in page.partition("<body>")[2]
     crashed = {(BASE, "kernel", SEED): Case(status="crashed", message="it ended")}
     broken = report_of(tmp_path / "broken", small(environments=(BASE,), cases=crashed))
-    assert dict(broken.tallies)["latency"] == "1 broken"
+    assert dict(broken.tallies)["latency"] == "kernels 1 broken"
 
 
 def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_the_share_of_the_run_in_which_the_gpu_measured(whole: Report) -> None:
     busy = whole.measuring
     # 30 launches, 5 s from start to start, 4.2 s long, 2.9 s of them sampling.
     assert busy is not None and busy.launches == 30 and busy.share == pytest.approx(30 * 2.9 / (29 * 5 + 4.2))
-    assert "58% of the 149 s that 30 launches took" in render_page(whole)
+    assert "58% of the 149 s from the first of 30 launches" in render_page(whole)
 
 
 def test_throttling_and_other_processes_are_confounders(whole: Report) -> None:

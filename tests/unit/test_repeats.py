@@ -19,8 +19,8 @@ from tests.unit.spec import NEXT, Case
 
 ATOMIC = Case(repeats_differ=9, repeats_units=0.42)
 SAID = (
-    "attention_scalar (cpu) is not bit-repeatable: a second run on the same bytes gave other bits in 9 of 10 trials, "
-    "at most 0.42 rounding units apart"
+    "attention_scalar (cpu) is not bit-repeatable: on the same inputs a second run gave other bits in 9 of 10 "
+    "trials, at most 0.42 rounding units apart"
 )
 
 

@@ -73,6 +73,14 @@ class CaseFacts:
         base, this = map(self.evidence.environments.get, self.environments)
         return base, this
 
+    @property
+    def versions(self) -> tuple[str, str]:
+        """Each environment by its PyTorch where these differ, else by its id."""
+        known = [stack.observed.torch.partition("+")[0] for stack in self.stacks if stack and stack.observed]
+        if len(set(known)) < 2:
+            return self.environments
+        return f"PyTorch {known[0]}", f"PyTorch {known[1]}"
+
     @cached_property
     def builds(self) -> tuple[BuildRecord | None, BuildRecord | None]:
         base, this = (self.evidence.builds.get((name, self.kernel, self.device)) for name in self.environments)
@@ -146,7 +154,7 @@ class CaseFacts:
         atomics = max((function.atomics for build in self.builds if build for function in build.functions), default=0)
         code = f"; its machine code holds {atomics} atomic instructions" if atomics else ""
         text = f"runs of the same call lie at most {units:.3g} units apart (the rule allows {limit:g})"
-        return cell.seen(f"{text}, as sums do that are added in another order{code}")
+        return cell.seen(f"{text}, which another order of the same additions would explain{code}")
 
     @cached_property
     def steady(self) -> Seen | None:
@@ -157,7 +165,7 @@ class CaseFacts:
             for conditions in cell.of("repeat"):
                 if settled(conditions.ran):
                     runs = sum(result.runs for result in conditions.ran)
-                    return Seen(text=f"the same bits in {runs} repeated runs", record=conditions.path)
+                    return Seen(text=f"{runs} repeated runs gave the same bits", record=conditions.path)
             if cell.verdict not in (model.BROKEN, model.UNSUPPORTED) and cell.record:
                 return Seen(text="each trial's second run gave the same bits", record=cell.record)
         return None
@@ -204,7 +212,7 @@ class CaseFacts:
 
     @property
     def _no_effect(self) -> str:
-        return "leaves every output within the rule" if self.unsteady else "changes nothing"
+        return "leaves every output within tolerance" if self.unsteady else "changes nothing"
 
     @cached_property
     def memory_clean(self) -> Seen | None:
@@ -219,7 +227,7 @@ class CaseFacts:
     def predecessor_clean(self) -> Seen | None:
         if not self.predecessors or any(not spread.clean for _, spread in self.predecessors):
             return None
-        return Seen(text=f"what ran just before {self._no_effect}", record=self.predecessors[0][1].path)
+        return Seen(text=f"another kernel or call just before {self._no_effect}", record=self.predecessors[0][1].path)
 
     def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
         return [(cell, finding) for cell in self.cells for finding in experiments.findings(cell.checkers, kind)]
@@ -230,7 +238,8 @@ class CaseFacts:
             found = experiments.silent(cell.checkers, kind)
             if found is not None:
                 tool, path = found
-                text = f"{tool.tool} found nothing, and did find what was planted for it ({tool.control or 'a fault'})"
+                planted = f" ({tool.control})" if tool.control else ""
+                text = f"{tool.tool} reported nothing; it did report the fault planted for it{planted}"
                 return Seen(text=text, record=path)
         return None
 

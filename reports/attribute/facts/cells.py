@@ -237,7 +237,7 @@ class CellFacts:
     @cached_property
     def unsteady(self) -> list[Seen]:
         """Observations of other bits from the same call on the same inputs."""
-        text = "the second run gave other bits in {} trials"
+        text = "a second run gave other bits in {} trials"
         differ = [side for side in self.sides if side.repeats_differ > side.inputs_mutated]
         found = [self.seen(text.format(side.repeats_differ), side.record) for side in differ]
         for conditions in self.of("repeat"):

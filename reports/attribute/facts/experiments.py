@@ -22,6 +22,7 @@ from harness.worker import protocol
 from reports.attribute import thresholds
 from reports.attribute.facts.messages import died
 
+STEPS = (2, *TILES)
 CONSTANT = ("zero", "nan", "max")  # `random` may be another pattern in each repeat
 
 
@@ -313,6 +314,18 @@ class LengthTrials:
         return next(fits, None) if self._enough else None
 
     @property
+    def wrong_off(self) -> int | None:
+        """The smallest of 2 and the tiles' sizes that divides none of the wrong lengths, and some of the right."""
+        off = (step for step in STEPS if all(each % step for each in self.wrong))
+        return next((step for step in off if any(not each % step for each in self.right)), None)
+
+    @property
+    def wrong_on(self) -> int | None:
+        """The largest of them that divides every wrong length, and not every right one."""
+        on = (step for step in reversed(STEPS) if not any(each % step for each in self.wrong))
+        return next((step for step in on if any(each % step for each in self.right)), None)
+
+    @property
     def last(self) -> int | None:
         """The longest that is right, where every shorter one is right and every longer one wrong."""
         return self.right[-1] if self._enough and self.right[-1] < self.wrong[0] else None
@@ -328,6 +341,7 @@ Checkers = tuple[CheckersRecord, str]  # and where it stands
 class Finding:
     """What one checker reported, in one environment."""
 
+    environment: str
     result: CheckerResult
     finding: CheckerFinding
     path: str
@@ -343,7 +357,7 @@ TOOLS = {"out_of_bounds": ("memcheck", "address"), "race": ("racecheck", "thread
 
 def findings(checkers: Iterable[Checkers], kind: str) -> list[Finding]:
     return [
-        Finding(result=result, finding=finding, path=path)
+        Finding(environment=record.environment, result=result, finding=finding, path=path)
         for record, path in checkers
         for result in record.results
         for finding in result.findings

@@ -158,7 +158,10 @@ class LinesRun:
     def seen(self) -> list[Seen]:
         """Which lines these are, in words."""
         return [
-            Seen(text=f"of its file ran {where} alone: {', '.join(map(_named, lines[:LINES_SHOWN]))}", record=self.path)
+            Seen(
+                text=f"lines of its file that ran only {where}: {', '.join(map(_named, lines[:LINES_SHOWN]))}",
+                record=self.path,
+            )
             for where, lines in zip(("in the baseline", "here"), self.alone, strict=True)
             if lines
         ]
@@ -168,7 +171,7 @@ class LinesRun:
         """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
         found = [line for line in self.this.lines if asks_version(line.text)][:LINES_SHOWN]
         lines = "; ".join(f"{_named(line)}: {line.text}" for line in found)
-        text = f"not excluded: its file chooses by what it runs on ({lines})"
+        text = f"not excluded: its file asks for a version or an attribute, and chooses by it ({lines})"
         return Seen(text=text, record=self.path) if found else None
 
 

@@ -65,14 +65,14 @@ def build_failed(case: CaseFacts) -> Cause | None:
 
 
 SWAPPED = {
-    OBJECT: "right and wrong go with the object code, wherever it runs",
-    PLACE: "right and wrong go with the environment that runs it, whichever object code it is",
+    OBJECT: "right or wrong depends on the object code, in whichever environment it runs",
+    PLACE: "right or wrong depends on the environment that runs it, whichever object code runs",
     NEITHER: "called by itself, its object code does not fail as it did in validation",
-    MIXED: "right and wrong go with neither the object code nor the environment alone",
+    MIXED: "right or wrong depends on neither the object code nor the environment alone",
 }
 HEADERS = Seen(
-    text="not excluded: PyTorch's headers, which its objects hold and which differ between versions, and the operators "
-    "that it calls"
+    text="not excluded: PyTorch's headers, whose code is compiled into it and differs between versions, and the "
+    "operators that it calls"
 )
 
 
@@ -153,7 +153,7 @@ def environment_confounder(case: CaseFacts) -> Cause | None:
     else:
         return None
     torch = RuledOut(rival="PyTorch's version", how="both environments hold the very same PyTorch")
-    names = [each.text for each in differences] or ["nothing that is recorded, besides PyTorch's own version"]
+    names = [each.text for each in differences] or ["nothing recorded but PyTorch's own version"]
     return make(
         case, causes.ENVIRONMENT_CONFOUNDER, grade, "environment_confounder", cells,
         [*_moved_seen(cells), case.code.seen, *_swap_seen(case), *(Seen(text=each.text) for each in differences[:8])],
@@ -186,7 +186,7 @@ def variables_decide(case: CaseFacts) -> Cause | None:
         ruled_out=[
             RuledOut(
                 rival="the kernel's code, the build and PyTorch's version",
-                how="the same binary in the same environment is right with the one, wrong with the other",
+                how="the same binary in the same environment is right with one set and wrong with the other",
                 record=trials.path,
             )
         ],

@@ -28,7 +28,7 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
         return None
     launches = [_launches_seen(case, cell, name) for cell, name in dict.fromkeys(escaped[:4])]
     proven = bool(aside) or any(certain for _, certain in launches)
-    text = "right on the current stream; on another one it reads its inputs before that stream has put them there"
+    text = "right on the current stream; on another one it reads its inputs before that stream has written them"
     passes_alone = RuledOut(rival="the algorithm", how="every trial passes where nothing else is on the device")
     return make(
         case, causes.WRONG_STREAM, DECISIVE if proven else STRONG, "wrong_stream",
@@ -39,7 +39,7 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
         ],
         ruled_out=[] if case.failing else [passes_alone, excluded("chance", case.steady)],
         figures=[
-            figures.conditions_figure(f"{cell.workload}: which stream it is called on", each.ran, each.path)
+            figures.conditions_figure(f"By the stream of the call, {cell.workload}", each.ran, each.path)
             for cell, each in aside[:1]
         ],
         group=("stream", case.kernel),
@@ -74,7 +74,7 @@ def second_device(case: CaseFacts) -> Cause | None:
     if not case.is_kernel or not found or case.unsteady:
         return None
     first, conditions, second = found[0]
-    title, there = f"{first.workload}: which GPU holds the tensors", "with tensors on a second GPU "
+    title, there = f"By the GPU that holds the tensors, {first.workload}", "with tensors on a second GPU "
     cause = make(
         case, causes.MASKED_BY_INPUTS, STRONG, "second_device", [cell for cell, _, _ in found],
         [
@@ -107,7 +107,7 @@ def writes_inputs(case: CaseFacts) -> Cause | None:
     sides = [(cell, side) for cell in case.cells for side in cell.sides if side.inputs_mutated]
     if not case.is_kernel or not sides:
         return None
-    changed = "the inputs had changed after "
+    changed = "the call had changed its inputs in "
     return make(
         case, causes.INPUTS_MOVED, DECISIVE, "writes_inputs", [cell for cell, _ in sides],
         [cell.seen_in(s.environment, changed + number(s.inputs_mutated, "trial"), s.record) for cell, s in sides[:4]],
@@ -120,13 +120,13 @@ def keeps_state(case: CaseFacts) -> Cause | None:
     the same bits in another process, or all calls but the first give the same."""
     if not case.keeps_state:
         return None
-    chance = "of each trial's repeated calls the first alone differs"
+    chance = "of each trial's repeated calls only the first differs"
     again = "the same sequence of calls gives the same bits, call by call, in another fresh process"
     evidence = []
     for cell, order in case.remembered:
         how = "right as the first call of a process, wrong after others"
         if order.differs_within:
-            how = "a call again on the same inputs gives other bits"
+            how = "a repeated call on the same inputs gives other bits"
         where = f"{order.environment}, {order.recipe.replace('_', ' ')} inputs"
         evidence.append(cell.seen_in(where, f"{how}; {again}", order.path))
     evidence += [cell.seen_in(each.environment, chance, each.path) for cell, each in case.settling]
@@ -143,7 +143,7 @@ def keeps_state(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
-DRAWN = "fresh processes give different bits on all inputs, and each the same again and again"
+DRAWN = "fresh processes give different bits on all inputs, and each process repeats its own"
 
 
 def drawn_once(case: CaseFacts) -> Cause | None:
@@ -180,7 +180,7 @@ def predecessor(case: CaseFacts) -> Cause | None:
         case, causes.PREDECESSOR_SENSITIVITY, DECISIVE if case.memory_clean and certain else STRONG, "predecessor",
         [cell for cell, _ in spreads], evidence,
         ruled_out=[excluded("uninitialised memory", case.memory_clean), excluded("a race", case.steady)],
-        figures=[figures.spread_figure(f"{cell.workload}: what ran before", s) for cell, s in spreads[:2]],
+        figures=[figures.spread_figure(f"By what ran just before, {cell.workload}", s) for cell, s in spreads[:2]],
     )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def not_repeatable(case: CaseFacts) -> Cause | None:
     if not case.is_kernel or not cells:
         return None
     sized = [seen for seen in (case.order_of_sums, case.silence_on("race")) if seen is not None]
-    right = Seen(text="every run of every trial passes the rule", record=cells[0].record)
+    right = Seen(text="every run of every trial is within tolerance", record=cells[0].record)
     return make(
         case, causes.NOT_REPEATABLE, DECISIVE, "not_repeatable", cells, [*case.unsteady[:4], *sized],
         ruled_out=[excluded("a wrong result", right)], figures=[repeat_figure(case)],

@@ -55,7 +55,7 @@ def range_overflow(case: CaseFacts) -> Cause | None:
         trials = sum(cell.sides[1].nonfinite_trials for cell in every)
         evidence.append(Seen(text=f"NaN or infinity in {number(trials, 'trial')}", record=every[0].record))
     if finite:
-        evidence.append(Seen(text="finite where logits are larger still; not excluded: a limit that the kernel sets"))
+        evidence.append(Seen(text="finite where logits are larger still, so a limit that the kernel sets is possible"))
     at_once = _wrong_at_once(every)
     certain = (infinite or overflowed) and at_once and not case.unsteady
     return make(
@@ -113,7 +113,7 @@ def _out_of_range(
 ) -> Cause:
     cells = list(dict.fromkeys(cell for cell, _ in found))
     first, conditions = found[0]
-    title = f"{first.workload}: the same numbers"
+    title = f"The same numbers in other types, {first.workload}"
     drawn = figures.conditions_figure(title, conditions.ran, conditions.path)
     return make(
         case, causes.RANGE_OVERFLOW, DECISIVE if certain else STRONG, sentence, cells,
@@ -218,13 +218,15 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
     evidence = [recipes_seen(cell, [SHARED, INDEPENDENT, LARGE]) for cell in known[:4]]
     evidence += [rates_seen(*each) for each in shown[:2]]
     which = (
-        "one tensor given three times passes, three independent ones do not"
+        "it passes if Q, K and V are one tensor, and fails if they are independent"
         if cells
-        else "ordinary ones pass, large logits do not, and not for their size: larger ones, close to each other, pass"
+        else "it passes on ordinary inputs and fails on large logits, but not because of their size: larger ones that "
+        "lie close together pass"
         if any(cell.right_when_only_larger for cell in hidden)
-        else "ordinary ones pass, large logits do not, and its outputs stay finite however large they are"
+        else "it passes on ordinary inputs and fails on large logits, and its outputs stay finite however large these "
+        "are"
         if hidden
-        else "it passes as it is tested, and fails on inputs that lie or come otherwise"
+        else "it passes as it is tested, and fails on inputs of other values or another layout in memory"
     )
     firm = not hidden and all(cell.bits.state == SAME or cell.row.alone for cell in every)
     firm = firm and all(cell.first_right(INDEPENDENT) is False for cell in every if cell.fails_on(INDEPENDENT))

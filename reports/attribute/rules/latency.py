@@ -36,7 +36,7 @@ def clock_or_load(change: TimeChange) -> Cause | None:
     log_time = statistics.median(map(math.log, change.ratios))
     by_clock = change.clock_moved and bool(log_time) and -math.log(change.clock) / log_time >= thresholds.MOST
     everywhere = change.around.everywhere
-    own_load = _busier_in_every_launch(change, "own", "while nothing was called the launch's own process used")
+    own_load = _busier_in_every_launch(change, "own", "while it called nothing, the launch's own process used")
     # Where another target of the same launches stood, others did not slow everything.
     steady = change.around.steady
     others = [] if steady else _busier_in_every_launch(change, "busy", "other processes used")
@@ -47,13 +47,13 @@ def clock_or_load(change: TimeChange) -> Cause | None:
     what = (
         "the GPU's clock moved with it"
         if by_clock
-        else "threads beside it are busy in each of its slower launches, and in none of the others"
+        else "other threads of its process are busy in each of its slower launches, and in none of the others"
         if own_load
         else "other processes are busy in each of its slower launches, and in none of the others"
         if others
-        else "so are kernel and references alike"
+        else "so are most other targets"
     )
-    alike = f"{change.around.alike} of {change.around.total} other targets moved alike"
+    alike = f"{change.around.alike} of {change.around.total} other targets became {change.word} too"
     return make_of_time(
         change, causes.LATENCY_CLOCK_OR_LOAD,
         DECISIVE if by_clock and everywhere else STRONG if certain else SUGGESTIVE,
@@ -93,7 +93,7 @@ def operator(change: TimeChange) -> Cause | None:
         change, causes.LATENCY_OPERATOR, STRONG if moved or change.around.steady else SUGGESTIVE,
         "another_operator" if moved else "same_operator",
         [operators_seen(*cells[0].sides)] if operators else [],
-        [machine_ruled_out(change), RuledOut(rival="the kernel", how="it takes no part in a reference's time")],
+        [machine_ruled_out(change), RuledOut(rival="the kernel", how="a reference's time does not depend on it")],
         group=("operator", *sorted(operator_names(operators))) if operators else (),
     )  # fmt: skip
 
@@ -117,8 +117,11 @@ def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
     agrees = measured is not None and 1 / thresholds.AGREES <= total / measured <= thresholds.AGREES
     certain = agrees and share >= thresholds.WHOLE and change.around.alike < max(1, change.around.total)
     operators = "; ".join(f"{each.name} {each.word} ({brief_time(each.delta_us, '+')} a call)" for each in leading)
-    medians = f", the measured medians by {brief_time(measured, '+')}" if measured is not None else ""
-    text = f"profiles differ by {brief_time(total, '+')} a call{medians}; these make {min(share, 1):.0%} of it"
+    medians = f", in the launches {_more(measured)}" if measured is not None else ""
+    text = (
+        f"under the profiler, whose own cost is included, a call takes {_more(total)} than in the baseline{medians}; "
+        f"the operators named make {min(share, 1):.0%} of the change under the profiler"
+    )
     cause = make_of_time(
         change, causes.LATENCY_OPERATOR, DECISIVE if certain else STRONG, "operators_of_profile",
         [cell.seen(text, found.path), *lines_seen(case, cell)],
@@ -137,6 +140,10 @@ def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
         group=("default", swapped.before, swapped.here), before=swapped.before, here=swapped.here,
     )  # fmt: skip
     return combined(cause, chosen)
+
+
+def _more(change_us: float) -> str:
+    return f"{brief_time(abs(change_us))} {'more' if change_us > 0 else 'less'}"
 
 
 def _change_us(latency: Latency) -> float | None:
@@ -160,7 +167,7 @@ def many_small_calls(change: TimeChange) -> Cause | None:
     if longer / many > thresholds.SHORTER * shorter / few:
         return None
     text = f"an operator takes {brief_time(before / one)} in the baseline, {brief_time(here / two)} here"
-    how = "each call takes less than before, not more"
+    how = "each call of an operator takes less time than before"
     return make_of_time(
         change, causes.LATENCY_LAUNCH_OVERHEAD, STRONG, "many_small_calls",
         [found.cell.seen(text, found.path), *lines_seen(change.case, found.cell)],
@@ -190,12 +197,12 @@ def launch_overhead_on_gpu(change: TimeChange) -> Cause | None:
     # More of it than moved explains nothing.
     enough = bool(shares) and thresholds.MOST <= statistics.median(shares) <= 1 / thresholds.MOST
     ratios = listed(f"{each.ratio:.3f}\N{MULTIPLICATION SIGN}" for each in hot)
-    how = f"replays of a CUDA graph, which hold no launch, take {ratios}"
+    how = f"replays of a CUDA graph, which contain no launches, take {ratios} the baseline's time"
     return make_of_time(
         change, causes.LATENCY_LAUNCH_OVERHEAD, DECISIVE if enough else SUGGESTIVE, "overhead_on_gpu", evidence[:4],
         [RuledOut(rival="the device's work", how=how, record=cells[0].row.latency.this.record)],
         group=("overhead", change.case.subject), measured=enough,
-        part="the host's part of a call" if enough else "what stands around a launch, or a cold cache",
+        part="the host's part of a call" if enough else "what surrounds a launch, or a cold cache",
     )  # fmt: skip
 
 
@@ -231,7 +238,7 @@ def launch_overhead_on_cpu(change: TimeChange) -> Cause | None:
     return make_of_time(
         change, causes.LATENCY_LAUNCH_OVERHEAD, STRONG if change.around.steady else SUGGESTIVE, "overhead_on_cpu",
         [Seen(text=f"the change is {', and '.join(changes)}", record=change.latency(change.cells[0]).this.record)],
-        [RuledOut(rival="the work itself", how="it would grow with the problem"), machine_ruled_out(change)],
+        [RuledOut(rival="the work itself", how="its change would grow with the problem"), machine_ruled_out(change)],
         group=("overhead", change.case.subject), costs="more" if change.sign > 0 else "less",
     )  # fmt: skip
 
@@ -253,7 +260,7 @@ def code(change: TimeChange) -> Cause | None:
         [case.code.seen, *case.build_differences, *_wrong_output(change)],
         [machine_ruled_out(change), threads_ruled_out(change)],
         [profile_figure(found)] if found is not None else (),
-        how="it was built otherwise here" if case.build_differences else OTHER_CODE,
+        how="its build changed" if case.build_differences else OTHER_CODE,
     )  # fmt: skip
 
 

@@ -12,10 +12,10 @@ from harness.schema.experiment_records import ConditionResult
 from harness.worker import protocol
 from reports.attribute import causes, figures, thresholds
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, Figure, RuledOut
-from reports.attribute.evidence import SITES, excluded, finding_seen, hidden, listed, repeat_figure
+from reports.attribute.evidence import SITES, excluded, finding_seen, hidden, listed, number, repeat_figure
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
-from reports.attribute.facts.experiments import Spread, fails
+from reports.attribute.facts.experiments import Finding, Spread, fails
 from reports.attribute.facts.messages import faulted, outlived
 from reports.attribute.wording import make
 from reports.model import Seen
@@ -26,7 +26,9 @@ KINDS = {
     causes.UNINITIALISED_HOST: "host memory",
 }
 BUILT = "PyTorch's version and the build"
-BEYOND = Seen(text="not excluded: it reads beyond its tensors, where such memory lies too; no checker could show that")
+BEYOND = Seen(
+    text="not excluded: it reads beyond its tensors, where the filled memory lies too; no checker could show that"
+)
 
 
 def class_of(site: str, device: str) -> str:
@@ -56,9 +58,9 @@ def _by_predecessor(cells: Sequence[CellFacts]) -> tuple[list[Seen], list[Figure
             sizes = [result.max_units for result in ran if result.max_units]
             if sizes and max(sizes) >= thresholds.FAR_APART * min(sizes):
                 errors = ", ".join(f"{result.condition.label} {size(result)}" for result in ran)
-                text = f"largest error in units, by what ran before: {errors}"
+                text = f"largest error in rounding units, by what ran just before: {errors}"
                 seen.append(cell.seen_in(spread.environment, text, spread.path))
-                drawn.append(figures.spread_figure(f"{cell.workload}: what ran before", spread))
+                drawn.append(figures.spread_figure(f"By what ran just before, {cell.workload}", spread))
     return seen[-1:], drawn[-1:]
 
 
@@ -79,14 +81,16 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
     evidence += [*(finding_seen(finding) for _, finding in checked), *before, *hidden(cells)]
     for cell in left:
         trials = max(side.unwritten_trials for side in cell.sides)
-        evidence.append(cell.seen(f"{trials} trials left what was in the output before"))
+        evidence.append(cell.seen(f"in {number(trials, 'trial')} part of the output kept what it held before the call"))
     repeatable = [spread for _, spread in spreads if spread.moves and spread.systematic and spread.settled]
     alone = any(spread.site in ("shared", "output") for spread in repeatable)
     within = case.silence_on("out_of_bounds")
     certain = any(finding.proven for _, finding in checked) or bool(repeatable and (alone or within))
-    repeats = "under each filling alone the bits repeat; only another filling gives others"
+    repeats = "with the memory filled the same way the bits repeat, and only another filling changes them"
+    repeats += "; so it is not timing that makes a second run differ" if case.unsteady else ""
     one_process = "one process, one binary and the same input bytes gave all of these outputs"
     harmless = spreads and not any(spread.fails for _, spread in spreads)
+    filled = KINDS[wanted].capitalize()
     return make(
         case, wanted, DECISIVE if certain else STRONG, "unwritten" if left and not spreads else "uninitialised", cells,
         evidence if certain or not spreads else [*evidence, BEYOND],
@@ -95,9 +99,23 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
             *(RuledOut(rival=BUILT, how=one_process, record=spread.path) for _, spread in spreads[:1]),
             excluded("out of bounds", within),
         ],
-        figures=[*(figures.spread_figure(f"{c.workload}: what was there before", s) for c, s in spreads[:2]), *drawn],
-        memory=KINDS[wanted], so_far=" No run failed for it yet." if harmless else "",
+        figures=[*(figures.spread_figure(f"{filled} pre-filled, {c.workload}", s) for c, s in spreads[:2]), *drawn],
+        group=(DECISIVE if certain else STRONG, str(bool(left and not spreads)), wanted, str(bool(harmless))),
+        memory=KINDS[wanted], where=_where(case, spreads, left, checked),
+        so_far=" No run has failed because of it yet." if harmless else "",
     )  # fmt: skip
+
+
+def _where(
+    case: CaseFacts,
+    spreads: list[tuple[CellFacts, Spread]],
+    left: list[CellFacts],
+    checked: list[tuple[CellFacts, Finding]],
+) -> str:
+    """Said where it shows on both sides: such a fault is older than the upgrade."""
+    shown = {side.environment for cell in left for side in cell.sides if side.unwritten_trials}
+    shown |= {spread.environment for _, spread in spreads} | {finding.environment for _, finding in checked}
+    return ", in both environments" if shown.issuperset(case.environments) and not case.alone else ""
 
 
 def _first_call_writes(case: CaseFacts) -> bool:
@@ -132,12 +150,16 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
     for cell in crashed:
         side = next(side for side in reversed(cell.sides) if side.status == protocol.CRASHED)
         evidence.append(cell.seen(side.message, side.record))
-    shown = "right where tensors begin their allocation, wrong where they do not"
+    shown = "right if each tensor starts at the beginning of its allocation, wrong if it does not"
     evidence += [cell.seen(shown, path) for cell, path in shifted]
     evidence += [_spread_seen(cell, s) for cell, s in case.poison if s.follows and s.site != "shared"]
     proven = any(finding.proven for _, finding in checked)
-    named = "the checker names the access; what was read there belongs to nobody"
-    around = [figures.spread_figure(f"{c.workload}: what lies around", s) for c, s in case.poison if s.follows]
+    named = "the checker names the access, and that it is out of bounds"
+    around = [
+        figures.spread_figure(f"Memory around its tensors pre-filled, {c.workload}", s)
+        for c, s in case.poison
+        if s.follows
+    ]
     return make(
         case, causes.OUT_OF_BOUNDS, DECISIVE if proven else STRONG, "out_of_bounds", cells, [*evidence, *hidden(cells)],
         ruled_out=[
@@ -172,10 +194,10 @@ def race(case: CaseFacts) -> Cause | None:
         return None
     cells = list(dict.fromkeys([cell for cell, _ in (*checked, *loose)] or case.failing or case.cells))
     grade = DECISIVE if proven and case.unsteady else STRONG if proven or case.unsteady else SUGGESTIVE
-    shown = "its outputs differ from call to call on the same inputs" if case.unsteady else "a checker sees it"
+    shown = "its outputs differ from call to call on the same inputs" if case.unsteady else "a checker reports it"
     if not proven and case.is_python and not case.brings_code:
         grade = SUGGESTIVE
-        shown += ". It has no machine code of its own, so random numbers that it draws are as likely"
+        shown += ". It has no machine code of its own, so random numbers are as likely a reason"
     filled = "the bits differ although the memory was filled with the same pattern each time"
     return make(
         case, causes.RACE, grade, "race", cells,
@@ -183,7 +205,7 @@ def race(case: CaseFacts) -> Cause | None:
             *(finding_seen(finding) for _, finding in checked),
             *case.unsteady,
             *(
-                cell.seen(f"with {SITES.get(each.site, each.site)} filled alike, the bits differ still", each.path)
+                cell.seen(f"with {SITES.get(each.site, each.site)} filled alike, the bits still differ", each.path)
                 for cell, each in loose
             ),
             *hidden(cells),

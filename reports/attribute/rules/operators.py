@@ -92,13 +92,13 @@ def moved_with_model(case: CaseFacts) -> Cause | None:
     cell = found[0]
     far = _far(cell) or 0.0
     inputs = far >= thresholds.FAR_FROM_TRUTH
-    how = "the model that it replaces moved as it did"
+    how = "the model that it replaces changed in the same way"
     return make(
         case, causes.INPUTS_MOVED if inputs else causes.REFERENCE_MOVED, STRONG,
         "other_inputs_with_model" if inputs else "moved_with_model", found,
         [
             cell.why,
-            Seen(text=f"the error is {far:.2g} of a row's largest value", record=cell.record),
+            Seen(text=f"its error is {far:.2g} of a row's largest value", record=cell.record),
             cell.inputs.seen,
             cell.bits.seen,
         ],
@@ -165,7 +165,7 @@ def other_lines_run(case: CaseFacts) -> Cause | None:
     if not found or case.unsteady:
         return None
     cells = [each.cell for each in found]
-    value = "not excluded: that a value decides, which one of PyTorch's operators gave, and not the version"
+    value = "not excluded: the file chooses by a value that one of PyTorch's operators returned, not by the version"
     return make(
         case, causes.KERNEL_CODE_MOVED, STRONG, "other_lines_run", cells,
         [*(cell.why for cell in cells[:3]), *found[0].seen, Seen(text=value)],
@@ -191,7 +191,7 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
         f"{right} constructing it leaves PyTorch's generators where constructing the model leaves them, "
         f"{wrong} it does not, under the same seed"
     )
-    how = "the model is constructed in the same process, and is right"
+    how = "the model is constructed in the same process and is right"
     return make(
         case, causes.INPUTS_MOVED, STRONG if case.steady else SUGGESTIVE, "draws_otherwise", cells,
         [*(cell.why for cell in cells[:3]), Seen(text=text, record=lines.path)],
@@ -206,8 +206,8 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
 
 
 NOT_RECORDED = Seen(
-    text="not excluded: a choice that the file makes by itself, or random numbers that it draws; the lines that ran "
-    "were not recorded"
+    text="not excluded: a choice that the file makes itself, or random numbers that it draws; the lines that ran were "
+    "not recorded"
 )
 
 
@@ -230,7 +230,7 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
     rival = NOT_RECORDED if lines is None else lines.asking
     known = swapped is not None or rival is None
     one_text = RuledOut(
-        rival="the kernel's code", how=f"{listed(info.sources)}: one text, and no code of its own loaded"
+        rival="the kernel's code", how=f"{listed(info.sources)}: the same text, and no machine code of its own"
     )
     return make(
         case, causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED, STRONG if known else SUGGESTIVE,

@@ -48,7 +48,7 @@ def _under_kernel(case: CaseFacts, wanted: str) -> Cause | None:
     evidence = []
     for cell, each in found[:4]:
         one, two = map(share, each.agreed)
-        text = f"{case.kernel} agrees with {each.name} in {one} trials in the baseline, {two} here"
+        text = f"{case.kernel} agrees with {each.name} in {one} trials in the baseline, in {two} here"
         evidence += [cell.seen(text), cell.bits.seen, each.bits.seen, operators_seen(each.base, each.this)]
     same = all(_same_bits(case, cell) for cell in cells)
     stays = RuledOut(rival="the kernel's code and build", how=cells[0].bits.seen.text, record=cells[0].record)
@@ -71,8 +71,8 @@ def default_moved_under(case: CaseFacts) -> Cause | None:
 
 
 MOVED = {
-    frozenset({model.REGRESSED}): "is wrong here, and was right in the baseline",
-    frozenset({model.FIXED}): "was wrong in the baseline, and is right here",
+    frozenset({model.REGRESSED}): "is wrong here and was right in the baseline",
+    frozenset({model.FIXED}): "was wrong in the baseline and is right here",
     frozenset({model.LESS_EXACT}): "is right in both environments, and less exact here",
     frozenset({model.MORE_EXACT}): "is right in both environments, and more exact here",
     frozenset({model.REGRESSED, model.LESS_EXACT}): "is wrong here where it was right, or less exact",
@@ -94,12 +94,12 @@ def reference_moved(case: CaseFacts) -> Cause | None:
         evidence.append(cell.why)
         one, two = cell.units
         if one is not None and two is not None:
-            evidence.append(cell.seen(f"largest error {one:.3g} units in the baseline, {two:.3g} here"))
+            evidence.append(cell.seen(f"largest error {one:.3g} rounding units in the baseline, {two:.3g} here"))
         evidence += [cell.bits.seen, operators_seen(*cell.sides)]
     return make(
         case, causes.ENVIRONMENT_CONFOUNDER if case.one_torch else cause, DECISIVE, "reference_moved", cells, evidence,
         ruled_out=[
-            RuledOut(rival="the kernel", how="it takes no part in a reference's outputs"),
+            RuledOut(rival="the kernel", how="a reference's outputs do not depend on it"),
             excluded("the inputs", cells[0].inputs),
             excluded("the truth and the tolerance", cells[0].yardstick),
         ],
@@ -129,5 +129,5 @@ def default_moved(case: CaseFacts) -> Cause | None:
         ],
         ruled_out=[excluded("the inputs", cells[0].inputs)],
         figures=[figures.operators_figure(cells)],
-        group=("default", str(right), *backends(cells[0].sides[1])), right=", and stays right" if right else "",
+        group=("default", str(right), *backends(cells[0].sides[1])), right=", and is still right" if right else "",
     )  # fmt: skip

@@ -14,7 +14,11 @@ from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS
 from reports.model import Seen
 
-NO_RESULTS = RuledOut(rival="a change of results", how="there are none on one side to compare")
+
+def _no_results(cell: CellFacts) -> RuledOut:
+    refused = all(side.status not in protocol.RAN for side in cell.sides)
+    where = "neither environment has" if refused else "one environment has no"
+    return RuledOut(rival="a change of results", how=f"{where} results to compare")
 
 
 def refused_by_itself(case: CaseFacts) -> Cause | None:
@@ -24,7 +28,7 @@ def refused_by_itself(case: CaseFacts) -> Cause | None:
     if not case.is_kernel or not cells:
         return None
     alike = RuledOut(rival="the upgrade", how="the baseline refuses alike", record=cells[0].sides[0].record)
-    before = "by its interface, such a code is given before anything is computed"
+    before = "by its interface, it returns such a code before it computes anything"
     return make(
         case, causes.UNSUPPORTED_COMBINATION, STRONG, "refused_by_itself", cells,
         [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
@@ -44,7 +48,7 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE if references else STRONG, "refused_by_error", cells,
         [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
-        ruled_out=[NO_RESULTS],
+        ruled_out=[_no_results(cells[0])],
         where="in both environments" if base and this else "here" if this else "in the baseline",
         message=without[-1].message,
     )  # fmt: skip
@@ -68,13 +72,13 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
         case, causes.UNSUPPORTED_COMBINATION, STRONG, "raises_on_one_side", cells,
         [
             *(each.seen(each.sides[number].message, side.record) for each in cells[:4]),
-            Seen(text="so does every call that was tried there, in whichever process and on whichever inputs"),
+            Seen(text="every call that was tried there does the same, in every process and on all inputs"),
             cell.inputs.seen,
         ],
         ruled_out=[
             excluded("the inputs", cell.inputs),
             RuledOut(rival="a fault in memory", how=same, record=side.record),
-            NO_RESULTS,
+            _no_results(cell),
         ],
         where="here" if number else "in the baseline", message=side.message,
     )  # fmt: skip
@@ -114,8 +118,9 @@ def _references_refuse(cell: CellFacts) -> list[Seen]:
 
 
 REFUSED = {
-    model.NEWLY_SUPPORTED: "is refused in the baseline, and accepted here",
-    model.NO_LONGER_SUPPORTED: "is accepted in the baseline, and refused here",
+    model.NEWLY_SUPPORTED: "is refused in the baseline and accepted here",
+    model.NO_LONGER_SUPPORTED: "is accepted in the baseline and refused here",
+    model.FAILING: "is refused in the baseline, and wrong here",
 }
 
 
@@ -124,7 +129,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
     cells = [
         cell
         for cell in case.cells
-        if cell.verdict in REFUSED
+        if cell.verdict in (model.NEWLY_SUPPORTED, model.NO_LONGER_SUPPORTED)
         or (case.is_kernel and cell.verdict == model.UNSUPPORTED)
         or (case.is_kernel and case.alone and cell.sides[1].status == protocol.UNSUPPORTED)
         or (cell.verdict == model.FAILING and cell.sides[0].status == protocol.UNSUPPORTED)
@@ -140,10 +145,14 @@ def unsupported(case: CaseFacts) -> Cause | None:
         text = f"{cell.workload}, {case.kernel or case.reference}: {side.message or 'refused'}"
         evidence.append(Seen(text=text, record=side.record))
     dtypes = dtypes_of(case, cells)
+    base, this = case.versions
+    gone = verdict == model.NO_LONGER_SUPPORTED
+    runs = f"{base if gone else this} runs it" + (", with a wrong result" if verdict == model.FAILING else "")
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported", cells, evidence,
-        ruled_out=[NO_RESULTS], figures=[figures.supported_figure(cells)],
+        case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported" if case.is_kernel else "reference_unsupported",
+        cells, evidence,
+        ruled_out=[_no_results(cells[0])], figures=[figures.supported_figure(cells)],
         group=("unsupported", case.kernel, how, dtypes, case.device),
-        who=case.kernel or "PyTorch's own attention", how=how, device=case.device,
-        what=dtypes or listed(cell.workload for cell in cells),
+        how=how, device=case.device, what=dtypes or listed(cell.workload for cell in cells),
+        reference=case.reference, refusing=this if gone else base, running=runs,
     )  # fmt: skip

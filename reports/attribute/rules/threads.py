@@ -56,7 +56,7 @@ def lost_threads(change: TimeChange) -> Cause | None:
     return make_of_time(
         change, causes.LATENCY_THREAD_COUNT, STRONG, "lost_threads", seen[:3],
         [
-            RuledOut(rival="more work", how="the processor time of a call did not move with it"),
+            RuledOut(rival="more work", how="the processor time of a call did not change with it"),
             RuledOut(rival="other processes", how="they took no more of the machine"),
         ],
         group=("threads at work", change.case.subject),
@@ -100,7 +100,7 @@ def more_threads(change: TimeChange) -> Cause | None:
 
 def _own_threads(change: TimeChange, seen: list[list[Seen]]) -> Cause:
     """That there is more work to do, or that something else is waited for, is not excluded."""
-    rest = Seen(text="not excluded: that it has more work to do, or waits for something else")
+    rest = Seen(text="not excluded: it has more work to do, or waits for something else")
     return make_of_time(
         change, causes.LATENCY_THREAD_COUNT, SUGGESTIVE, "own_threads", [*(s for each in seen[:3] for s in each), rest],
         [machine_ruled_out(change)],

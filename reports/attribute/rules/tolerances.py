@@ -52,7 +52,7 @@ def tolerance_too_tight(case: CaseFacts) -> Cause | None:
     limited = f" ({limit:g})" if limit is not None else ""
     cost = "correct rounding costs 1" if within else "what the model's own rounding costs"
     as_model = "as the model that it replaces" if case.is_kernel else "as its operators are"
-    text = f"largest error anywhere: {largest:.3g} units; the rule {rule}{limited} refuses that"
+    text = f"largest error anywhere: {largest:.3g} units; the rule {rule}{limited} refuses it"
     how = f"at most {largest:.3g} units; {cost}"
     return make(
         case, causes.TOLERANCE_TOO_TIGHT, DECISIVE if others and within and not case.unsteady else STRONG, "too_tight",

@@ -51,18 +51,18 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
     shown = bool(len(same) == len(cells) and case.steady and not case.alone and right is None)
     infinite = next((cell for cell in cells if not cell.finite), None) if within is None else None
     not_excluded = [
-        "memory that is read without being written" if not case.memory_clean else "",
+        "uninitialised memory" if not case.memory_clean else "",
         "what an earlier call left" if not first else "",
-        "a number that leaves its type's range" if not within and not infinite else "",
-        "a count or an end that some lengths meet" if not at_every_length else "",
+        "a number that overflows its type" if not within and not infinite else "",
+        "an error in a loop's bounds or tail that only some lengths reach" if not at_every_length else "",
     ]
     certain = shown and case.memory_clean and first and within and at_every_length
     evidence = was_so(cells)
     if infinite is not None:
-        text = "NaN or infinity; not excluded: a number on the way that leaves its type's range"
+        text = "NaN or infinity; not excluded: an intermediate number that overflows its type"
         evidence.append(infinite.seen(text))
     if right is not None:
-        text = f"{right.workload} is right in both; not excluded: a count or a buffer that does not hold the other"
+        text = f"{right.workload} is right in both environments, so a fault that depends on the size is possible"
         evidence.append(Seen(text=text, record=right.record))
     evidence += [lengths_seen(lengths) for lengths in sizes[:2]]
     if any(not_excluded):
@@ -79,8 +79,10 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
         ],
         command=case.explain(cells) if not case.memory_clean and case.is_kernel else "",
         figures=[figures.recipes_figure(cells[0]), *(figures.lengths_figure(each) for each in sizes[:1] if each.right)],
-        where="the only environment of this run" if case.alone else "the baseline and here alike",
-        also=", and another workload does not show it" if right is not None else "",
+        group=("wrong", STRONG if certain else SUGGESTIVE, case.reference, str(right is not None)),
+        where=" in the only environment of this run" if case.alone else " in both environments",
+        workloads=listed(cell.workload for cell in cells),
+        also=("" if case.alone else ": the fault is not new") + (f". It is right on {right.workload}" if right else ""),
     )  # fmt: skip
 
 
@@ -170,25 +172,26 @@ def _open_question(case: CaseFacts, cell: CellFacts) -> str:
         return "no checker has looked at what it did before it ended"
     if case.unsteady and case.order_of_sums is None:
         return (
-            "its bits differ from call to call, as with a race and with uninitialised memory, and no filling of the "
-            "memory separated these"
+            "its bits differ from call to call, as with a race or uninitialised memory, and filling the memory did not "
+            "tell these apart"
         )
     if cell.yardstick.state == DIFFERS:
-        return f"the yardstick is not the same in both environments ({cell.yardstick.seen.text})"
+        return f"the truth or the tolerance is not the same in both environments ({cell.yardstick.seen.text})"
     if UNKNOWN in (cell.inputs.state, cell.yardstick.state, cell.bits.state):
-        return "inputs, yardstick and outputs are not all recorded on both sides"
+        return "inputs, truth and outputs are not all recorded in both environments"
     if cell.bits.state == SAME and cell.verdict_moved:
         return (
-            "outputs, inputs and yardstick are identical, and the verdicts differ: these records contradict each other"
+            "outputs, inputs, truth and tolerance are identical, but the verdicts differ: these records contradict "
+            "each other"
         )
     if cell.verdict == model.UNDECIDED:
         return cell.row.correctness.why
     if case.is_kernel and case.code.state == SAME:
         return (
-            "its outputs moved and its machine code did not; what runs around it and memory that it reads without "
-            "writing have not been separated yet"
+            "its outputs changed and its machine code did not; what runs around it and uninitialised memory have not "
+            "been told apart yet"
         )
-    return "the experiments that would separate its code, its memory and its environment were not made, or disagree"
+    return "the experiments that would tell its code, its memory and its environment apart were not made, or disagree"
 
 
 def nothing_moved(case: CaseFacts) -> Cause | None:
@@ -208,18 +211,18 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
     bits = (
         f"gives the same bits in all {trials} that were compared"
         if whole
-        else "is not bit-repeatable: its runs give other bits on the same inputs, each within the rule"
+        else "is not bit-repeatable: its bits differ from run to run on the same inputs, each time within tolerance"
         if case.unsteady
-        else "gives other bits within rounding"
+        else "its bits differ within rounding"
     )
     harmless = _harmless(case, cells, time_moved)
-    also = f" What did move, and harmed nothing: {harmless[0].text}." if harmless else ""
+    also = f" No harm came of this: {harmless[0].text}." if harmless else ""
     if time_moved:
-        also += " Its time did move: that is a cause of its own."
+        also += " Its time changed, which has a card of its own."
     if about:
-        also += f" Its time moved on {listed(about)}, by about what counts as a change."
+        also += f" Its time changed on {listed(about)}, by about the smallest effect that counts."
     if unsure:
-        also += f" Whether its time moved on {listed(cell.workload for cell, _ in unsure)}, these launches cannot show."
+        also += f" It is undecided whether its time changed on {listed(cell.workload for cell, _ in unsure)}."
     return make(
         case, causes.NOTHING_MOVED,
         DECISIVE if whole and not unsure and not about else STRONG if known else SUGGESTIVE, "nothing_moved", cells,
@@ -251,8 +254,8 @@ def _harmless(case: CaseFacts, cells: list[CellFacts], time_moved: bool) -> list
     wrong = {each.name for _, each in references if protocol.WRONG in (each.base.status, each.this.status)}
     names = list(dict.fromkeys(each.name for _, each in references if each.bits.state == DIFFERS))
     for group, text in (
-        ([name for name in names if name not in wrong], "drifted within rounding"),
-        ([name for name in names if name in wrong], "moved, and is wrong in an environment"),
+        ([name for name in names if name not in wrong], "changed within rounding"),
+        ([name for name in names if name in wrong], "changed, and is wrong in an environment"),
     ):
         if group:
             found.append(Seen(text=f"{listed(group)} {text}", record=drifted[names[0]].record))

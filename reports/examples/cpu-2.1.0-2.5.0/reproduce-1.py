@@ -7,10 +7,13 @@ What was recorded:
 - seed-fp32: slower: 1.999× [1.788, 2.236], 10 + 10 launches, q = 0.00079
 - seed-bf16: slower: 4.887× [3.077, 7.762], 10 + 10 launches, q = 0.0013
 - larger-fp32: slower: 1.874× [1.797, 1.955], 10 + 10 launches, q = 3.4e-08
-- 0 of 22 other targets of this environment are slower too (median ratio of all 0.994)
-- seed-bf16: profiles differ by +10.7 ms a call, the measured medians by +4.72 ms; these make 70% of it
+- none of the 22 other targets of this environment became slower (median ratio of all 0.994)
+- seed-bf16: under the profiler, whose own cost is included, a call takes 10.7 ms more than in the baseline,
+  in the launches 4.72 ms more; the operators named make 70% of the change under the profiler
 
-Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else:
+Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
+the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
+count what straightforward arithmetic errs, are other numbers.
 
     python reproduce-1.py
 """
@@ -114,7 +117,7 @@ def check(name, recipe, trials):
         given += [q, k, v]
         outputs.append(got)
     print(
-        "  {:<14} largest error {:.3g}, {:.1f} roundings of the row's largest value; inputs {}, outputs {}".format(
+        "  {:<14} largest error {:.3g}, {:.1f} unit roundoffs of the row's largest value; inputs {}, outputs {}".format(
             recipe, worst, units, digest(given), digest(outputs)
         )
     )

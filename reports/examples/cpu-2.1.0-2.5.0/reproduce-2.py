@@ -1,14 +1,16 @@
 """the reference moved: math
 
-PyTorch's own math was wrong in the baseline, and is right here: bfloat16, on the same input bytes.
+PyTorch's own math was wrong in the baseline and is right here: bfloat16, on the same input bytes.
 
 What was recorded:
 - seed-bf16: 101 of 120 trials pass in the baseline, 120 of 120 trials pass here
-- seed-bf16: largest error 25.8 units in the baseline, 0.987 here
+- seed-bf16: largest error 25.8 rounding units in the baseline, 0.987 here
 - math's output bits are identical in 0 of 120 trials; largest difference 0.156 over 2 stored trials
 - operator: aten::_scaled_dot_product_attention_math in both
 
-Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else:
+Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
+the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
+count what straightforward arithmetic errs, are other numbers.
 
     python reproduce-2.py
 """
@@ -112,7 +114,7 @@ def check(name, recipe, trials):
         given += [q, k, v]
         outputs.append(got)
     print(
-        "  {:<14} largest error {:.3g}, {:.1f} roundings of the row's largest value; inputs {}, outputs {}".format(
+        "  {:<14} largest error {:.3g}, {:.1f} unit roundoffs of the row's largest value; inputs {}, outputs {}".format(
             recipe, worst, units, digest(given), digest(outputs)
         )
     )

@@ -1,6 +1,6 @@
 """not supported: flash, math, default
 
-PyTorch's own attention is refused in the baseline, and accepted here: float16 on cpu.
+PyTorch 2.1.0 refuses flash, math, default attention for float16 on cpu; PyTorch 2.5.0 runs it.
 
 What was recorded:
 - seed-fp16, flash: No available kernel. Aborting execution. Flash attention kernel not used because: Expected
@@ -9,7 +9,9 @@ What was recorded:
 - seed-fp16, math: 'baddbmm_with_gemm' not implemented for 'Half'
 - seed-fp16, default: 'baddbmm_with_gemm' not implemented for 'Half'
 
-Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else:
+Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
+the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
+count what straightforward arithmetic errs, are other numbers.
 
     python reproduce-3.py
 """
@@ -113,7 +115,7 @@ def check(name, recipe, trials):
         given += [q, k, v]
         outputs.append(got)
     print(
-        "  {:<14} largest error {:.3g}, {:.1f} roundings of the row's largest value; inputs {}, outputs {}".format(
+        "  {:<14} largest error {:.3g}, {:.1f} unit roundoffs of the row's largest value; inputs {}, outputs {}".format(
             recipe, worst, units, digest(given), digest(outputs)
         )
     )

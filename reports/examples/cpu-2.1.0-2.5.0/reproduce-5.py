@@ -5,10 +5,13 @@ PyTorch's own flash is faster: 0.82× the baseline's time: aten::_scaled_dot_pro
 
 What was recorded:
 - seed-bf16: faster: 0.822× [0.802, 0.843], 10 + 10 launches, q = 9.8e-07
-- 1 of 22 other targets of this environment are faster too (median ratio of all 0.994)
-- seed-bf16: profiles differ by -376 µs a call, the measured medians by -344 µs; these make 100% of it
+- 1 of the 22 other targets of this environment also became faster (median ratio of all 0.994)
+- seed-bf16: under the profiler, whose own cost is included, a call takes 376 µs less than in the baseline, in
+  the launches 344 µs less; the operators named make 100% of the change under the profiler
 
-Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else:
+Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
+the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
+count what straightforward arithmetic errs, are other numbers.
 
     python reproduce-5.py
 """
@@ -112,7 +115,7 @@ def check(name, recipe, trials):
         given += [q, k, v]
         outputs.append(got)
     print(
-        "  {:<14} largest error {:.3g}, {:.1f} roundings of the row's largest value; inputs {}, outputs {}".format(
+        "  {:<14} largest error {:.3g}, {:.1f} unit roundoffs of the row's largest value; inputs {}, outputs {}".format(
             recipe, worst, units, digest(given), digest(outputs)
         )
     )

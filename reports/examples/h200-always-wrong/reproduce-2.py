@@ -1,12 +1,14 @@
 """PyTorch's default backend moved: default
 
-PyTorch's own choice for attention changed: it runs another operator here, and stays right. A kernel that
-  agreed with the old one bit for bit, or ran after it, now meets another.
+PyTorch's default for attention changed: it runs another operator here, and is still right. If your test
+  compares with default SDPA, or your kernel runs after it, that operator is now a different one.
 
 What was recorded:
 - efficient_attention in the baseline, cudnn_attention here: seed-fp16
 
-Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else:
+Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
+the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
+count what straightforward arithmetic errs, are other numbers.
 
     python reproduce-2.py
 """
@@ -110,7 +112,7 @@ def check(name, recipe, trials):
         given += [q, k, v]
         outputs.append(got)
     print(
-        "  {:<14} largest error {:.3g}, {:.1f} roundings of the row's largest value; inputs {}, outputs {}".format(
+        "  {:<14} largest error {:.3g}, {:.1f} unit roundoffs of the row's largest value; inputs {}, outputs {}".format(
             recipe, worst, units, digest(given), digest(outputs)
         )
     )
