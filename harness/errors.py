@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from harness.typed import as_typed
+
 DONE = 0
 CORRECTNESS_REGRESSED = 10
 LATENCY_REGRESSED = 11
@@ -32,8 +34,8 @@ class HarnessError(Exception):
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message = as_typed(message)
+        self.remedy = as_typed(remedy)
 
     def __str__(self) -> str:
         return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message

@@ -21,6 +21,7 @@ from harness.isolate.base import stage_worker
 from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
 from harness.isolate.host import find_host_python
 from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
+from harness.typed import as_typed, typed
 
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
 
@@ -122,7 +123,7 @@ def check_indexes(matrix: Matrix) -> list[Check]:
 def check_pins(root: Path) -> Check:
     folders = {folder / "docker" / "pins" for folder in (root, shipped.ROOT)}
     present = sorted({path.stem for folder in folders for path in folder.glob("*.txt")})
-    remedy = "nox -s pins; a run also resolves those that it lacks"
+    remedy = f"{typed('pins')}; a run also resolves those that it lacks"
     return Check("pins", bool(present), ", ".join(present) or "none", remedy)
 
 
@@ -153,5 +154,5 @@ def render(checks: list[Check]) -> str:
         mark = "ok     " if check.ok else ("MISSING" if check.needed else "without")
         lines.append(f"{mark}  {check.name}: {check.found}")
         if not check.ok:
-            lines.append(f"         -> {check.remedy}")
+            lines.append(f"         -> {as_typed(check.remedy)}")
     return "\n".join(lines)

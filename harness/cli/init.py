@@ -31,16 +31,17 @@ HEAD = """\
 kernels:
 """
 NOXFILE = '''\
-"""`nox -s matrix`, `nox -s "eval(torch='2.5.0')"`: kernel-matrix in an environment of its own."""
+"""`nox -s matrix -- --quick`, `nox -s "eval(torch='2.5.0')"`: sessions that start the `kernel-matrix` on the PATH."""
 
 import nox
 
+nox.options.default_venv_backend = "none"
 nox.options.sessions = ["matrix"]
 
 
 def kernel_matrix(session: nox.Session, *words: str) -> None:
-    session.install("torch-kernel-matrix")
-    session.run("kernel-matrix", *words, *session.posargs)
+    variables = {"KERNEL_MATRIX_BY_NOX": "1"}  # commands on pages and in messages are then sessions of nox
+    session.run("kernel-matrix", *words, *session.posargs, external=True, env=variables)
 
 
 def add_session(verb: str) -> None:
@@ -49,7 +50,9 @@ def add_session(verb: str) -> None:
         kernel_matrix(session, verb)
 
 
-for verb in ("matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "pins", "doctor"):
+for verb in (
+    "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins", "doctor",
+):
     add_session(verb)
 
 

@@ -24,6 +24,7 @@ from harness.run.prepare import Options, make_plan
 from harness.run.workflow import run_matrix
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
+from harness.typed import by_nox, words_of
 
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on
 
@@ -114,14 +115,14 @@ def _kernelbench(options: argparse.Namespace) -> Folders | None:
 
 
 def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
-    """The command as its nox session takes it, without this machine's folder of a bundle."""
-    session, words = options.verb, list(options.given)
-    if session == "eval":
+    """The command as it was typed, without this machine's folder of a bundle."""
+    session, words, nox = options.verb, list(options.given), by_nox()
+    if nox and session == "eval":
         session, words = f"eval(torch='{options.torch}')", without_torch(words)
     bundle = str(getattr(options, "bundle", None) or UNNAMED)
     words = [UNNAMED if word == bundle else f"--bundle={UNNAMED}" if word == f"--bundle={bundle}" else word
              for word in words if word]  # fmt: skip
-    return ("nox", "-s", session, *(["--", *words] if words else []))
+    return tuple(words_of(session, *words, nox=nox))
 
 
 def without_torch(words: list[str]) -> list[str]:

@@ -32,6 +32,7 @@ from harness.schema.records import (
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import AnyRecord, Run, kind_of, load_record
 from harness.stats.decide import look_counts
+from harness.typed import typed
 from harness.worker import protocol
 from reports.load.launches import Launch, escapes, group_launches
 
@@ -152,7 +153,7 @@ def load_evidence(folder: Path) -> Evidence:
     if not run.run_path().is_file():
         raise InputError(
             f"{folder}: is not a run: it has no run.json",
-            "give a folder under reports/runs, or make one with: nox -s matrix",
+            f"give a folder under reports/runs, or make one with: {typed('matrix')}",
         )
     environments = {record.id: record for record in _placed(run.environments(), lambda r: run.environment_path(r.id))}
     builds = _placed(run.builds(), lambda r: run.build_path(r.environment, r.kernel, r.device))

@@ -21,7 +21,7 @@ from reports.model import Comparison, LatencySide
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.headline import headline
 from reports.render.reproduce import with_scripts
-from reports.text import matrix_command, place_options, tally_text
+from reports.text import matrix_command, tally_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Report:
         self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
         self.measured = measured(evidence, rows)
         self.controls = controls(evidence)
-        self.matrix_command = matrix_command(place_options(evidence.run.command))
+        self.matrix_command = matrix_command(evidence.run.command)
 
     @property
     def tallies(self) -> list[tuple[str, str]]:

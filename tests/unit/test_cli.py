@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, Harnes
 from harness.run import prepare
 from harness.schema.run_records import KernelBench, RunRecord, Selection
 from harness.schema.storage import load_record, save_record
+from harness.typed import BY_NOX
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
@@ -109,7 +111,13 @@ def parsed(*words: str) -> argparse.Namespace:
         ("matrix --bundle=/a/b --kernel /a/bc", "nox -s matrix -- --bundle=DIR --kernel /a/bc"),
     ],
 )
-def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(words: str, recorded: str) -> None:
+def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(
+    words: str, recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = " ".join(["kernel-matrix", *words.split()]).replace("/a/b ", "DIR ")
+    typed = re.sub(r"/a/b( |$)", r"DIR\1", typed)
+    assert " ".join(matrix.recorded_command(parsed(*words.split()))) == typed
+    monkeypatch.setenv(BY_NOX, "1")
     assert " ".join(matrix.recorded_command(parsed(*words.split()))) == recorded
 
 

@@ -20,6 +20,7 @@ from reports.compare.factors import Factor, build_inputs, machine_code, native_c
 from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Seen
+from reports.text import explain_command
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +307,9 @@ class CaseFacts:
 
     def explain(self, cells: Sequence[CellFacts]) -> str:
         """The command that makes the experiments on one cell."""
-        return cells[0].row.command.replace("nox -s matrix", "nox -s explain", 1)
+        row = cells[0].row
+        kernel = self.kernel or row.latency.this.measured_with or row.correctness.this.measured_with
+        return explain_command(self.evidence.run.command, kernel=kernel, workload=row.workload, device=row.device)
 
 
 def _as_moved(cell: CellFacts, swap: Swap) -> Swap:
