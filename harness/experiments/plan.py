@@ -10,6 +10,7 @@ This screens; it judges no cause. What a cause is, `reports` says, from the reco
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -36,6 +37,10 @@ AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of wh
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
 CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
+# Of a validation's message, which may begin with the recipe.
+NEVER_LOADED = re.compile(
+    rf"^(\w+: )?({protocol.LOADING}\S+|{protocol.CONSTRUCTING}) raised |is missing the required \"forward\" function"
+)
 CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
 
 
@@ -151,6 +156,8 @@ def _case(
             reasons[row.environment] = faults
     if not reasons:
         return None, ""
+    if not any(map(_loads, rows)):
+        return None, "no experiment can run: the kernel loads in no environment"
     moved = [row for row in others if row.environment in reasons] or others[:1]
     asked = [*([base] if base else []), *moved]
     chosen = [row for row in asked if row.status in CAN_RUN]
@@ -173,6 +180,13 @@ def _case(
         machine_code_moved=None if None in machine or not machine else not all(machine),
     )
     return case, ""
+
+
+def _loads(row: ValidationRecord) -> bool:
+    """Whether there was something to call: it was built, and loading it did not fail."""
+    return row.status != protocol.BUILD_FAILED and not (
+        row.status == protocol.CRASHED and NEVER_LOADED.search(row.message)
+    )
 
 
 def _unsound(recipe: str, rows: Sequence[ValidationRecord]) -> tuple[int, ...]:

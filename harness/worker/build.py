@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-import traceback
 import warnings
 from typing import Any, Mapping, Sequence
 
@@ -19,6 +18,7 @@ from . import machine_code, protocol, tools, wire
 
 EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
+C_INTERFACE = ("attention_forward", "attention_error_string", "attention_tunables")  # csrc/attention.h
 
 
 class NotRun(Exception):
@@ -187,8 +187,23 @@ def _load(artifact: str, result: wire.BuildResult) -> None:
         kernels.load_extension(artifact)
     except Exception as error:
         result.status = protocol.BUILD_FAILED
-        result.message = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
-        result.log_excerpt = traceback.format_exc()[-EXCERPT_CHARACTERS:]
+        result.message = f"built, but cannot be loaded: {unresolved(str(error), artifact)}"
+        result.log_excerpt = f"{type(error).__name__}: {error}"[:EXCERPT_CHARACTERS]
+
+
+def unresolved(said: str, artifact: str) -> str:
+    """What the loader said, in one line; of a symbol that nothing defines, what it is and where it is looked for."""
+    symbol = re.search(r"undefined symbol: (\w+)", said)
+    if symbol is None:
+        return (said.strip().splitlines() or ["(no message)"])[0]
+    there = tools.undefined([artifact]) or [symbol[1]]
+    missing = [name for name in C_INTERFACE if name in there]
+    if missing:
+        return "no source defines {}; a kernel defines {} and {}, as csrc/attention.h declares them".format(
+            " or ".join(missing), ", ".join(C_INTERFACE[:-1]), C_INTERFACE[-1]
+        )
+    name = (machine_code.run(["c++filt", symbol[1]]) or symbol[1]).strip()
+    return f"no file listed in `sources` defines {name}"
 
 
 def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[str]]:

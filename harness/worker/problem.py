@@ -17,7 +17,6 @@ import importlib.util
 import os
 import sys
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence
 
 import numpy as np
@@ -36,17 +35,14 @@ _seed = torch.manual_seed  # the code under test may put another in its place
 
 
 def load_module(path: str) -> Any:
-    name = "problem_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
+    stem = os.path.splitext(os.path.basename(path))[0]  # messages name the module
+    name = f"{stem}_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def excerpt() -> str:
-    return traceback.format_exc()[-8000:]
 
 
 def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
@@ -115,6 +111,8 @@ class ProblemWorkload:
         self.reseed()
         module = load_module(path)
         self.reseed()
+        if not hasattr(module, name):
+            raise AttributeError(f"{os.path.basename(path)} defines no {name}")
         model = construct(getattr(module, name), [self._value(entry, "cpu") for entry in self.index["init"]])
         state = {key: self._value(entry, "cpu") for key, entry in self.index["state"].items()}
         own = model.state_dict()

@@ -9,6 +9,7 @@ request's dtype, all others stay what they are. Layout of the folder: `index.jso
 from __future__ import annotations
 
 import os
+import traceback
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
             "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *_outputs(model, inputs)]))),
         }
     except Exception as error:
-        excerpt = problem.excerpt()
+        excerpt = traceback.format_exc()[-8000:]
         message = f"{os.path.basename(request.problem)}: {type(error).__name__}: {error}"
         return wire.StoreResult(protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED, message, excerpt)
     path = os.path.join(request.out, INDEX)

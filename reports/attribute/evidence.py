@@ -84,6 +84,15 @@ def threads_ruled_out(change: TimeChange) -> RuledOut | None:
     return RuledOut(rival="the number of threads", how="its calls keep as many processors busy in both environments")
 
 
+def where_all(case: CaseFacts) -> str:
+    return "in the only environment of this run" if case.alone else "in either environment"
+
+
+def ended(message: str) -> str:
+    """A message as the end of a sentence."""
+    return message.rstrip(". ") + "."
+
+
 # -- evidence ---------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ SENTENCES = {
     "questions.",
     "broken_environment": "{environment} is not the environment that was asked for, so nothing of it was measured: "
     "{why}",
+    "does_not_build": "{kernel} does not build {where}: {message} Correct that, then run again.",
     "build_failed": "{kernel} does not build {where}, and does in the other environment.",
     "build_refused": "{kernel} does not build {where}, and does in the other environment: its sources ask for what "
     "that PyTorch does not have.",
@@ -39,7 +40,7 @@ SENTENCES = {
     # memory, and what calls do besides computing
     "uninitialised": "{kernel} reads {memory} that it has not written: its output follows what was left there.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: what stands there is what was in {memory} before.",
-    "out_of_bounds": "{kernel} reads or writes memory {where}{which}.",
+    "out_of_bounds": "{kernel} reads or writes {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
     "wrong_stream": "{kernel} runs on a stream other than the one it is given: it does not wait for work on that "
     "stream, and later work does not wait for it. To fix it, launch on the stream that it is given, in C++ "
@@ -85,6 +86,7 @@ SENTENCES = {
     # what is refused
     "refused_by_itself": "{kernel} does not support this shape or type{where}, by its own error code: {message}",
     "refused_by_error": "{kernel} asks {where} for what PyTorch has no code for there: {message}",
+    "own_error": "{kernel} does not run {where}, by an error of its own: {message} Correct that, then run again.",
     "raises_on_one_side": "{kernel} is refused {where}, and not in the other environment: {message}",
     "unsupported": "{who} {how}: {what} on {device}.",
     # inputs

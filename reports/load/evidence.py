@@ -20,6 +20,7 @@ from harness.schema.experiment_records import (
     SwapRecord,
 )
 from harness.schema.records import (
+    ENDED_BADLY,
     BuildRecord,
     CeilingRecord,
     CrossingRecord,
@@ -125,6 +126,12 @@ class Evidence:
     def looks(self) -> int:
         """How often the run could stop, by the numbers of launches at which it looks."""
         return len(look_counts(self.run.launches, self.run.most_launches or self.run.launches))
+
+    def ever_ran(self, kernel: str, device: str) -> bool:
+        """Whether a kernel ran to its end on any workload in any environment, or may have: of one that has no record
+        it is not known."""
+        cells = [cell for cell in self.run.cells if (cell.kernel, cell.device) == (kernel, device)]
+        return any(self.outcome(cell).status not in (protocol.BUILD_FAILED, *ENDED_BADLY) for cell in cells)
 
     def outcome(self, cell: Cell, *, built: bool = True) -> ValidationRecord | Outcome:
         """The record of a cell that ran, else what kept it from running. `built`: as for `blocked`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from harness.worker import protocol
 from reports import model
 from reports.attribute.causes import Cause
 from reports.compare.outcomes import Version, name_of
@@ -66,7 +67,8 @@ PHRASES = {
     model.BROKEN: "broken",
     model.REGRESSED: "newly wrong",
     model.NO_LONGER_SUPPORTED: "no longer supported",
-    "still_broken": "broken as before",
+    "unbuilt": "not built in either environment",
+    "stopped": "not run to its end in either environment",
     model.FAILING: "wrong as before",
     model.FIXED: "fixed",
     model.NEWLY_SUPPORTED: "newly supported",
@@ -77,7 +79,7 @@ PHRASES = {
 
 def _part(rows: list[Comparison], noun: str) -> str:
     found = Counter(
-        "still_broken"
+        ("unbuilt" if row.correctness.this.status == protocol.BUILD_FAILED else "stopped")
         if row.correctness.verdict == model.BROKEN and not correctness_moved(row)
         else row.correctness.verdict
         for row in rows

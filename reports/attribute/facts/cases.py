@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.schema.records import BuildRecord, EnvironmentRecord
+from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import CallOrder, Conditions, Finding, Spread, settled
-from reports.attribute.facts.messages import build_flags, died
+from reports.attribute.facts.messages import build_flags, died, own_error
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
 from reports.compare.differences import VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
@@ -221,6 +222,19 @@ class CaseFacts:
         if not self.predecessors or any(not spread.clean for _, spread in self.predecessors):
             return None
         return Seen(text=f"what ran just before {self._no_effect}", record=self.predecessors[0][1].path)
+
+    @cached_property
+    def own_errors(self) -> list[CellFacts]:
+        """Cells that end on both sides with an exception of the kernel's own, where it ran on no workload in no
+        environment of the run: what runs somewhere is told by what differs there."""
+        if not self.is_kernel or self.evidence.ever_ran(self.kernel, self.device):
+            return []
+        return [cell for cell in self.cells if all(map(own_error, cell.sides))]
+
+    @cached_property
+    def unbuilt(self) -> list[CellFacts]:
+        """Cells of a kernel that builds on neither side."""
+        return [cell for cell in self.cells if {side.status for side in cell.sides} == {protocol.BUILD_FAILED}]
 
     def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
         return [(cell, finding) for cell in self.cells for finding in experiments.findings(cell.checkers, kind)]

@@ -6,7 +6,7 @@ from harness.worker import protocol
 from reports import model
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
-from reports.attribute.evidence import dtypes_of, excluded, listed
+from reports.attribute.evidence import dtypes_of, ended, excluded, listed, where_all
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import in_first_trial, lacks_code, raised, raises, refused
@@ -35,7 +35,7 @@ def refused_by_itself(case: CaseFacts) -> Cause | None:
 
 def refused_by_error(case: CaseFacts) -> Cause | None:
     """It ends with PyTorch's words for a combination that it has no code for, in one environment or in all."""
-    cells = [cell for cell in case.cells if any(map(lacks_code, cell.sides))]
+    cells = [cell for cell in case.cells if any(map(lacks_code, cell.sides)) and cell not in case.own_errors]
     if not case.is_kernel or not cells:
         return None
     base, this = map(lacks_code, cells[0].sides)
@@ -47,6 +47,21 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
         ruled_out=[NO_RESULTS],
         where="in both environments" if base and this else "here" if this else "in the baseline",
         message=without[-1].message,
+    )  # fmt: skip
+
+
+def own_error(case: CaseFacts) -> Cause | None:
+    """It raises in every environment what neither PyTorch nor its interface raises to refuse something."""
+    cells = case.own_errors
+    if not cells:
+        return None
+    side = cells[0].sides[1]
+    alike = RuledOut(rival="the upgrade", how="the baseline ends alike", record=cells[0].sides[0].record)
+    return make(
+        case, causes.OWN_ERROR, STRONG, "own_error", cells,
+        [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
+        ruled_out=[None if case.alone else alike],
+        group=("own error", case.kernel, side.message), where=where_all(case), message=ended(side.message),
     )  # fmt: skip
 
 
