@@ -129,6 +129,7 @@ def lengths_seen(lengths: LengthTrials) -> Seen:
         text = f"right up to {lengths.last} rows, wrong from {lengths.wrong[0]} on ({tried})"
     else:
         text = f"right at {len(lengths.right)} of {tried}: {some(lengths.right)}; wrong at {some(lengths.wrong)}"
+        text += f": every wrong length is {lengths.parity}" if lengths.parity else ""
     conditions = lengths.conditions
     return Seen(text=f"{conditions.record.workload}: {text}", record=conditions.path)
 

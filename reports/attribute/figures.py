@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
+from typing import TypeVar
 
-from harness.schema.experiment_records import ConditionResult
+from harness.schema.experiment_records import ConditionResult, Line
 from harness.schema.records import Crossing
 from harness.worker import protocol
 from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
@@ -23,9 +24,11 @@ from reports.text import brief_time
 
 ABSENT = Entry(text="\N{EM DASH}")
 MOST_ROWS = 10
+MOST_LENGTHS = len(ascii_uppercase)  # all of a usual shape: the one that is wrong may be any
 OPERATORS_SHOWN = 8
 
 
+Row = TypeVar("Row")
 Letters = dict[tuple[str, ...], str]
 
 
@@ -40,6 +43,11 @@ Rows = Iterable[tuple[str, Iterable[Entry]]]
 def _figure(title: str, columns: Iterable[str], rows: Rows, record: str | None = None) -> Figure:
     made = tuple((label, tuple(entries)) for label, entries in rows)
     return Figure(title=title, columns=tuple(columns), rows=made, record=record)
+
+
+def _cut(title: str, rows: Sequence[Row], most: int = MOST_ROWS) -> tuple[str, Sequence[Row]]:
+    """The first rows, and a title that says how many there are where these are not all."""
+    return (f"{title} (the first {most} of {len(rows)})", rows[:most]) if len(rows) > most else (title, rows)
 
 
 def rate_entry(passed: int, runs: int, also: str = "") -> Entry:
@@ -61,10 +69,11 @@ def _output(result: ConditionResult, letters: Letters) -> Entry:
     return Entry(text=f"varies: {distinct} of {most}", state=DIFFERENT)
 
 
-def conditions_figure(title: str, results: Iterable[ConditionResult], path: str) -> Figure:
+def conditions_figure(title: str, results: Iterable[ConditionResult], path: str, most: int = MOST_ROWS) -> Figure:
     letters: Letters = {}
+    title, shown = _cut(title, list(results), most)
     rows = []
-    for result in list(results)[:MOST_ROWS]:
+    for result in shown:
         error = f"{result.max_units:.3g}" if result.max_units is not None else "\N{EM DASH}"
         if result.nonfinite:
             error = f"NaN in {result.nonfinite}"
@@ -87,7 +96,7 @@ def inputs_figure(cell: CellFacts) -> Figure | None:
 def lengths_figure(lengths: LengthTrials) -> Figure:
     conditions = lengths.conditions
     results = sorted(conditions.ran, key=lambda each: each.condition.seq_len)
-    return conditions_figure(f"{conditions.record.workload}: other lengths", results, conditions.path)
+    return conditions_figure(f"{conditions.record.workload}: other lengths", results, conditions.path, MOST_LENGTHS)
 
 
 def swap_figure(swap: Swap, base: str, this: str) -> Figure:
@@ -167,24 +176,30 @@ def _sides(title: str, rows: Rows, record: str | None = None) -> Figure:
 
 def cells_figure(title: str, cells: Sequence[CellFacts]) -> Figure:
     """One row for each workload: pass rates and errors on both sides."""
-    rows = ((cell.workload, (_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells[:MOST_ROWS])
+    title, cells = _cut(title, cells)
+    rows = ((cell.workload, (_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells)
     return _sides(title, rows, cells[0].record)
 
 
 def operators_figure(cells: Sequence[CellFacts]) -> Figure:
+    title, cells = _cut("What ran under the name default", cells, 6)
     rows = (
         (cell.workload, (Entry(text=", ".join(backends(side)) or "not recorded") for side in cell.sides))
-        for cell in cells[:6]
+        for cell in cells
     )
-    return _sides("What ran under the name default", rows, cells[0].record)
+    return _sides(title, rows, cells[0].record)
+
+
+def _number(side: tuple[Line, tuple[str, str]]) -> int:
+    return side[0].number
 
 
 def lines_figure(lines: LinesRun) -> Figure:
     gone, new = lines.alone
     sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
-    shown = sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
+    title, shown = _cut("Lines that ran in one environment alone", sorted(sides, key=_number), LINES_SHOWN)
     rows = ((f"{line.number}: {line.text}", (Entry(text=word) for word in words)) for line, words in shown)
-    return _sides("Lines that ran in one environment alone", rows, lines.path)
+    return _sides(title, rows, lines.path)
 
 
 def draws_figure(lines: LinesRun) -> Figure:
@@ -199,7 +214,8 @@ def supported_figure(cells: Sequence[CellFacts]) -> Figure:
     def entry(status: str) -> Entry:
         return Entry(text=status.replace("_", " "), state=GOOD if status == protocol.OK else BAD)
 
-    return _sides("Supported", ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells[:4]))
+    title, cells = _cut("Supported", cells, 4)
+    return _sides(title, ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells))
 
 
 def profile_figure(found: Profiles) -> Figure:
@@ -211,8 +227,8 @@ def profile_figure(found: Profiles) -> Figure:
         moved = Entry(text=brief_time(change.delta_us, "+"), state=state, share=share)
         return (*(Entry(text=time) for time in times), moved)
 
-    title = f"Where a call's time goes, {found.cell.workload}"
-    rows = ((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
+    title, shown = _cut(f"Where a call's time goes, {found.cell.workload}", found.changes, OPERATORS_SHOWN)
+    rows = ((change.name, entries(change)) for change in shown)
     return _figure(title, ("baseline", "here", "change"), rows, found.path)
 
 
@@ -235,5 +251,6 @@ def ratios_figure(change: TimeChange) -> Figure:
         return (*times, _ratio(latency, reach))
 
     mode = f", {change.mode}" if change.cells[0].row.hot else ""
-    rows = ((cell.workload, entries(change.latency(cell))) for cell in change.cells[:MOST_ROWS])
-    return _figure(f"Median of launch medians{mode}", ("baseline", "here", "ratio"), rows)
+    title, cells = _cut(f"Median of launch medians{mode}", change.cells)
+    rows = ((cell.workload, entries(change.latency(cell))) for cell in cells)
+    return _figure(title, ("baseline", "here", "ratio"), rows)

@@ -104,8 +104,12 @@ def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
         return ", ".join([*also, text])
 
     each = max(1, MOST_ROWS // len(same))
-    rows = [(label(cause, text), entries) for cause, figure in same for text, entries in figure.rows[:each]]
-    return (replace(first, rows=tuple(rows[:MOST_ROWS])) if len(same) > 1 else first, *rest)
+    rows = [(label(cause, text), entries) for cause, figure in same for text, entries in figure.rows[:each]][:MOST_ROWS]
+    if len(same) == 1:
+        return lead.figures
+    every = sum(len(figure.rows) for _, figure in same)
+    title = f"{first.title} ({len(rows)} of {every} rows)" if len(rows) < every else first.title
+    return (replace(first, title=title, rows=tuple(rows)), *rest)
 
 
 def _fold(found: list[Explanation]) -> list[Explanation]:

@@ -177,6 +177,7 @@ def test_whether_large_logits_are_too_large(
 # -- lengths ------------------------------------------------------------------------------------------------
 
 UP_TO_512 = dict.fromkeys([1, 16, 64, 257, 511, 512], True) | dict.fromkeys([513, 544, 559, 560, 576], False)
+ODD = dict.fromkeys([1, 16, 32, 64, 128, 256, 512, 576], True) | dict.fromkeys([33, 65, 129, 181, 255, 257], False)
 TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513, 544)}
 
 
@@ -187,11 +188,15 @@ TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513
         (UP_TO_512, "right up to 512 rows, wrong from 513 on (11 lengths tried)"),
         (dict.fromkeys(TILES, False), "wrong at every length (10 lengths tried)"),
         (TILES | {500: True}, "right at 7 of 10 lengths tried: 32, 64, 96, 128, 500, 512, ...; wrong at 1, 16, 513"),
+        (ODD, "1, 16, 32, 64, 128, 256, ...; wrong at 33, 65, 129, 181, 255, 257: every wrong length is odd"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:
     lengths = tried("lengths", *(result("A", float(each), seq_len=length) for length, each in right.items()))
-    check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
+    found = check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
+    drawn = next((figure for figure in found.figures if "other lengths" in figure.title), None)
+    assert (drawn is not None) == any(right.values())
+    assert drawn is None or len(drawn.rows) == len(right), "the one that is wrong may be any"
 
 
 def test_a_process_that_died_was_not_right() -> None:

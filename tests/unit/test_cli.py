@@ -222,7 +222,8 @@ def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
     assert start(monkeypatch, words, *codes) == (code, done)
     printed = capsys.readouterr()
     assert "records: FOLDER" in printed.out or words == ["gate", "DIR"]
-    assert printed.err == (f"exit code {code}: {main.MEANINGS[code]}\n" if code else "")
+    meanings = main.MEANINGS | (main.OF_GATE if words[0] == "gate" else {})
+    assert printed.err == (f"exit code {code}: {meanings[code]}\n" if code else "")
 
 
 def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,6 +313,13 @@ class LengthTrials:
         return next(fits, None) if self._enough else None
 
     @property
+    def parity(self) -> str:
+        """Odd or even, where all that are wrong are, and not all that are right; empty elsewhere."""
+        wrong, right = ({each % 2 for each in lengths} for lengths in (self.wrong, self.right))
+        shared = len(self.wrong) >= thresholds.FEWEST_LENGTHS and len(wrong) == 1 and bool(right - wrong)
+        return ("odd" if wrong == {1} else "even") if shared else ""
+
+    @property
     def last(self) -> int | None:
         """The longest that is right, where every shorter one is right and every longer one wrong."""
         return self.right[-1] if self._enough and self.right[-1] < self.wrong[0] else None
