@@ -12,6 +12,7 @@ import pytest
 
 from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
+from harness.schema.storage import save_record
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
@@ -211,3 +212,15 @@ def test_a_thousand_comparisons_fit_in_one_megabyte(tmp_path: Path, monkeypatch:
 def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:
     assert strip([], []) == ""
     assert "<svg" in strip([5.0, 5.0], [5.0])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [("", False), ("tolerances: {problem_rounding_units: 64.0}\n", True)],
+)
+def test_a_matrix_of_another_version_says_what_is_no_longer_a_key(more: str, said: bool, tmp_path: Path) -> None:
+    run = write_run(tmp_path, Spec())
+    text = f"kernels: [{{name: k, sources: {{cpu: [k.cpp]}}}}]\n{more}"
+    save_record(run.run_path(), run.load().model_copy(update={"matrix_text": text}))
+    page = render_page(Report(load_evidence(tmp_path)))
+    assert ("written for another version" in page) is said and ("rounding_units holds for problem" in page) is said
