@@ -10,10 +10,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
+from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
 from reports.model import Latency, LatencySide, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
+MOST_EFFECT = 10.0  # 1000%: launches that only show more show nothing
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -65,6 +67,11 @@ def percent(value: float | None) -> str:
     if value is None:
         return ABSENT
     return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+
+
+def effect_text(value: float | None) -> str:
+    """A slow-down that can be detected; none where only one beyond all bounds could be."""
+    return ABSENT if value is None or value > MOST_EFFECT else percent(value)
 
 
 def span(values: Sequence[float], form: str) -> str:
@@ -123,6 +130,14 @@ def rates_text(found: Rates) -> str:
         if value is not None:
             parts.append(f"{value:.3g} {unit}" + (f" ({percent(share)} of device peak)" if share is not None else ""))
     return "; ".join([*parts, *([found.message] if found.message else [])]) or ABSENT
+
+
+def shape_text(workload: WorkloadInfo | None) -> str:
+    """Such as B1 H8 S512 D64; empty where there is no such shape."""
+    if workload is None or workload.seq_len is None:
+        return ""
+    shape = f"B{workload.batch} H{workload.heads} S{workload.seq_len} D{workload.head_dim}"
+    return f"{shape} causal" if workload.causal else shape
 
 
 def tally_text(counts: Mapping[str, int]) -> str:

@@ -14,7 +14,8 @@ from harness.config import shipped
 from harness.config.environments import PYPI
 from harness.config.indexes import probe_index
 from harness.config.interpreters import installed
-from harness.config.matrix import Matrix, load_matrix
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.config.yaml_problems import EXAMPLES
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
 from harness.gpu import described, gpus
 from harness.isolate.base import stage_worker
@@ -23,6 +24,7 @@ from harness.isolate.host import find_host_python
 from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
 from harness.typed import as_typed, typed
 
+USUAL = Path("matrix.yaml")
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
 
 
@@ -43,7 +45,12 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    matrix, _ = load_matrix(options.matrix, options.base_image)
+    if options.matrix == USUAL and not USUAL.exists():
+        print("no matrix.yaml here: what its default environments need (kernel-matrix init writes one)")
+        matrix = parse_matrix(f"kernels: {EXAMPLES['kernels']}")
+        matrix = matrix.with_base(options.base_image) if options.base_image else matrix
+    else:
+        matrix, _ = load_matrix(options.matrix, options.base_image)
     checks = examine(matrix, options.matrix.resolve().parent)
     print(render(checks))
     return INFRASTRUCTURE if any(check.needed and not check.ok for check in checks) else DONE

@@ -1,5 +1,5 @@
-"""`kernel-matrix init`: a matrix.yaml and a noxfile.py for the kernels that lie in a folder. It asks nothing and
-overwrites nothing.
+"""`kernel-matrix init`: a matrix.yaml, a noxfile.py and a reports/.gitignore for the kernels that lie in a folder. It
+asks nothing and overwrites nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,22 @@ PROBLEM, SOLUTION = re.compile(r"^class Model\b", re.MULTILINE), re.compile(r"^c
 INPUTS = re.compile(r"^def get_inputs\b", re.MULTILINE)
 
 HEAD = """\
-# What `kernel-matrix matrix` compares. By default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1 (key `environments`), and, for
-# attention kernels, 8 heads, 512 keys and head_dim 64 (key `workloads`).
+# What `kernel-matrix matrix` compares. By default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1 (key `environments`).
 kernels:
 """
+WORKLOADS = """\
+# What attention kernels are tested on: a length that tiles divide, and one that none does.
+workloads:
+  - name: seed
+    shape: {batch: 1, heads: 8, seq_len: 512, head_dim: 64}
+    dtypes: {cpu: [float32], cuda: [float16, float32]}
+  - name: tail
+    shape: {batch: 1, heads: 8, seq_len: 511, head_dim: 64}
+    dtypes: {cpu: [float32], cuda: [float16, float32]}
+"""
+EXAMPLE = "kernels: [{name: mine, sources: {cpu: [mine/attention.cpp]}}]"
+# Beside the pages, so that a .gitignore of the project's own is left as it is.
+IGNORED = "# What runs leave here: arrays, logs and pages.\n/runs/\n/bisections/\n/sweeps/\n/latest\n"
 NOXFILE = '''\
 """`nox -s matrix -- --quick`, `nox -s "eval(torch='2.5.0')"`: sessions that start the `kernel-matrix` on the PATH."""
 
@@ -109,16 +121,19 @@ def init(folder: Path) -> list[str]:
         raise InputError(
             f"{folder}: no .cu or .cpp file with attention_forward or a pybind11 forward(), and no pair of Model and "
             "ModelNew",
-            "name yours in a matrix.yaml: see Your own kernel in the README",
+            f"name yours in a matrix.yaml, such as: {EXAMPLE}; of a KernelBench pair give problem and model_new",
         )
     text = HEAD + "\n".join(line for kernel in kernels for line in kernel.lines) + "\n"
+    text += WORKLOADS if any(kernel.sources for kernel in kernels) else ""
     parse_matrix(text)
     lines = [f"found {kernel.name}: {', '.join(kernel.files)}" for kernel in kernels]
-    for path, content in ((matrix, text), (noxfile, NOXFILE)):
+    ignore = folder / "reports" / ".gitignore"
+    for path, content in ((matrix, text), (noxfile, NOXFILE), (ignore, IGNORED)):
         if not os.path.lexists(path):
+            path.parent.mkdir(exist_ok=True)
             with path.open("x", encoding="utf-8") as file:
                 file.write(content)
-            lines.append(f"wrote {path.name}")
+            lines.append(f"wrote {path.relative_to(folder)}")
     return [*lines, "next: kernel-matrix matrix --quick"]
 
 

@@ -20,7 +20,7 @@ from reports.render.method import method_values
 from reports.render.report import Measured, Report
 from reports.render.tables import facts, modes, tables, times
 from reports.render.templating import html_templates, inlined, pack, render_html
-from reports.text import percent
+from reports.text import percent, shape_text
 
 MEASURED_SHOWN = 240
 
@@ -109,7 +109,9 @@ def other_conditions(report: Report) -> list[str]:
 
 
 def render_page(report: Report) -> str:
-    macros = html_templates().get_template("rows.html.j2").make_module({"facts": facts, "times": times, "modes": modes})
+    shapes = {info.id: shape_text(info) for info in report.evidence.run.workloads}
+    values = {"facts": facts, "times": times, "modes": modes, "shapes": shapes}
+    macros = html_templates().get_template("rows.html.j2").make_module(values)
     content = tables(report, macros)
     drifts = drift(report)
     return render_html(

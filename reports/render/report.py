@@ -14,7 +14,7 @@ from reports.compare.differences import build_differences, confounders, environm
 from reports.compare.gpus import cards, measuring, what_ran
 from reports.compare.kernelbench import fast_p, scores
 from reports.compare.outcomes import cell_states, failures, version_of
-from reports.compare.properties import blind_spots, unrepeatable
+from reports.compare.properties import blind_spots, one_length, unrepeatable
 from reports.compare.rows import compare, has_moved, never_right, significance
 from reports.load.evidence import Evidence
 from reports.model import Comparison, LatencySide
@@ -51,6 +51,7 @@ class Report:
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
         self.never_right = never_right(rows)
         self.unrepeatable = unrepeatable(rows)
+        self.one_length = one_length(evidence)
         self.blind_spots = blind_spots(evidence)
         self.versions = [version_of(evidence, name) for name in evidence.run.environments]
         self.headline = headline(self.versions, rows, self.by_row)

@@ -83,3 +83,12 @@ def test_the_last_lines_say_what_ran_nowhere(
     render_run(run.folder)
     *_, before, page = capsys.readouterr().out.splitlines()
     assert page.endswith("index.html") and (said in before if said else "in any environment" not in before)
+
+
+def test_of_what_both_refuse_no_result_is_on_either_side(tmp_path: Path) -> None:
+    refused = Case(status="unsupported", message="no")
+    for number, (made, how) in enumerate(
+        ((of_both(refused), "there are none to compare"), (here(refused), "there are none on one side to compare"))
+    ):
+        [ruled] = first(tmp_path / str(number), made).ruled_out
+        assert ruled.how == how

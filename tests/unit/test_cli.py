@@ -52,8 +52,8 @@ def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nonsense"], "invalid choice: 'nonsense'"),
-        (["--nonsense"], "required: VERB"),
+        (["nonsense"], "nonsense: no such command"),
+        (["--nonsense"], "required: COMMAND"),
         (["matrix", "--launches=0"], "at least 1"),
         (["matrix", "--device=tpu"], "'tpu' is none of auto, cpu, cuda"),
         (["matrix", "--executor=podman"], "podman"),
@@ -63,7 +63,9 @@ def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.C
         (["matrix", "--fail-on=speed"], "'speed' is none of correctness, latency, exactness"),
         (["matrix", "--fail-on="], "'' is none of correctness"),
         (["matrix", "--detect=0"], "above 0"),
+        (["matrx"], "did you mean matrix? kernel-matrix --help lists them"),
         (["matrix", "--nonsense"], "--nonsense"),
+        (["matrix", "--kern", "x"], "did you mean --kernel? see: kernel-matrix matrix --help"),
         (["matrix", "--problems=csrc"], "--problems and --solutions belong together"),
         (["matrix", "--launch=3"], "--launch=3"),  # never abbreviated
         (["eval"], "--torch"),
@@ -335,3 +337,25 @@ def test_a_fault_of_ours_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_first_code_of_the_order_wins() -> None:
     for codes, code in (([], 0), ([11, 40, 10], 10), ([11, 20, 30], 30), ([64, 30], 64), ([40, 11], 11)):
         assert exit_code(codes) == code
+
+
+def test_the_version_is_told_and_what_is_internal_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == DONE
+    assert re.fullmatch(r"kernel-matrix (\d+\.\d+\.\d+|of a checkout)\n", capsys.readouterr().out)
+    assert main.main(["--help"]) == DONE
+    shown = capsys.readouterr().out
+    assert "COMMAND" in shown and "VERB" not in shown and "schema" not in shown
+    assert main.main(["nonsense"]) == BAD_INPUT and "schema" not in capsys.readouterr().err
+
+
+def test_without_a_matrix_the_way_out_is_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["matrix"]) == BAD_INPUT
+    assert "remedy: create one: kernel-matrix init" in capsys.readouterr().err
+
+
+def test_an_error_has_one_remedy() -> None:
+    inner = str(HarnessError("no base image", "load one"))
+    assert str(HarnessError(f"torch2.5.0: {inner}", "build it")) == "torch2.5.0: no base image\n  remedy: load one"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import init, main
-from harness.config.matrix import parse_matrix
+from harness.config.matrix import ATTENTION, parse_matrix
 from harness.errors import BAD_INPUT, InputError
 from tests.conftest import ROOT
 
@@ -30,12 +30,14 @@ def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
     write(tmp_path, softmax_dot_cu=C_ENTRY)
     said = init.init(tmp_path)
     assert said == ["found softmax: softmax.cu", "wrote matrix.yaml", "wrote noxfile.py",
-                    "next: kernel-matrix matrix --quick"]  # fmt: skip
+                    "wrote reports/.gitignore", "next: kernel-matrix matrix --quick"]  # fmt: skip
     lines = [line for line in (tmp_path / "matrix.yaml").read_text().splitlines() if not line.startswith("#")]
-    assert lines == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
+    assert lines[:3] == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
     matrix = parse_matrix((tmp_path / "matrix.yaml").read_text())
     assert [environment.torch for environment in matrix.environments] == ["2.1.0", "2.5.0"]
-    assert matrix.baseline == "2.1.0" and len(matrix.workloads) == 1
+    assert matrix.baseline == "2.1.0" and [each.shape.seq_len for each in matrix.workloads] == [512, 511]
+    assert matrix.workloads[0] == ATTENTION, "what is taken where nothing is written"
+    assert "/runs/" in (tmp_path / "reports" / ".gitignore").read_text().splitlines()
     compile((tmp_path / "noxfile.py").read_text(), "noxfile.py", "exec")
 
 
@@ -88,7 +90,9 @@ def test_a_file_that_cannot_be_named_read_or_looked_through_is_passed_over(tmp_p
 
 def test_it_overwrites_nothing(tmp_path: Path) -> None:
     write(tmp_path, k_dot_cu=C_ENTRY, noxfile_dot_py="mine")
+    write(tmp_path / "reports", _dot_gitignore="theirs")
     assert init.init(tmp_path)[-2:] == ["wrote matrix.yaml", "next: kernel-matrix matrix --quick"]
+    assert (tmp_path / "reports" / ".gitignore").read_text() == "theirs"
     assert (tmp_path / "noxfile.py").read_text() == "mine"
     before = (tmp_path / "matrix.yaml").read_text()
     with pytest.raises(InputError, match="is there already"):
@@ -106,7 +110,16 @@ def test_without_a_kernel_it_says_what_it_looked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.main(["init"]) == BAD_INPUT
-    assert "attention_forward" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    error = capsys.readouterr().err
+    assert "attention_forward" in error and not list(tmp_path.iterdir())
+    assert init.EXAMPLE in error and "README" not in error, "an installed wheel brings none"
+    parse_matrix(init.EXAMPLE)
+
+
+def test_pairs_of_a_problem_need_no_workloads(tmp_path: Path) -> None:
+    write(tmp_path, gelu_dot_py=PROBLEM, gelu_new_dot_py=SOLUTION)
+    init.init(tmp_path)
+    assert "workloads" not in (tmp_path / "matrix.yaml").read_text()
 
 
 def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,15 @@ import shlex
 import pytest
 
 from harness.cli import main
-from reports.text import brief_time, eval_command, explain_command, matrix_command, place_options, time_text
+from reports.text import (
+    brief_time,
+    effect_text,
+    eval_command,
+    explain_command,
+    matrix_command,
+    place_options,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +70,8 @@ def test_times_carry_their_unit(value: float | None, text: str) -> None:
 def test_a_brief_time_never_shows_a_power_of_ten() -> None:
     assert brief_time(3530.0, "+") == "+3.53 ms" and brief_time(-386.4, "+") == "-386 \N{MICRO SIGN}s"
     assert brief_time(999.9) == "1 ms" and brief_time(0.0) == "0 \N{MICRO SIGN}s"
+
+
+@pytest.mark.parametrize(("effect", "text"), [(None, "—"), (0.05, "5.0%"), (2.0, "200%"), (9298.51, "—")])
+def test_a_slow_down_that_is_beyond_all_bounds_is_no_figure(effect: float | None, text: str) -> None:
+    assert effect_text(effect) == text

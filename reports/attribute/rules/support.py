@@ -14,7 +14,14 @@ from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS
 from reports.model import Seen
 
-NO_RESULTS = RuledOut(rival="a change of results", how="there are none on one side to compare")
+
+def no_results(cell: CellFacts) -> RuledOut:
+    """Nothing was computed on one side or on both, so no result can have changed."""
+    none = not any(side.status in protocol.RAN for side in cell.sides)
+    how = "there are none to compare" if none else "there are none on one side to compare"
+    return RuledOut(rival="a change of results", how=how)
+
+
 
 
 def refused_by_itself(case: CaseFacts) -> Cause | None:
@@ -44,7 +51,7 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE if references else STRONG, "refused_by_error", cells,
         [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
-        ruled_out=[NO_RESULTS],
+        ruled_out=[no_results(cells[0])],
         where="in both environments" if base and this else "here" if this else "in the baseline",
         message=without[-1].message,
     )  # fmt: skip
@@ -89,7 +96,7 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
         ruled_out=[
             excluded("the inputs", cell.inputs),
             RuledOut(rival="a fault in memory", how=same, record=side.record),
-            NO_RESULTS,
+            no_results(cell),
         ],
         where="here" if number else "in the baseline", message=side.message,
     )  # fmt: skip
@@ -157,7 +164,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
     dtypes = dtypes_of(case, cells)
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported", cells, evidence,
-        ruled_out=[NO_RESULTS], figures=[figures.supported_figure(cells)],
+        ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
         group=("unsupported", case.kernel, how, dtypes, case.device),
         who=case.kernel or "PyTorch's own attention", how=how, device=case.device,
         what=dtypes or listed(cell.workload for cell in cells),
