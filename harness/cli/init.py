@@ -21,6 +21,7 @@ MOST_FILES, MOST_BYTES = 20_000, 1 << 20  # looked at; and of one file
 DEVICES = {".cpp": "cpu", ".cc": "cpu", ".cxx": "cpu", ".cu": "cuda"}
 SKIPPED = {"build", "dist", "node_modules", "reports", "third_party", "venv"}
 ENTRY_POINT = re.compile(r"\battention_forward\s*\(")
+OTHER_FUNCTIONS = ("attention_error_string", "attention_tunables")
 OWN_BINDING = re.compile(r'\bPYBIND11_MODULE\b[\s\S]*?\.def\(\s*"forward"')
 PROBLEM, SOLUTION = re.compile(r"^class Model\b", re.MULTILINE), re.compile(r"^class ModelNew\b", re.MULTILINE)
 INPUTS = re.compile(r"^def get_inputs\b", re.MULTILINE)
@@ -127,6 +128,7 @@ def init(folder: Path) -> list[str]:
     text += WORKLOADS if any(kernel.sources for kernel in kernels) else ""
     parse_matrix(text)
     lines = [f"found {kernel.name}: {', '.join(kernel.files)}" for kernel in kernels]
+    lines += [note for kernel in kernels if (note := lacking(folder, kernel))]
     ignore = folder / "reports" / ".gitignore"
     for path, content in ((matrix, text), (noxfile, NOXFILE), (ignore, IGNORED)):
         if not os.path.lexists(path):
@@ -135,6 +137,17 @@ def init(folder: Path) -> list[str]:
                 file.write(content)
             lines.append(f"wrote {path.relative_to(folder)}")
     return [*lines, "next: kernel-matrix matrix --quick"]
+
+
+def lacking(folder: Path, kernel: Found) -> str:
+    """Which of the C interface's functions its sources do not mention; empty where it binds itself. Another source, to
+    be added to its own, may define them."""
+    if kernel.own or not kernel.sources:
+        return ""
+    texts = {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in kernel.sources.values()}
+    lacks = {name: [each for each in OTHER_FUNCTIONS if each not in text] for name, text in texts.items()}
+    found = [f"{name} mentions no {' and no '.join(each)}" for name, each in lacks.items() if each]
+    return f"note: {'; '.join(found)}: a kernel defines attention_forward and these" if found else ""
 
 
 def find(folder: Path) -> list[Found]:

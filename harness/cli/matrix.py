@@ -18,9 +18,10 @@ from harness.cli.options import (
 )
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
+from harness.config.pins import known_pins
 from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
-from harness.run.prepare import Options, make_plan
+from harness.run.prepare import Options, Prepared, make_plan
 from harness.run.workflow import run_matrix
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -63,7 +64,10 @@ def add_shared_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.list:
-        print_plan(make_plan(run_options(options), selection(options), write_pins=False).plan)
+        prepared = make_plan(run_options(options), selection(options), write_pins=False)
+        print_plan(prepared.plan)
+        for line in unresolved(prepared, options.matrix.resolve().parent):
+            print(line)
         return DONE
     made, codes = measure(options)
     return exit_code(codes if options.no_report else [*codes, report_run(made.folder, options)])
@@ -131,6 +135,15 @@ def without_torch(words: list[str]) -> list[str]:
         word
         for before, word in zip(["", *words], words, strict=False)
         if "--torch" not in (before, word) and not word.startswith("--torch=")
+    ]
+
+
+def unresolved(prepared: Prepared, root: Path) -> list[str]:
+    """Environments whose wheels nobody has asked the index for yet: it may have no such release."""
+    return [
+        f"pins     {each.id}: not resolved yet; the run asks {each.index}, and stops if that has no such release"
+        for each in prepared.plan.environments
+        if not each.spec.is_host and known_pins(root, each, prepared.matrix) is None
     ]
 
 

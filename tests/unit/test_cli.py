@@ -359,3 +359,16 @@ def test_without_a_matrix_the_way_out_is_init(
 def test_an_error_has_one_remedy() -> None:
     inner = str(HarnessError("no base image", "load one"))
     assert str(HarnessError(f"torch2.5.0: {inner}", "build it")) == "torch2.5.0: no base image\n  remedy: load one"
+
+
+def test_the_plan_says_which_releases_nobody_has_asked_the_index_for(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "matrix.yaml"
+    path.write_text(
+        'environments:\n  - {torch: "2.5.9", cuda: "12.1", python: "3.11"}\n'
+        "kernels:\n  - {name: mine, sources: {cpu: [mine.cpp]}}\n"
+    )
+    (tmp_path / "mine.cpp").write_text("")
+    assert main.main(["matrix", "--list", f"--matrix={path}", "--device=cpu"]) == DONE
+    assert "torch2.5.9-cu121-py311: not resolved yet; the run asks" in capsys.readouterr().out

@@ -13,7 +13,8 @@ from harness.config.matrix import ATTENTION, parse_matrix
 from harness.errors import BAD_INPUT, InputError
 from tests.conftest import ROOT
 
-C_ENTRY = "int attention_forward(const attention_problem* problem) { return 0; }\n"
+ENTRY_ALONE = "int attention_forward(const attention_problem* problem) { return 0; }\n"
+C_ENTRY = f'{ENTRY_ALONE}const char* attention_error_string(int) {{ return ""; }}\nconst char* attention_tunables();\n'
 BOUND = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n  m.def("forward", &forward);\n}\n'
 PROBLEM = "class Model(nn.Module):\n    pass\n\ndef get_inputs():\n    return []\n"
 SOLUTION = "class ModelNew(nn.Module):\n    pass\n"
@@ -130,3 +131,12 @@ def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
     assert kernel.sources is not None
     assert (kernel.sources.cpu, kernel.sources.cuda) == (["attention_scalar_cpu.cpp"], ["attention_scalar.cu"])
+
+
+def test_a_source_without_the_other_functions_of_the_interface_is_told(tmp_path: Path) -> None:
+    write(tmp_path, alone_dot_cpp=ENTRY_ALONE, whole_dot_cu=C_ENTRY, bound_dot_cpp=BOUND)
+    notes = [line for line in init.init(tmp_path) if line.startswith("note: ")]
+    assert notes == [
+        "note: alone.cpp mentions no attention_error_string and no attention_tunables: a kernel defines "
+        "attention_forward and these"
+    ]
