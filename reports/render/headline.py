@@ -68,7 +68,7 @@ PHRASES = {
     model.REGRESSED: "newly wrong",
     model.NO_LONGER_SUPPORTED: "no longer supported",
     "unbuilt": "not built in either environment",
-    "stopped": "not run to its end in either environment",
+    "stopped": "without an output in either environment",
     model.FAILING: "wrong as before",
     model.FIXED: "fixed",
     model.NEWLY_SUPPORTED: "newly supported",

@@ -81,7 +81,8 @@ def test_the_last_lines_say_what_ran_nowhere(
 ) -> None:
     run = write_run(tmp_path, made)
     render_run(run.folder)
-    *_, before, page = capsys.readouterr().out.splitlines()
+    headline, *_, before, page = capsys.readouterr().out.splitlines()
+    assert ("in either environment" in headline, "as before" in headline) == (bool(said), False)
     assert page.endswith("index.html") and (said in before if said else "in any environment" not in before)
 
 
