@@ -16,6 +16,7 @@ nox.options.sessions = ["matrix"]
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTEST = ("python", "-m", "pytest")
 DONE, BUILD_FAILED = 0, 20  # exit codes of `kernel-matrix`: harness/errors.py
+TYPED = {"KERNEL_MATRIX_BY_NOX": "1"}  # commands on pages and in messages are then sessions: harness/typed.py
 
 
 def torch_versions() -> list[str]:
@@ -36,7 +37,7 @@ def kernel_matrix(session: nox.Session, verb: str, *arguments: str) -> None:
     install(session)
     gate = verb == "gate" or any(option.startswith("--fail-on") for option in arguments)
     codes = [DONE] if gate else [DONE, BUILD_FAILED]
-    session.run("python", "-m", "harness", verb, *arguments, success_codes=codes)
+    session.run("python", "-m", "harness", verb, *arguments, success_codes=codes, env=TYPED)
 
 
 def add_session(verb: str, does: str) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from harness.typed import as_typed
+
 DONE = 0
 CORRECTNESS_REGRESSED = 10
 LATENCY_REGRESSED = 11
@@ -32,8 +34,9 @@ class HarnessError(Exception):
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        problem, _, inner = message.partition("\n  remedy: ")  # of an error that was told as a record's message
+        self.message = as_typed(problem)
+        self.remedy = as_typed(inner or remedy)
 
     def __str__(self) -> str:
         return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message

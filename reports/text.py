@@ -11,9 +11,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
+from harness.typed import typed_by_nox, words_of
 from reports.model import Latency, LatencySide, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
+MOST_EFFECT = 10.0  # 1000%: launches that only show more show nothing
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -65,6 +67,11 @@ def percent(value: float | None) -> str:
     if value is None:
         return ABSENT
     return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+
+
+def effect_text(value: float | None) -> str:
+    """A slow-down that can be detected; none where only one beyond all bounds could be."""
+    return ABSENT if value is None or value > MOST_EFFECT else percent(value)
 
 
 def span(values: Sequence[float], form: str) -> str:
@@ -125,8 +132,10 @@ def rates_text(found: Rates) -> str:
     return "; ".join([*parts, *([found.message] if found.message else [])]) or ABSENT
 
 
-def shape_text(workload: WorkloadInfo) -> str:
+def shape_text(workload: WorkloadInfo | None) -> str:
     """Such as "B1 H8 S512 D64, causal"; empty of a problem, whose file says what its tensors are."""
+    if workload is None:
+        return ""
     sizes = {"B": workload.batch, "H": workload.heads, "S": workload.seq_len, "D": workload.head_dim}
     if None in sizes.values():
         return ""
@@ -146,28 +155,40 @@ def markdown(text: object) -> str:
 PLACE = ("--executor", "--base-image", "--bundle", "--problems", "--solutions", "--sample", "--dtype")
 
 
-def place_options(command: Sequence[str]) -> list[str]:
+def place_options(command: Sequence[str], names: Sequence[str] = PLACE) -> list[str]:
     """Those of a run's options that a command which reproduces it must repeat, quoted for the shell."""
     kept: list[str] = []
     for word, following in zip(command, [*command[1:], ""], strict=True):
-        if word in PLACE:
+        if word in names:
             kept += [word, shlex.quote(following)]
-        elif word.startswith(tuple(f"{option}=" for option in PLACE)):
+        elif word.startswith(tuple(f"{option}=" for option in names)):
             kept.append(shlex.quote(word))
     return kept
 
 
-def matrix_command(place: Sequence[str] = (), **selected: str | None) -> str:
-    """`selected`: the kernel, workload and device. They came from records, so each is quoted."""
-    options = [*_selection(selected), *place]
-    return " ".join(["nox -s matrix", *(["--"] if options else []), *options])
+def matrix_command(command: Sequence[str], **selected: str | None) -> str:
+    """As a run's own `command` was typed, in the same place. `selected`: the kernel, workload and device. They
+    came from records, so each is quoted."""
+    return _spelled(command, "matrix", [*_selection(selected), *place_options(command)])
 
 
-def eval_command(place: Sequence[str], torch: str, **selected: str | None) -> str:
+def explain_command(command: Sequence[str], **selected: str | None) -> str:
+    """As `matrix_command`: `explain` knows from the run where that ran, but for its bundle."""
+    return _spelled(command, "explain", [*_selection(selected), *place_options(command, ("--bundle",))])
+
+
+def eval_command(command: Sequence[str], torch: str, **selected: str | None) -> str:
+    options = [*_selection(selected), *place_options(command)]
+    if not typed_by_nox(command):
+        return _spelled(command, "eval", ["--torch", shlex.quote(torch), *options])
     session = f"eval(torch='{torch}')"
     # Double quotes read better, and are safe for what a version may hold.
     quoted = f'"{session}"' if re.fullmatch(r"[\w.+-]+", torch) else shlex.quote(session)
-    return " ".join(["nox -s", quoted, "--", *_selection(selected), *place])
+    return _spelled(command, quoted, options)
+
+
+def _spelled(command: Sequence[str], verb: str, options: Sequence[str]) -> str:
+    return " ".join(words_of(verb, *options, nox=typed_by_nox(command)))
 
 
 def _selection(selected: Mapping[str, str | None]) -> list[str]:

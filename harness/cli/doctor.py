@@ -14,7 +14,8 @@ from harness.config import shipped
 from harness.config.environments import PYPI
 from harness.config.indexes import probe_index
 from harness.config.interpreters import installed
-from harness.config.matrix import Matrix, load_matrix
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.config.yaml_problems import EXAMPLES
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
 from harness.gpu import described, gpus
 from harness.isolate.base import stage_worker
@@ -22,7 +23,9 @@ from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choos
 from harness.isolate.host import find_host_python
 from harness.schema.storage import existing
 from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
+from harness.typed import as_typed, typed
 
+USUAL = Path("matrix.yaml")
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
 
 
@@ -43,7 +46,12 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    matrix, _ = load_matrix(options.matrix, options.base_image)
+    if options.matrix == USUAL and not USUAL.exists():
+        print("no matrix.yaml here: what its default environments need (kernel-matrix init writes one)")
+        matrix = parse_matrix(f"kernels: {EXAMPLES['kernels']}")
+        matrix = matrix.with_base(options.base_image) if options.base_image else matrix
+    else:
+        matrix, _ = load_matrix(options.matrix, options.base_image)
     checks = examine(matrix, options.matrix.resolve().parent)
     print(render(checks))
     return INFRASTRUCTURE if any(check.needed and not check.ok for check in checks) else DONE
@@ -121,7 +129,7 @@ def check_indexes(matrix: Matrix) -> list[Check]:
 def check_pins(root: Path) -> Check:
     folders = {folder / "docker" / "pins" for folder in (root, shipped.ROOT)}
     present = sorted({path.stem for folder in folders for path in folder.glob("*.txt")})
-    remedy = "nox -s pins; a run also resolves those that it lacks"
+    remedy = f"{typed('pins')}; a run also resolves those that it lacks"
     return Check("pins", bool(present), ", ".join(present) or "none", remedy)
 
 
@@ -152,5 +160,5 @@ def render(checks: list[Check]) -> str:
         mark = "ok     " if check.ok else ("MISSING" if check.needed else "without")
         lines.append(f"{mark}  {check.name}: {check.found}")
         if not check.ok:
-            lines.append(f"         -> {check.remedy}")
+            lines.append(f"         -> {as_typed(check.remedy)}")
     return "\n".join(lines)

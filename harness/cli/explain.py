@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import cast
 
-from harness.cli.options import Parser, add_gates, add_matrix, add_names
+from harness.cli.options import Parser, add_devices, add_gates, add_matrix, add_names
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
 from harness.errors import InputError, exit_code
@@ -16,6 +16,7 @@ from harness.isolate.choose import Wanted
 from harness.run.prepare import Options
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
+from harness.typed import typed
 from harness.workflow.matrix import run_explain
 
 
@@ -23,6 +24,7 @@ def add_options(parser: Parser) -> None:
     add_matrix(parser)
     parser.add_argument("run_folder", nargs="?", type=Path, metavar="RUN", help="default: reports/latest")
     add_names(parser, "kernel", "workload", "torch", default="what moved or is wrong")
+    add_devices(parser)
     parser.add_argument("--all", action="store_true", help="every suspect, not the smallest of each kernel alone")
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="where the run's bundle is unpacked")
     add_gates(parser)
@@ -33,13 +35,15 @@ def run(options: argparse.Namespace) -> int:
     root = options.matrix.resolve().parent
     run = Run((options.run_folder or root / "reports" / "latest").resolve())
     if not run.run_path().exists():
-        raise InputError(f"{run.run_path()}: no such file", "start `nox -s matrix` first, or name the folder of a run")
+        remedy = f"start `{typed('matrix')}` first, or name the folder of a run"
+        raise InputError(f"{run.run_path()}: no such file", remedy)
     record = run.load()
     bundle = bundle_of(options.bundle, run.folder) if record.executor == "bundle" else None
     focus = Focus(
         kernels=tuple(options.kernel),
         workloads=tuple(options.workload),
         torches=tuple(options.torch),
+        devices=options.device,
         everything=options.all,
     )
     codes = run_explain(recorded_options(record, options.matrix, bundle), record.selection, run, focus)

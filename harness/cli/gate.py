@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from harness.cli import matrix
 from harness.cli.options import Parser, add_names, add_run_folder, share, some_of
+from harness.config.matrix import Reference
 from harness.errors import exit_code
+from harness.worker import protocol
 
 
 def add_options(parser: Parser) -> None:
     add_run_folder(parser)
     add_names(parser, "kernel", "workload")
-    parser.add_argument("--reference", metavar="NAME", help="default: what PyTorch picks, `default`")
+    known = (*get_args(Reference), protocol.MODEL)
+    what = f"{', '.join(known)}; default: what PyTorch picks, `default`"
+    parser.add_argument("--reference", choices=known, metavar="NAME", help=what)
     parser.add_argument(
         "--at-most", type=share, metavar="SHARE", help="of the reference's time that the kernel may take; default: 0.95"
     )

@@ -16,6 +16,7 @@ from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import BASE, ENVIRONMENT, Wanted, make_base, wanted_images
 from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
+from harness.typed import typed
 from harness.worker import protocol
 
 
@@ -59,11 +60,15 @@ def _list(engine: Engine, wanted: list[Wanted]) -> None:
         if image is not None:
             state = f"there, {_size(image)} with its base, made {image.created[:19]}Z"
         else:
-            state = item.problem or "not built: nox -s images -- build"
+            state = item.problem or not_built()
         print(f"{item.environment.id}: {state}" + (f" ({item.tag})" if item.tag else ""))
     for image in _others(engine, wanted):
         kind = "base" if image.labels.get(LABEL) == "base" else "not what this command would use"
         print(f"{', '.join(image.tags) or image.id[:19]}: {kind}, {_size(image)}")
+
+
+def not_built() -> str:
+    return f"not built: {typed('images', 'build')}"
 
 
 def _others(engine: Engine, wanted: list[Wanted]) -> list[Image]:
@@ -99,7 +104,7 @@ def _build(engine: Engine, matrix: Matrix, root: Path, wanted: list[Wanted], *, 
     broken = False
     for item in wanted:
         if check and (not item.tag or engine.image(item.tag) is None):
-            print(f"{item.environment.id}: {item.problem or 'not built: nox -s images -- build'}")
+            print(f"{item.environment.id}: {item.problem or not_built()}")
             broken = True
             continue
         pins, _ = ensure_pins(root, item.environment, matrix)

@@ -1,5 +1,5 @@
-"""`kernel-matrix init`: a matrix.yaml and a noxfile.py for the kernels that lie in a folder. It asks nothing and
-overwrites nothing.
+"""`kernel-matrix init`: a matrix.yaml, a noxfile.py and a reports/.gitignore for the kernels that lie in a folder. It
+asks nothing and overwrites nothing.
 """
 
 from __future__ import annotations
@@ -22,26 +22,40 @@ MOST_FILES, MOST_BYTES = 20_000, 1 << 20  # looked at; and of one file
 DEVICES = {".cpp": "cpu", ".cc": "cpu", ".cxx": "cpu", ".cu": "cuda"}
 SKIPPED = {"build", "dist", "node_modules", "reports", "third_party", "venv"}
 ENTRY_POINT = re.compile(r"\battention_forward\s*\(")
+OTHER_FUNCTIONS = ("attention_error_string", "attention_tunables")
 OWN_BINDING = re.compile(r'\bPYBIND11_MODULE\b[\s\S]*?\.def\(\s*"forward"')
 PROBLEM, SOLUTION = re.compile(r"^class Model\b", re.MULTILINE), re.compile(r"^class ModelNew\b", re.MULTILINE)
 INPUTS = re.compile(r"^def get_inputs\b", re.MULTILINE)
 
 HEAD = """\
-# What `kernel-matrix matrix` compares. By default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1 (key `environments`), and, for
-# attention kernels, 8 heads, 512 keys and head_dim 64 (key `workloads`).
+# What `kernel-matrix matrix` compares. By default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1 (key `environments`).
 kernels:
 """
+WORKLOADS = """\
+# What attention kernels are tested on: a length that tiles divide, and one that none does.
+workloads:
+  - name: seed
+    shape: {batch: 1, heads: 8, seq_len: 512, head_dim: 64}
+    dtypes: {cpu: [float32], cuda: [float16, float32]}
+  - name: tail
+    shape: {batch: 1, heads: 8, seq_len: 511, head_dim: 64}
+    dtypes: {cpu: [float32], cuda: [float16, float32]}
+"""
+EXAMPLE = "kernels: [{name: mine, sources: {cpu: [mine/attention.cpp]}}]"
+# Beside the pages, so that a .gitignore of the project's own is left as it is.
+IGNORED = "# What runs leave here: arrays, logs and pages.\n/runs/\n/bisections/\n/sweeps/\n/latest\n"
 NOXFILE = '''\
-"""`nox -s matrix`, `nox -s "eval(torch='2.5.0')"`: kernel-matrix in an environment of its own."""
+"""`nox -s matrix -- --quick`, `nox -s "eval(torch='2.5.0')"`: sessions that start the `kernel-matrix` on the PATH."""
 
 import nox
 
+nox.options.default_venv_backend = "none"
 nox.options.sessions = ["matrix"]
 
 
 def kernel_matrix(session: nox.Session, *words: str) -> None:
-    session.install("torch-kernel-matrix")
-    session.run("kernel-matrix", *words, *session.posargs)
+    variables = {"KERNEL_MATRIX_BY_NOX": "1"}  # commands on pages and in messages are then sessions of nox
+    session.run("kernel-matrix", *words, *session.posargs, external=True, env=variables)
 
 
 def add_session(verb: str) -> None:
@@ -50,7 +64,9 @@ def add_session(verb: str) -> None:
         kernel_matrix(session, verb)
 
 
-for verb in ("matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "pins", "doctor"):
+for verb in (
+    "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins", "doctor",
+):
     add_session(verb)
 
 
@@ -107,17 +123,32 @@ def init(folder: Path) -> list[str]:
         raise InputError(
             f"{folder}: no .cu or .cpp file with attention_forward or a pybind11 forward(), and no pair of Model and "
             "ModelNew",
-            "name yours in a matrix.yaml: see Your own kernel in the README",
+            f"name yours in a matrix.yaml, such as: {EXAMPLE}; of a KernelBench pair give problem and model_new",
         )
     text = HEAD + "\n".join(line for kernel in kernels for line in kernel.lines) + "\n"
+    text += WORKLOADS if any(kernel.sources for kernel in kernels) else ""
     parse_matrix(text)
     lines = [f"found {kernel.name}: {', '.join(kernel.files)}" for kernel in kernels]
-    for path, content in ((matrix, text), (noxfile, NOXFILE)):
+    lines += [note for kernel in kernels if (note := lacking(folder, kernel))]
+    ignore = folder / "reports" / ".gitignore"
+    for path, content in ((matrix, text), (noxfile, NOXFILE), (ignore, IGNORED)):
         if not os.path.lexists(path):
+            path.parent.mkdir(exist_ok=True)
             with path.open("x", encoding="utf-8") as file:
                 file.write(content)
-            lines.append(f"wrote {path.name}")
+            lines.append(f"wrote {path.relative_to(folder)}")
     return [*lines, "next: kernel-matrix matrix --quick"]
+
+
+def lacking(folder: Path, kernel: Found) -> str:
+    """Which of the C interface's functions its sources do not mention; empty where it binds itself. Another source, to
+    be added to its own, may define them."""
+    if kernel.own or not kernel.sources:
+        return ""
+    texts = {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in kernel.sources.values()}
+    lacks = {name: [each for each in OTHER_FUNCTIONS if each not in text] for name, text in texts.items()}
+    found = [f"{name} mentions no {' and no '.join(each)}" for name, each in lacks.items() if each]
+    return f"note: {'; '.join(found)}: a kernel defines attention_forward and these" if found else ""
 
 
 def find(folder: Path) -> list[Found]:

@@ -6,6 +6,7 @@ Errors are caught here, once. Exit codes are those of `harness.errors`; what one
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import os
 import re
@@ -13,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 from harness import errors
@@ -29,7 +30,10 @@ MEANINGS = {
     errors.UNDECIDED: "undecided: the measurements made could not have shown it",
     errors.BAD_INPUT: "bad input",
 }
-
+OF_GATE = {
+    errors.CORRECTNESS_REGRESSED: "a kernel is not correct in some environment",
+    errors.LATENCY_REGRESSED: "a kernel is not fast enough for the gate",
+}
 
 VERBS = {
     "init": "write a matrix.yaml and a noxfile.py for the kernels in this folder",
@@ -58,9 +62,10 @@ def make_parser(wanted: str) -> Parser:
         prog="kernel-matrix",
         description="Builds, validates and times GPU kernels under several pinned PyTorch releases, and says why "
         "results differ.",
-        epilog="kernel-matrix VERB --help lists the options of a verb.",
+        epilog="kernel-matrix COMMAND --help lists the options of a command.",
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", title="verbs")
+    parser.add_argument("--version", action="version", version=f"kernel-matrix {version()}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", title="commands")
     for name, does in VERBS.items():
         verbs.add_parser(name, help=does)
     for name in INTERNAL:  # without `help`, it is not listed
@@ -70,6 +75,30 @@ def make_parser(wanted: str) -> Parser:
         verb.description = f"{does[0].upper()}{does[1:]}."
         import_module(f"harness.cli.{wanted}").add_options(verb)
     return parser
+
+
+def version() -> str:
+    try:
+        return metadata.version("torch-kernel-matrix")
+    except metadata.PackageNotFoundError:
+        return "of a checkout"
+
+
+def parse(words: Sequence[str], options: argparse.Namespace) -> None:
+    """InputError names the command whose options are wrong, and those that may have been meant."""
+    verb = words[0]
+    if not verb.startswith("-") and verb not in VERBS | INTERNAL:
+        near = difflib.get_close_matches(verb, VERBS, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise errors.InputError(f"{verb}: no such command", f"{meant}kernel-matrix --help lists them")
+    _, unknown = make_parser(verb).parse_known_args(words, options)
+    if unknown:
+        parser = Parser(prog=f"kernel-matrix {verb}")
+        import_module(f"harness.cli.{verb}").add_options(parser)
+        known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {parser.prog} --help")
 
 
 def start() -> int:
@@ -82,16 +111,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb. The exit code: 0 done, else as `harness.errors` names them."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     code = _run(words)
-    if code in MEANINGS:
+    meanings = MEANINGS | OF_GATE if words[0] == "gate" else MEANINGS
+    if code in meanings:
         sys.stdout.flush()
-        print(f"exit code {code}: {MEANINGS[code]}", file=sys.stderr)
+        print(f"exit code {code}: {meanings[code]}", file=sys.stderr)
     return code
 
 
 def _run(words: list[str]) -> int:
     options = argparse.Namespace(given=words[1:])
     try:
-        make_parser(words[0]).parse_args(words, options)
+        parse(words, options)
         with as_interrupts():
             return int(import_module(f"harness.cli.{options.verb}").run(options))
     except SystemExit:  # argparse ends the process after --help

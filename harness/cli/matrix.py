@@ -19,12 +19,14 @@ from harness.cli.options import (
 )
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
+from harness.config.pins import known_pins
 from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
-from harness.run.prepare import Options, make_plan
+from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.search.loop import without_option
+from harness.typed import by_nox, words_of
 from harness.workflow.matrix import run_matrix
 
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on
@@ -64,7 +66,10 @@ def add_shared_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.list:
-        print_plan(make_plan(run_options(options), selection(options), write_pins=False).plan)
+        prepared = make_plan(run_options(options), selection(options), write_pins=False)
+        print_plan(prepared.plan)
+        for line in unresolved(prepared, options.matrix.resolve().parent):
+            print(line)
         return DONE
     made, codes = measure(options)
     return exit_code(codes if options.no_report else [*codes, report_run(made.folder, options)])
@@ -123,14 +128,23 @@ def _kernelbench(options: argparse.Namespace) -> Folders | None:
 
 
 def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
-    """The command as its nox session takes it, without this machine's folder of a bundle."""
-    session, words = options.verb, list(options.given)
-    if session == "eval":
-        session, words = f"eval(torch='{options.torch}')", without_option(words, "--torch")  # the session has it
+    """The command as it was typed, without this machine's folder of a bundle."""
+    session, words, nox = options.verb, list(options.given), by_nox()
+    if nox and session == "eval":
+        session, words = f"eval(torch='{options.torch}')", without_option(words, "--torch")
     bundle = str(getattr(options, "bundle", None) or UNNAMED)
     words = [UNNAMED if word == bundle else f"--bundle={UNNAMED}" if word == f"--bundle={bundle}" else word
              for word in words if word]  # fmt: skip
-    return ("nox", "-s", session, *(["--", *words] if words else []))
+    return tuple(words_of(session, *words, nox=nox))
+
+
+def unresolved(prepared: Prepared, root: Path) -> list[str]:
+    """Environments whose wheels nobody has asked the index for yet: it may have no such release."""
+    return [
+        f"pins     {each.id}: not resolved yet; the run asks {each.index}, and stops if that has no such release"
+        for each in prepared.plan.environments
+        if not each.spec.is_host and known_pins(root, each, prepared.matrix) is None
+    ]
 
 
 def print_plan(plan: Plan) -> None:

@@ -10,6 +10,7 @@ from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import DONE, HarnessError
+from harness.typed import typed
 
 
 def add_options(parser: Parser) -> None:
@@ -33,5 +34,5 @@ def run(options: argparse.Namespace) -> int:
                 written += 1
                 print(f"{path.relative_to(root)}: resolved")
     if not written:
-        raise HarnessError("no index answers, so nothing was resolved", "check the network with: nox -s doctor")
+        raise HarnessError("no index answers, so nothing was resolved", f"check the network with: {typed('doctor')}")
     return DONE

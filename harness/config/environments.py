@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.config.yaml_files import Model
+from harness.config.yaml_problems import EXAMPLES, Refused
 
 HOST = "host"  # the environment that this machine brings
 PYPI = "https://pypi.org/simple"
@@ -84,7 +85,8 @@ class Environment(Model):
         if not self.is_host:
             missing = [name for name in ("cuda", "python") if not getattr(self, name)]
             if missing:
-                raise ValueError(f"needs {' and '.join(missing)} beside torch {self.torch}")
+                lines = " and ".join(f"{name}: {EXAMPLES[name]}" for name in missing)
+                raise Refused(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
         elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
             raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
         return self

@@ -16,6 +16,7 @@ from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
+from harness.config.yaml_problems import EXAMPLES
 from harness.errors import InputError
 from harness.schema.run_records import Thresholds
 
@@ -224,7 +225,8 @@ def _unique(where: str, ids: list[str], remedy: str) -> None:
 
 def parse_matrix(text: str, path: str = "matrix.yaml") -> Matrix:
     """A matrix from the text of matrix.yaml. InputError names `path`, the place in it, the value and the remedy."""
-    return parse_yaml(text, path, Matrix, like="the shipped matrix.yaml")
+    like = f"such as kernels: {EXAMPLES['kernels']}; `kernel-matrix init` writes one"
+    return parse_yaml(text, path, Matrix, like=like)
 
 
 def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]:
@@ -235,7 +237,8 @@ def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "run from the repository's root, or name it: --matrix") from None
+        remedy = "create one: kernel-matrix init; or name yours: --matrix FILE"
+        raise InputError(f"{path}: {error.strerror}", remedy) from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text", "save it as UTF-8") from None
     matrix = parse_matrix(text, str(path))

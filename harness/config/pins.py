@@ -17,6 +17,7 @@ from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.tools import uv_command
+from harness.typed import typed
 from harness.worker import protocol
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)")
@@ -48,14 +49,14 @@ def parse_pins(text: str, path: str) -> dict[str, str]:
         if not match or "--hash=sha256:" not in line:
             raise InputError(
                 f"{path}: entry {number} is no exact version with a hash: {line[:80]!r}",
-                "write the file with: nox -s pins",
+                f"write the file with: {typed('pins')}",
             )
         name = normalise(match.group(1))
         if name in pins:
-            raise InputError(f"{path}: {name} stands twice", "write the file with: nox -s pins")
+            raise InputError(f"{path}: {name} stands twice", f"write the file with: {typed('pins')}")
         pins[name] = match.group(2)
     if "torch" not in pins:
-        raise InputError(f"{path}: pins no torch", "write the file with: nox -s pins")
+        raise InputError(f"{path}: pins no torch", f"write the file with: {typed('pins')}")
     return pins
 
 
@@ -63,7 +64,7 @@ def load_pins(path: Path) -> dict[str, str]:
     try:
         return parse_pins(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "write it with: nox -s pins") from None
+        raise InputError(f"{path}: {error.strerror}", f"write it with: {typed('pins')}") from None
 
 
 def project_text(environment: PlannedEnvironment, packages: list[str]) -> str:
@@ -108,7 +109,8 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
             "correct `torch`, `python` or `packages` in matrix.yaml",
         )
     return InfrastructureError(
-        f"{environment.id}: uv could not resolve the pins: {flat[-600:]}", "check that the index answers: nox -s doctor"
+        f"{environment.id}: uv could not resolve the pins: {flat[-600:]}",
+        f"check that the index answers: {typed('doctor')}",
     )
 
 
@@ -130,7 +132,7 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
         raise _explain(environment, done.stderr)
     header = (
         f"# environment: {_shared_id(environment)}\n# torch from: {environment.index}\n"
-        "# resolved by: nox -s pins\n"
+        "# resolved by: kernel-matrix pins\n"
     )
     return header + done.stdout
 

@@ -148,7 +148,7 @@ def plan_run(
         if workload.id in kernel.workloads and device in workload.devices
     ]
     if not cells:
-        raise InputError("nothing to measure: no cell is left", "see the matrix with --list, and select less narrowly")
+        raise _nothing_left(kernels, devices)
 
     launches_each = selection.launches or (min(matrix.launches, QUICK_LAUNCHES) if selection.quick else matrix.launches)
     most_launches = launches_each
@@ -183,6 +183,28 @@ def plan_run(
         kernelbench=kernelbench,
     )
     return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
+
+
+def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> InputError:
+    """Why no cell is left of these kernels on these devices, and what would leave one."""
+    asked = " and ".join(devices)
+    without = [kernel.name for kernel in kernels if not set(kernel.devices) & set(devices)]
+    if not kernels:
+        return InputError(
+            "nothing to measure: no kernel that is selected runs on a workload that is selected",
+            "select others: kernel-matrix matrix --list shows all",
+        )
+    if len(without) == len(kernels):
+        others = sorted({device for kernel in kernels for device in kernel.devices})
+        name = " and ".join(without)
+        return InputError(
+            f"nothing to measure: {name} {'has' if len(without) == 1 else 'have'} no {asked} sources",
+            f"add them in matrix.yaml, or measure what there is: --device {','.join(others)}",
+        )
+    return InputError(
+        f"nothing to measure: no workload has dtypes for {asked}",
+        f"add some in matrix.yaml: dtypes: {{{devices[0]}: [float32]}}",
+    )
 
 
 def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:

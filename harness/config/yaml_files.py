@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.config.yaml_problems import problem_and_remedy
 from harness.errors import InputError
 
 MAX_BYTES = 1 << 20
@@ -39,34 +39,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_REMEDIES = {
-    "extra_forbidden": "remove it, or correct its spelling; harness/config/matrix.schema.json lists the keys",
-    "missing": "add it",
-    "string_type": "put it in quotes: YAML reads 2.10 as the number 2.1",
-    "too_short": "add at least one entry",
-}
-
-
-def _message(error: ValidationError) -> tuple[str, str]:
-    first = error.errors()[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    problem = re.sub(r"^Value error, ", "", first["msg"])
-    kind = first["type"]
-    if kind == "extra_forbidden":
-        problem = "unknown key"
-    elif kind != "missing" and not isinstance(first["input"], (dict, list)):
-        problem += f", got {first['input']!r} ({type(first['input']).__name__})"
-    more = error.error_count() - 1
-    if more:
-        problem += f" (and {more} more)"
-    return f"{path}: {problem}" if path else problem, _REMEDIES.get(kind, "correct the value")
 
 
 Parsed = TypeVar("Parsed", bound=Model)
 
 
 def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parsed:
-    """A model from YAML. InputError names `path`, the place in it, the value and the remedy; `like`: a right one."""
+    """A model from YAML. InputError names `path`, the place in it, the value and the remedy; `like`: where to find a
+    right one."""
     if len(text.encode()) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES} bytes", "a page of text is enough")
     try:
@@ -82,9 +62,10 @@ def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parse
     except ValueError as error:
         raise InputError(f"{path}: {error}", "quote the value") from None
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a mapping, got {type(value).__name__}", f"see {like}")
+        got = "the file is empty" if value is None else f"got {'a list' if isinstance(value, list) else repr(value)}"
+        raise InputError(f"{path}: expected keys with values; {got}", like)
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        problem, remedy = _message(error)
+        problem, remedy = problem_and_remedy(error, model)
         raise InputError(f"{path}: {problem}", remedy) from None

@@ -14,6 +14,7 @@ FRAME = re.compile(
 )
 NOT_THE_KERNELS = ("libsanitizer", "/include/c++/")
 OUT_OF_BOUNDS = re.compile(r"overflow|underflow|use-after|SEGV|negative-size|wild|stack-use")
+ZERO_PAGE = re.compile(r"address points to the zero page")
 BULK_NOTE = "; its code copies in bulk and asynchronously, where racecheck is known to report hazards that are none"
 
 
@@ -33,6 +34,8 @@ def parse_address(text: str) -> list[CheckerFinding]:
     findings = []
     for title, body in _reports(text, re.compile(r"ERROR: AddressSanitizer: (.+)")):
         fault = re.sub(r"( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
+        if fault == "SEGV" and ZERO_PAGE.search(body):
+            fault += " at a null pointer"
         access = re.search(r"^((?:READ|WRITE) of size \d+)", body, re.MULTILINE)
         kind = "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
         findings.append(
@@ -46,6 +49,8 @@ def parse_thread(text: str) -> list[CheckerFinding]:
     findings = []
     for title, body in _reports(text, re.compile(r"(?:WARNING|ERROR): ThreadSanitizer: (.+)")):
         fault = re.sub(r" \(pid=\d+\)|( on)?( unknown)? address 0x.*", "", title).strip()
+        if fault == "SEGV" and ZERO_PAGE.search(body):
+            fault += " at a null pointer"
         kind = "race" if fault.startswith("data race") else "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
         sides = re.findall(
             r"^\s+((?:Previous )?(?:atomic )?(?:read|write) of size \d+)", body, re.MULTILINE | re.IGNORECASE

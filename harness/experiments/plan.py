@@ -10,6 +10,7 @@ This screens; it judges no cause. What a cause is, `reports` says, from the reco
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -29,6 +30,10 @@ AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of wh
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
 CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
+# Of a validation's message, which may begin with the recipe.
+NEVER_LOADED = re.compile(
+    rf"^(\w+: )?({protocol.LOADING}\S+|{protocol.CONSTRUCTING}) raised |is missing the required \"forward\" function"
+)
 CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
 
 
@@ -39,6 +44,7 @@ class Focus:
     kernels: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     torches: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
     everything: bool = False
 
 
@@ -89,7 +95,7 @@ def plan_experiments(
     groups: dict[tuple[str, Device], list[Case]] = {}
     notes: list[str] = []
     for kernel, workload, device in dict.fromkeys((c.kernel, c.workload, c.device) for c in run.cells):
-        if not is_wanted(run, focus, kernel, workload):
+        if not is_wanted(run, focus, kernel, workload, device):
             continue
         rows = [known[key] for e in run.environments if (key := (kernel, workload, device, e)) in known]
         codes = {r.environment: built.get((kernel, device, r.environment)) for r in rows}
@@ -119,10 +125,10 @@ def plan_experiments(
     return Planned(cases=tuple(cases), notes=tuple(notes))
 
 
-def is_wanted(run: RunRecord, focus: Focus, kernel: str, workload: str) -> bool:
+def is_wanted(run: RunRecord, focus: Focus, kernel: str, workload: str, device: Device) -> bool:
     names = next({w.id, w.name} for w in run.workloads if w.id == workload)
-    kernel_wanted = not focus.kernels or kernel in focus.kernels
-    return kernel_wanted and (not focus.workloads or bool(names & set(focus.workloads)))
+    asked = (focus.kernels, {kernel}), (focus.workloads, names), (focus.devices, {device})
+    return all(not wanted or bool(found & set(wanted)) for wanted, found in asked)
 
 
 def _case(
@@ -140,6 +146,8 @@ def _case(
             reasons[row.environment] = faults
     if not reasons:
         return None, ""
+    if not any(map(_loads, rows)):
+        return None, "no experiment can run: the kernel loads in no environment"
     moved = [row for row in others if row.environment in reasons] or others[:1]
     asked = [*([base] if base else []), *moved]
     chosen = [row for row in asked if row.status in CAN_RUN]
@@ -162,6 +170,13 @@ def _case(
         machine_code_moved=None if None in machine or not machine else not all(machine),
     )
     return case, ""
+
+
+def _loads(row: ValidationRecord) -> bool:
+    """Whether there was something to call: it was built, and loading it did not fail."""
+    return row.status != protocol.BUILD_FAILED and not (
+        row.status == protocol.CRASHED and NEVER_LOADED.search(row.message)
+    )
 
 
 def _other_variables(

@@ -63,7 +63,7 @@ def slowed(run: Run, focus: Focus) -> list[Profiled]:
     return [
         target
         for target in moved_targets(record, list(run.launches()))
-        if is_wanted(record, focus, target.kernel, target.workload)
+        if is_wanted(record, focus, target.kernel, target.workload, target.device)
         and is_one_of(target.environments[1], focus.torches)
     ]
 

@@ -17,9 +17,10 @@ from harness.run.folders import stored
 from harness.run.parallel import run_parallel
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import save_record
+from harness.typed import typed
 from harness.worker import protocol
 
-NO_BASELINE = "no stored validation of the baseline: start `nox -s matrix` first"
+NO_BASELINE = f"no stored validation of the baseline: start `{typed('matrix')}` first"
 
 
 def prepare_and_build(context: Context, display: Display) -> None:

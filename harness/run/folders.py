@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import filelock
 
 from harness.errors import InfrastructureError, RecordError
+from harness.progress import printable
 from harness.schema.storage import AnyRecord, Run, load_record
 from harness.tools import cache_folder
 from harness.worker import protocol
@@ -80,26 +82,60 @@ def point_latest(root: Path, run: Run) -> None:
         part.replace(link)
 
 
+STILL_WAITING_S = 60.0
 OWN_CACHE = "set KERNEL_MATRIX_CACHE to a folder of yours"
 
 
 @contextmanager
 def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE) -> Iterator[None]:
-    """Hold a lock file; where another process does, print `waiting`, and wait."""
-    lock = filelock.FileLock(path, mode=mode)
+    """Hold a lock file. Where another process does: print `waiting` and who that is, wait, and say from time to time
+    for how long."""
+    lock, holder = filelock.FileLock(path, mode=mode), path.with_name(f"{path.name}.holder")
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        print(waiting, flush=True)
-        lock.acquire()
+        print(printable(f"{waiting}{_holder(holder)}"), flush=True)
+        _wait(lock, holder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise InfrastructureError(f"{path}: {error.strerror}", remedy) from None
     try:
+        _sign(holder)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            holder.unlink()
         lock.release()
+
+
+def _wait(lock: filelock.BaseFileLock, holder: Path) -> None:
+    started = time.monotonic()
+    while True:
+        try:
+            lock.acquire(timeout=STILL_WAITING_S)
+            return
+        except filelock.Timeout:
+            minutes = (time.monotonic() - started) / 60
+            print(printable(f"still waiting, for {minutes:.0f} min{_holder(holder)}"), flush=True)
+
+
+def _sign(holder: Path) -> None:
+    """Say who holds a lock, for those who wait: what cannot be written is no reason to stop. Links are not followed."""
+    with contextlib.suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(holder, flags, 0o644), "w", encoding="utf-8", errors="replace") as file:
+            file.write(f"{os.getpid()}\n{os.getcwd()}\n")
+
+
+def _holder(holder: Path) -> str:
+    """Who holds a lock, since when; empty where that is not known."""
+    try:
+        pid, folder = holder.read_text(encoding="utf-8", errors="replace").splitlines()[:2]
+        held_s = max(0.0, time.time() - holder.stat().st_mtime)
+    except (OSError, ValueError):
+        return ""
+    return f": process {pid[:20]} in {folder[:500]}, at it for {held_s:.0f} s"
 
 
 def stored(root: Path, path_in_run: Path, model: type[AnyRecord], key: str) -> Iterator[tuple[Run, AnyRecord]]:

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 import time
-import traceback
 import warnings
 from typing import Any, Mapping, Sequence
 
@@ -18,6 +17,7 @@ from . import machine_code, protocol, tools, wire
 
 EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
+C_INTERFACE = ("attention_forward", "attention_error_string", "attention_tunables")  # csrc/attention.h
 
 
 def build(request: wire.BuildRequest) -> wire.BuildResult:
@@ -184,8 +184,24 @@ def _load(artifact: str) -> None:
     try:
         kernels.load_extension(artifact)
     except Exception as error:
-        message = f"built, but cannot be loaded: {str(error).strip().splitlines()[0]}"
-        raise wire.Failed(protocol.BUILD_FAILED, message, traceback.format_exc()[-EXCERPT_CHARACTERS:]) from None
+        message = f"built, but cannot be loaded: {unresolved(str(error), artifact)}"
+        excerpt = f"{type(error).__name__}: {error}"[:EXCERPT_CHARACTERS]
+        raise wire.Failed(protocol.BUILD_FAILED, message, excerpt) from None
+
+
+def unresolved(said: str, artifact: str) -> str:
+    """What the loader said, in one line; of a symbol that nothing defines, what it is and where it is looked for."""
+    symbol = re.search(r"undefined symbol: (\w+)", said)
+    if symbol is None:
+        return (said.strip().splitlines() or ["(no message)"])[0]
+    there = tools.undefined([artifact]) or [symbol[1]]
+    missing = [name for name in C_INTERFACE if name in there]
+    if missing:
+        return "no source defines {}; a kernel defines {} and {}, as csrc/attention.h declares them".format(
+            " or ".join(missing), ", ".join(C_INTERFACE[:-1]), C_INTERFACE[-1]
+        )
+    name = (tools.run(["c++filt", symbol[1]]) or symbol[1]).strip()
+    return f"no file listed in `sources` defines {name}"
 
 
 def _libraries(names: Sequence[str], extension: Any) -> tuple[list[str], list[str]]:

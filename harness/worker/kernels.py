@@ -21,6 +21,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
 
@@ -37,6 +38,8 @@ Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tenso
 
 EXCERPT_CHARACTERS = 8000
 MESSAGE_CHARACTERS = 500
+OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
+NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
 RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp)[.-].*so")
 NAMED_RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp|stdc\+\+|c)[.-].*so")
 _detach = torch.Tensor.detach
@@ -44,13 +47,21 @@ _detach = torch.Tensor.detach
 
 def failure(error: BaseException, doing: str) -> wire.Failed:
     """What an exception is that the code under test raised while `doing`."""
-    status: protocol.Status = protocol.CRASHED
-    if issubclass(type(error), NotImplementedError):
-        status = protocol.UNSUPPORTED
     lines = said(lambda: error).strip().splitlines() or ["(no message)"]
+    status: protocol.Status = protocol.CRASHED
+    if issubclass(type(error), NotImplementedError) and NO_FORWARD not in lines[0]:
+        status = protocol.UNSUPPORTED
     message = f"{doing} raised {type_name(error)}: {lines[0]}"[:MESSAGE_CHARACTERS]
-    excerpt = said(traceback.format_exc)
+    excerpt = said(_traceback)
     return wire.Failed(status, message, excerpt[-EXCERPT_CHARACTERS:])
+
+
+def _traceback() -> str:
+    """Of the exception that is handled, from the first line on that is not this package's own."""
+    kind, error, trace = sys.exc_info()
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(OURS):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(kind, error, trace))
 
 
 def said(make: Callable[[], object]) -> str:
@@ -98,7 +109,7 @@ class Extension:
     chooses: Callable[..., object] | None
 
     def __init__(self, artifact: str, workload: AttentionWorkload) -> None:
-        with blamed(f"loading {os.path.basename(artifact)}"):
+        with blamed(protocol.LOADING + os.path.basename(artifact)):
             module = load_extension(artifact)
             self.forward = module.forward
             self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
@@ -155,7 +166,7 @@ class Library(Extension):
     chooses = None  # what it says is asked of the extension that it was taken from
 
     def __init__(self, path: str, workload: AttentionWorkload) -> None:
-        with blamed(f"loading {os.path.basename(path)}"):
+        with blamed(protocol.LOADING + os.path.basename(path)):
             for name in native.loaded(RUNTIME):
                 ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)  # it is loaded: this lets others find what is in it
             self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -189,7 +200,7 @@ class Model:
     def make(self) -> None:
         """ModelNew, or another one in its place."""
         path, workload, device = self.origin
-        with blamed("constructing ModelNew"):
+        with blamed(protocol.CONSTRUCTING):
             self.model, self.note = workload.model(path, "ModelNew", device)
             self.given = bool(self.model.state_dict()) and not self.note  # the stored weights
 

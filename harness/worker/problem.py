@@ -35,7 +35,8 @@ _seed = torch.manual_seed  # the code under test may put another in its place
 
 
 def load_module(path: str) -> Any:
-    name = "problem_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
+    stem = os.path.splitext(os.path.basename(path))[0]  # messages name the module
+    name = f"{stem}_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -110,6 +111,8 @@ class ProblemWorkload:
         self.reseed()
         module = load_module(path)
         self.reseed()
+        if not hasattr(module, name):
+            raise AttributeError(f"{os.path.basename(path)} defines no {name}")
         model = construct(getattr(module, name), [self._value(entry, "cpu") for entry in self.index["init"]])
         state = {key: self._value(entry, "cpu") for key, entry in self.index["state"].items()}
         own = model.state_dict()

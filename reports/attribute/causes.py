@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from reports.model import Seen
 
+DOES_NOT_BUILD = "does_not_build"
+OWN_ERROR = "own_error"
 WRONG_EVERYWHERE = "wrong_everywhere"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
@@ -37,6 +39,8 @@ UNDECIDED = "undecided"
 # comparison void first, then faults in memory, then what moved, then what was always so.
 NAMES = {
     INPUTS_MOVED: "the inputs moved",
+    DOES_NOT_BUILD: "does not build",
+    OWN_ERROR: "an error of its own",
     WRONG_STREAM: "works on another stream",
     OUT_OF_BOUNDS: "out of bounds",
     UNINITIALISED_SHARED: "uninitialised shared memory",
@@ -68,7 +72,8 @@ CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
 MEMORY = (OUT_OF_BOUNDS, *UNINITIALISED, RACE)
 # A kernel's own, whichever version runs it.
 FAULTS = (
-    WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW, NOT_REPEATABLE, WRONG_EVERYWHERE,
+    DOES_NOT_BUILD, OWN_ERROR, WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW,
+    NOT_REPEATABLE, WRONG_EVERYWHERE,
 )  # fmt: skip
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
 REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)

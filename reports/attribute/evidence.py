@@ -86,6 +86,15 @@ def threads_ruled_out(change: TimeChange) -> RuledOut | None:
     )
 
 
+def where_all(case: CaseFacts) -> str:
+    return "in the only environment of this run" if case.alone else "in either environment"
+
+
+def ended(message: str) -> str:
+    """A message as the end of a sentence."""
+    return message.rstrip(". ") + "."
+
+
 # -- evidence ---------------------------------------------------------------------------------------------
 
 

@@ -33,14 +33,16 @@ Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
     calls.wrong_stream,
-    build.inputs_moved, build.broken_environment, build.build_failed, build.code_moved, build.environment_confounder,
+    build.inputs_moved, build.broken_environment, build.does_not_build, build.build_failed, build.code_moved,
+    build.environment_confounder,
     memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
     memory.race,
     calls.not_repeatable, calls.writes_inputs, calls.drawn_once, calls.predecessor, calls.keeps_state,
     references.reference_moved_under, references.default_moved_under, references.reference_moved,
     references.default_moved,
     operators.reference_inside, operators.backend_named, operators.moved_with_model, operators.model_draws,
-    support.unsupported, support.refused_by_itself, support.refused_by_error, support.raises_on_one_side,
+    support.unsupported, support.refused_by_itself, support.refused_by_error, support.own_error,
+    support.raises_on_one_side,
     operators.other_lines_run, operators.draws_otherwise, operators.made_of_operators,
     build.variables_decide,
     inputs.range_overflow, inputs.right_when_smaller, inputs.masked_by_inputs, inputs.right_when_upcast,

@@ -22,6 +22,7 @@ SENTENCES = {
     # what differs besides PyTorch
     "inputs_moved": "The two environments computed from different input bytes, so their results cannot be compared.",
     "broken_environment": "{environment} is not the requested environment, so nothing was measured in it: {why}",
+    "does_not_build": "{kernel} does not build {where}: {message} Correct that, then run again.",
     "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
     "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
     "that the PyTorch of the failed build does not have.",
@@ -82,6 +83,7 @@ SENTENCES = {
     # what is refused
     "refused_by_itself": "{kernel} does not support this shape or type{where}, by its own error code: {message}",
     "refused_by_error": "{kernel} uses something that PyTorch has no code for {where}: {message}",
+    "own_error": "{kernel} does not run {where}, by an error of its own: {message} Correct that, then run again.",
     "raises_on_one_side": "{kernel} raises an exception {where}, and runs in the other environment: {message}",
     "unsupported": "{kernel} {how}: {what} on {device}.",
     "reference_unsupported": "{refusing} refuses {reference} attention for {what} on {device}; {running}.",

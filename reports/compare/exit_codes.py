@@ -10,7 +10,7 @@ from harness.stats import decide
 from reports import model
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Latency
-from reports.text import percent, short
+from reports.text import ABSENT, effect_text, percent, short
 
 DETECT = 0.1  # the slow-down that a gate must be able to see, unless another is given
 OPEN = (model.UNDECIDED, model.ABOUT)
@@ -56,7 +56,7 @@ def unseen_text(evidence: Evidence, rows: Sequence[Comparison], detect: float = 
     known = [each.launches for each in found if each.launches is not None]
     hardest = max(found, key=lambda each: (each.launches is None, each.launches or 0))
     can = hardest.timed.smallest_effect
-    why = f"it could only detect {percent(can)} or more" if can is not None else short(hardest.timed.why)
+    why = f"it could only detect {effect_text(can)} or more" if effect_text(can) != ABSENT else short(hardest.timed.why)
     todo = ""
     if known:
         some = "" if len(known) == len(found) else f"for {len(known)} of them "

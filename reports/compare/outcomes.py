@@ -106,7 +106,8 @@ def failures(evidence: Evidence) -> list[Failure]:
         add(f"build of {build.kernel} ({build.device})", f"build in {build.environment}", build)
     for cell_id, record in evidence.validations.items():
         on = f"on {record.workload} ({record.device})"
-        add(f"{record.kernel} {on}", cell_id, record)
+        if record.status != protocol.BUILD_FAILED:  # that is told with the build
+            add(f"{record.kernel} {on}", cell_id, record)
         for recipe in record.recipes:
             for target in recipe.targets:
                 name = record.kernel if target.target == protocol.KERNEL else target.target
@@ -123,6 +124,21 @@ def failures(evidence: Evidence) -> list[Failure]:
                     timing,
                 )
     return list(found.values())
+
+
+def never_ran(evidence: Evidence) -> list[str]:
+    """A sentence for each kernel that ran on no workload in no environment, though each was tried."""
+    found = []
+    for kernel, device in dict.fromkeys((cell.kernel, cell.device) for cell in evidence.run.cells):
+        if evidence.ever_ran(kernel, device):
+            continue
+        cells = [cell for cell in evidence.run.cells if (cell.kernel, cell.device) == (kernel, device)]
+        outcomes = [evidence.outcome(cell) for cell in cells]
+        unbuilt = all(outcome.status == protocol.BUILD_FAILED for outcome in outcomes)
+        does = "does not build" if unbuilt else "did not run"
+        passes = "" if unbuilt else " (--fail-on passes it, for nothing regressed; `gate` does not)"
+        found.append(f"{kernel} ({device}) {does} in any environment: {outcomes[0].message}{passes}")
+    return found
 
 
 def name_of(version: Version) -> str:

@@ -69,6 +69,17 @@ def blind_spots(evidence: Evidence) -> list[str]:
     return [f"{workload} ({', '.join(devices)}): {sentence}" for (workload, sentence), devices in found.items()]
 
 
+def one_length(evidence: Evidence) -> list[str]:
+    """A sentence for each attention kernel that saw sequences of one length: a loop's end is often what is wrong."""
+    found = []
+    for kernel in evidence.run.kernels:
+        infos = [evidence.workload(id) for id in kernel.workloads]
+        lengths = {info.seq_len for info in infos if info is not None and info.seq_len}
+        if len(lengths) == 1:
+            found.append(f"{kernel.name} was tested at {lengths.pop()} keys only: another length may be wrong")
+    return found
+
+
 def repeat_text(side: CorrectnessSide) -> str:
     """Such as "other bits in 3 of 20 trials, at most 0.42 rounding units apart"."""
     if side.status not in ("ok", "wrong") or not side.recipes:

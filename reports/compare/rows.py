@@ -22,7 +22,7 @@ from reports.compare.correctness import FAILED
 from reports.compare.latency import STOPPED
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Correctness, Latency, LatencySide
-from reports.text import eval_command, matrix_command, place_options
+from reports.text import eval_command, matrix_command
 
 KERNEL, REFERENCE = "kernel", "reference"
 
@@ -104,7 +104,6 @@ def compare(evidence: Evidence) -> list[Comparison]:
     verdicts = _correctness(evidence, planned)
     times = _latency(evidence, planned, verdicts)
     results = []
-    place = place_options(run.command)
     for row, judged, (cold, hot) in zip(planned, verdicts, times, strict=True):
         kernel = row.kernels[0] if row.kind == KERNEL else (cold.this.measured_with or row.kernels[0])
         stack = evidence.environments.get(row.environment)
@@ -124,8 +123,8 @@ def compare(evidence: Evidence) -> list[Comparison]:
                 correctness=judged,
                 latency=cold,
                 hot=hot,
-                command=matrix_command(place, **selected),
-                eval_command=eval_command(place, torch, **selected),
+                command=matrix_command(run.command, **selected),
+                eval_command=eval_command(run.command, torch, **selected),
             )
         )
     return results

@@ -20,10 +20,11 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import CrossingRecord, LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.schema.records import ENDED_BADLY, CrossingRecord, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import AnyRecord, Run, kind_of, load_record
 from harness.stats.decide import look_counts
+from harness.typed import typed
 from harness.worker import protocol
 from reports.load.launches import Launch, escapes, group_launches
 
@@ -117,6 +118,12 @@ class Evidence:
         """How often the run could stop, by the numbers of launches at which it looks."""
         return len(look_counts(self.run.launches, self.run.most_launches or self.run.launches))
 
+    def ever_ran(self, kernel: str, device: str) -> bool:
+        """Whether a kernel ran to its end on any workload in any environment, or may have: of one that has no record
+        it is not known."""
+        cells = [cell for cell in self.run.cells if (cell.kernel, cell.device) == (kernel, device)]
+        return any(self.outcome(cell).status not in (protocol.BUILD_FAILED, *ENDED_BADLY) for cell in cells)
+
     def outcome(self, cell: Cell, *, built: bool = True) -> ValidationRecord | Outcome:
         """The record of a cell that ran, else what kept it from running. `built`: as for `blocked`."""
         record = self.validations.get(cell.id)
@@ -144,7 +151,7 @@ def load_evidence(folder: Path) -> Evidence:
     if not run.run_path().is_file():
         raise InputError(
             f"{folder}: is not a run: it has no run.json",
-            "give a folder under reports/runs, or make one with: nox -s matrix",
+            f"give a folder under reports/runs, or make one with: {typed('matrix')}",
         )
     environments = {record.id: record for record in _placed(run.environments(), lambda r: run.environment_path(r.id))}
     builds = _placed(run.builds(), lambda r: run.build_path(r.environment, r.kernel, r.device))

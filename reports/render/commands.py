@@ -29,6 +29,7 @@ from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
+from reports.compare.outcomes import never_ran
 from reports.load.evidence import load_evidence
 from reports.render import bisection, sweep
 from reports.render.page import render_page
@@ -63,6 +64,8 @@ def render_run(
     print(report.headline)
     print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
     for sentence in report.unrepeatable:
+        print(printable(sentence))
+    for sentence in never_ran(report.evidence):
         print(printable(sentence))
     print(page)
     evidence, rows = report.evidence, report.rows

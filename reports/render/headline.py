@@ -63,7 +63,8 @@ PHRASES = {
     model.BROKEN: "broken",
     model.REGRESSED: "newly wrong",
     model.NO_LONGER_SUPPORTED: "no longer supported",
-    "still_broken": "broken in {both}",
+    "unbuilt": "not built in either environment",
+    "stopped": "without an output in either environment",
     model.FAILING: "wrong in {both}",
     "wrong_where_accepted": "wrong, and refused before",
     model.FIXED: "now correct",
@@ -80,7 +81,7 @@ OF_KERNELS = (model.UNSUPPORTED, model.PASS)  # what is no news of a reference
 def _word(row: Comparison) -> str:
     judged = row.correctness
     if judged.verdict == model.BROKEN and not correctness_moved(row):
-        return "still_broken"
+        return "unbuilt" if judged.this.status == protocol.BUILD_FAILED else "stopped"
     if judged.verdict == model.FAILING and judged.baseline.status == protocol.UNSUPPORTED:
         return "wrong_where_accepted"
     return judged.verdict

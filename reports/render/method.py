@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from harness.config.matrix import parse_matrix
+from harness.errors import InputError
 from harness.stats.decide import POWER
 from harness.stats.effects import BIWEIGHT_BLOCKS
 from reports.compare.gpus import gpu_launches
@@ -44,6 +46,15 @@ def confinement(report: Report) -> dict[str, list[str]]:
     return found
 
 
+def refused(matrix_text: str) -> str:
+    """Why this version does not take a run's matrix.yaml, and what to do about it; empty where it does."""
+    try:
+        parse_matrix(matrix_text)
+    except InputError as error:
+        return f"{error.message} ({error.remedy})"
+    return ""
+
+
 def method_values(report: Report) -> dict[str, Any]:
     evidence = report.evidence
     launches = [launch for group in evidence.launch_records.values() for launch in group]
@@ -51,6 +62,7 @@ def method_values(report: Report) -> dict[str, Any]:
     validations = list(evidence.validations.values())
     return {
         "command": shlex.join(evidence.run.command),
+        "refused": refused(evidence.run.matrix_text),
         "confinement": confinement(report),
         "launches": launches,
         "loads": [launch.load for launch in launches if launch.load is not None],

@@ -14,14 +14,14 @@ from reports.compare.differences import build_differences, confounders, environm
 from reports.compare.gpus import cards, measuring, what_ran
 from reports.compare.kernelbench import fast_p, scores
 from reports.compare.outcomes import cell_states, failures, version_of
-from reports.compare.properties import blind_spots, unrepeatable
+from reports.compare.properties import blind_spots, one_length, unrepeatable
 from reports.compare.rows import compare, has_moved, never_right, significance
 from reports.load.evidence import Evidence
 from reports.model import Comparison, LatencySide
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.headline import headline
 from reports.render.reproduce import with_scripts
-from reports.text import matrix_command, place_options, shape_text, tally_text
+from reports.text import matrix_command, shape_text, tally_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,7 @@ class Report:
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
         self.never_right = never_right(rows)
         self.unrepeatable = unrepeatable(rows)
+        self.one_length = one_length(evidence)
         self.blind_spots = blind_spots(evidence)
         self.versions = [version_of(evidence, name) for name in evidence.run.environments]
         self.headline = headline(self.versions, rows, self.by_row)
@@ -69,7 +70,7 @@ class Report:
         self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
         self.measured = measured(evidence, rows)
         self.controls = controls(evidence)
-        self.matrix_command = matrix_command(place_options(evidence.run.command))
+        self.matrix_command = matrix_command(evidence.run.command)
 
     @property
     def tallied(self) -> list[tuple[str, list[tuple[str, dict[str, int]]]]]:

@@ -52,7 +52,7 @@ def test_eval_without_a_stored_baseline_says_what_to_run(tmp_path: Path) -> None
     code, printed, run = start(alone, "eval", "--torch=2.5.0", "--launches=1")
     assert code == 0, printed
     missing = [v for v in run.validations() if v.status == "not_run"]
-    assert len(missing) == 1 and "nox -s matrix" in missing[0].message
+    assert len(missing) == 1 and "kernel-matrix matrix" in missing[0].message
     assert report(run)[0] == 0
 
 

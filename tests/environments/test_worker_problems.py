@@ -47,6 +47,32 @@ def test_a_problem_file_is_replayed(environments: list[Environment], tmp_path: P
     assert len(digests) == 1
 
 
+SIZED = "    def __init__(self, size):\n        super().__init__()\n"
+LACKING = {  # a solution, what it says, and a line of its traceback
+    "forward": (f"class ModelNew(torch.nn.Module):\n{SIZED}", 'is missing the required "forward" function', "Module"),
+    "ModelNew": ("class Other:\n    pass\n", "solution.py defines no ModelNew", "AttributeError"),
+    "a name of PyTorch's": (
+        f"class ModelNew(torch.nn.Module):\n{SIZED}    def forward(self, x):\n        return torch.sofmax(x)\n",
+        "module 'torch' has no attribute 'sofmax'", "return torch.sofmax(x)",
+    ),
+    "a colon": ("class ModelNew(torch.nn.Module)\n    pass\n", "raised SyntaxError", "solution.py"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_a_solution_that_lacks_something_ends_by_itself_and_is_not_refused(
+    environments: list[Environment], what: str, tmp_path: Path
+) -> None:
+    text, said, line = LACKING[what]
+    solution = tmp_path / "solution.py"
+    solution.write_text(f"import torch\n{text}")
+    _, case = environments[0].store(tmp_path, PROBLEM, trials=1)
+    for environment in environments:
+        candidate, _ = environment.candidate(case, model=str(solution))
+        assert (candidate["status"], said in candidate["message"]) == (protocol.CRASHED, True), candidate
+        assert line in candidate["log_excerpt"] and "worker/kernels.py" not in candidate["log_excerpt"]
+
+
 DRAWN = """
 import random
 import torch

@@ -157,7 +157,7 @@ class Index(Model):
 
 def parse_index(text: str, path: str = INDEX) -> dict[str, FaultCase]:
     """Cases by name. InputError names `path`, the place in it, the value and the remedy."""
-    cases = parse_yaml(text, path, Index, like="tests/fault_cases/README.md").cases.values()
+    cases = parse_yaml(text, path, Index, like="see tests/fault_cases/README.md").cases.values()
     by_name = {case.name: case for case in cases}
     for case in cases:
         if by_name[case.name] is not case:

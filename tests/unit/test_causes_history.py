@@ -166,7 +166,7 @@ def test_a_kernels_own_refusal_in_both_environments_and_a_code_for_something_els
         assert (found.cause, found.grade) == (causes.UNSUPPORTED_COMBINATION, STRONG)
         assert "by its own error code" in found.statement and causes.WRONG_EVERYWHERE not in found.causes
     else:
-        assert found.cause == causes.WRONG_EVERYWHERE
+        assert found.cause == causes.OWN_ERROR
 
 
 # -- smaller inputs -----------------------------------------------------------------------------------------

@@ -192,10 +192,13 @@ TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513
         ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "multiples of 32, 3 of the 3 right"),
         ({8: True, 16: True, 24: True, 9: False}, "wrong at 9; right at 3 of 4 lengths tried"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:
     lengths = tried("lengths", *(result("A", float(each), seq_len=length) for length, each in right.items()))
-    check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
+    found = check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
+    drawn = next((figure for figure in found.figures if "other lengths" in figure.title), None)
+    assert (drawn is not None) == any(right.values())
+    assert drawn is None or len(drawn.rows) == len(right), "the one that is wrong may be any"
 
 
 def test_a_process_that_died_was_not_right() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, Harnes
 from harness.run import prepare
 from harness.schema.run_records import KernelBench, RunRecord, Selection
 from harness.schema.storage import load_record, save_record
+from harness.typed import BY_NOX
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
@@ -51,8 +53,8 @@ def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nonsense"], "invalid choice: 'nonsense'"),
-        (["--nonsense"], "required: VERB"),
+        (["nonsense"], "nonsense: no such command"),
+        (["--nonsense"], "required: COMMAND"),
         (["matrix", "--launches=0"], "at least 1"),
         (["matrix", "--device=tpu"], "'tpu' is none of auto, cpu, cuda"),
         (["matrix", "--executor=podman"], "podman"),
@@ -62,7 +64,9 @@ def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.C
         (["matrix", "--fail-on=speed"], "'speed' is none of correctness, latency, exactness"),
         (["matrix", "--fail-on="], "'' is none of correctness"),
         (["matrix", "--detect=0"], "above 0"),
+        (["matrx"], "did you mean matrix? kernel-matrix --help lists them"),
         (["matrix", "--nonsense"], "--nonsense"),
+        (["matrix", "--kern", "x"], "did you mean --kernel? see: kernel-matrix matrix --help"),
         (["matrix", "--problems=csrc"], "--problems and --solutions belong together"),
         (["matrix", "--launch=3"], "--launch=3"),  # never abbreviated
         (["eval"], "--torch"),
@@ -110,7 +114,13 @@ def parsed(*words: str) -> argparse.Namespace:
         ("matrix --bundle=/a/b --kernel /a/bc", "nox -s matrix -- --bundle=DIR --kernel /a/bc"),
     ],
 )
-def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(words: str, recorded: str) -> None:
+def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(
+    words: str, recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = " ".join(["kernel-matrix", *words.split()]).replace("/a/b ", "DIR ")
+    typed = re.sub(r"/a/b( |$)", r"DIR\1", typed)
+    assert " ".join(matrix.recorded_command(parsed(*words.split()))) == typed
+    monkeypatch.setenv(BY_NOX, "1")
     assert " ".join(matrix.recorded_command(parsed(*words.split()))) == recorded
 
 
@@ -204,7 +214,8 @@ def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
     assert start(monkeypatch, words, *codes) == (code, called)
     printed = capsys.readouterr()
     assert "records: FOLDER" in printed.out or words == ["gate", "DIR"]
-    assert printed.err == (f"exit code {code}: {main.MEANINGS[code]}\n" if code else "")
+    meanings = main.MEANINGS | (main.OF_GATE if words[0] == "gate" else {})
+    assert printed.err == (f"exit code {code}: {meanings[code]}\n" if code else "")
 
 
 def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,3 +323,38 @@ def test_a_fault_of_ours_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_first_code_of_the_order_wins() -> None:
     for codes, code in (([], 0), ([11, 40, 10], 10), ([11, 20, 30], 30), ([64, 30], 64), ([40, 11], 11)):
         assert exit_code(codes) == code
+
+
+def test_the_version_is_told_and_what_is_internal_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == DONE
+    assert re.fullmatch(r"kernel-matrix (\d+\.\d+\.\d+|of a checkout)\n", capsys.readouterr().out)
+    assert main.main(["--help"]) == DONE
+    shown = capsys.readouterr().out
+    assert "COMMAND" in shown and "VERB" not in shown and "schema" not in shown
+    assert main.main(["nonsense"]) == BAD_INPUT and "schema" not in capsys.readouterr().err
+
+
+def test_without_a_matrix_the_way_out_is_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["matrix"]) == BAD_INPUT
+    assert "remedy: create one: kernel-matrix init" in capsys.readouterr().err
+
+
+def test_an_error_has_one_remedy() -> None:
+    inner = str(HarnessError("no base image", "load one"))
+    assert str(HarnessError(f"torch2.5.0: {inner}", "build it")) == "torch2.5.0: no base image\n  remedy: load one"
+
+
+def test_the_plan_says_which_releases_nobody_has_asked_the_index_for(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "matrix.yaml"
+    path.write_text(
+        'environments:\n  - {torch: "2.5.9", cuda: "12.1", python: "3.11"}\n'
+        "kernels:\n  - {name: mine, sources: {cpu: [mine.cpp]}}\n"
+    )
+    (tmp_path / "mine.cpp").write_text("")
+    assert main.main(["matrix", "--list", f"--matrix={path}", "--device=cpu"]) == DONE
+    assert "torch2.5.9-cu121-py311: not resolved yet; the run asks" in capsys.readouterr().out

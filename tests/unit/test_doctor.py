@@ -11,7 +11,7 @@ from harness.config.environments import PYPI, Environment
 from harness.config.indexes import choose_indexes, remembered_probe
 from harness.config.interpreters import Interpreter
 from harness.config.matrix import Matrix, load_matrix
-from harness.errors import InfrastructureError
+from harness.errors import BAD_INPUT, DONE, INFRASTRUCTURE, InfrastructureError
 from harness.isolate.choose import Choice
 from tests.conftest import ROOT
 
@@ -144,3 +144,13 @@ def test_an_index_that_refuses_is_told_from_one_that_is_not_there(monkeypatch: p
     monkeypatch.setattr(indexes.urllib.request, "urlopen", answer)
     assert "answered 403" in indexes.probe_index("https://x/simple")
     assert "cannot be reached" in indexes.probe_index("not a url")
+
+
+def test_a_newcomer_without_a_matrix_is_told_what_the_usual_environments_need(
+    bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor"]) in (DONE, INFRASTRUCTURE)
+    said = capsys.readouterr().out
+    assert said.startswith("no matrix.yaml here") and "Python 3.11" in said and not list(tmp_path.iterdir())
+    assert main(["doctor", "--matrix", "other.yaml"]) == BAD_INPUT, "one that was named must be there"

@@ -207,3 +207,23 @@ def test_variables_are_tried_in_both_environments_where_they_differ() -> None:
 def test_validation_recipes_do_not_grow() -> None:
     assert protocol.RECIPES == ("independent", "shared_qkv", "large_logits")
     assert not set(protocol.RECIPES) & set(protocol.EXTRA_RECIPES)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "loading mine.so raised ImportError: undefined symbol: f",
+        "independent: constructing ModelNew raised AttributeError: solution.py defines no ModelNew",
+        'independent: trial 0 raised NotImplementedError: Module [ModelNew] is missing the required "forward" function',
+    ],
+)
+def test_what_loads_nowhere_is_experimented_on_nowhere(message: str) -> None:
+    def failed(environment: str, words: str) -> ValidationRecord:
+        return validation(environment, status="crashed").model_copy(update={"message": words, "recipes": []})
+
+    nowhere = plan(failed(BASE, message), failed(NEXT, message))
+    assert nowhere.cases == () and "loads in no environment" in nowhere.notes[0]
+    assert plan(failed(BASE, message), failed(NEXT, "trial 0 raised ValueError: x")).cases
+    assert plan(validation(BASE), failed(NEXT, message)).cases
+    unbuilt = [validation(each, status="build_failed").model_copy(update={"recipes": []}) for each in (BASE, NEXT)]
+    assert plan(*unbuilt).cases == ()

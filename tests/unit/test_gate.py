@@ -89,14 +89,18 @@ def test_a_kernel_that_is_fast_and_right_everywhere_passes(tmp_path: Path, capsy
         (Spec(times_us=FAST, mode="eval"), [], 40),  # the baseline has no times there
         (Spec(times_us=FAST, builds={NEXT: Outcome(status="build_failed")}), [], 20),
         (Spec(times_us=FAST, stacks={NEXT: Outcome(status="broken")}), [], 30),
+        (Spec(times_us=FAST), ["--reference", "flsh"], 64),
         (Spec(times_us=FAST), ["--kernel", "other"], 64),
         (Spec(times_us=FAST), ["--at-most", "0"], 64),
         (Spec(times_us=FAST), ["--at-most", "1.1"], 64),
         (Spec(times_us=FAST), ["--times", "warm"], 64),
     ],
 )
-def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -> None:
+def test_exit_codes(
+    tmp_path: Path, spec: Spec, options: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert judge(tmp_path, spec, *options) == code
+    assert "regressed" not in capsys.readouterr().err, "a gate compares no environment with another"
 
 
 def test_one_wrong_version_fails_the_kernel_in_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

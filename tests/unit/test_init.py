@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from harness.cli import init, main
-from harness.config.matrix import parse_matrix
+from harness.config.matrix import ATTENTION, parse_matrix
 from harness.errors import BAD_INPUT, InputError
 from tests.conftest import ROOT
 
-C_ENTRY = "int attention_forward(const attention_problem* problem) { return 0; }\n"
+ENTRY_ALONE = "int attention_forward(const attention_problem* problem) { return 0; }\n"
+C_ENTRY = f'{ENTRY_ALONE}const char* attention_error_string(int) {{ return ""; }}\nconst char* attention_tunables();\n'
 BOUND = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n  m.def("forward", &forward);\n}\n'
 PROBLEM = "class Model(nn.Module):\n    pass\n\ndef get_inputs():\n    return []\n"
 SOLUTION = "class ModelNew(nn.Module):\n    pass\n"
@@ -30,12 +31,14 @@ def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
     write(tmp_path, softmax_dot_cu=C_ENTRY)
     said = init.init(tmp_path)
     assert said == ["found softmax: softmax.cu", "wrote matrix.yaml", "wrote noxfile.py",
-                    "next: kernel-matrix matrix --quick"]  # fmt: skip
+                    "wrote reports/.gitignore", "next: kernel-matrix matrix --quick"]  # fmt: skip
     lines = [line for line in (tmp_path / "matrix.yaml").read_text().splitlines() if not line.startswith("#")]
-    assert lines == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
+    assert lines[:3] == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
     matrix = parse_matrix((tmp_path / "matrix.yaml").read_text())
     assert [environment.torch for environment in matrix.environments] == ["2.1.0", "2.5.0"]
-    assert matrix.baseline == "2.1.0" and len(matrix.workloads) == 1
+    assert matrix.baseline == "2.1.0" and [each.shape.seq_len for each in matrix.workloads] == [512, 511]
+    assert matrix.workloads[0] == ATTENTION, "what is taken where nothing is written"
+    assert "/runs/" in (tmp_path / "reports" / ".gitignore").read_text().splitlines()
     compile((tmp_path / "noxfile.py").read_text(), "noxfile.py", "exec")
 
 
@@ -88,7 +91,9 @@ def test_a_file_that_cannot_be_named_read_or_looked_through_is_passed_over(tmp_p
 
 def test_it_overwrites_nothing(tmp_path: Path) -> None:
     write(tmp_path, k_dot_cu=C_ENTRY, noxfile_dot_py="mine")
+    write(tmp_path / "reports", _dot_gitignore="theirs")
     assert init.init(tmp_path)[-2:] == ["wrote matrix.yaml", "next: kernel-matrix matrix --quick"]
+    assert (tmp_path / "reports" / ".gitignore").read_text() == "theirs"
     assert (tmp_path / "noxfile.py").read_text() == "mine"
     before = (tmp_path / "matrix.yaml").read_text()
     with pytest.raises(InputError, match="is there already"):
@@ -106,7 +111,16 @@ def test_without_a_kernel_it_says_what_it_looked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main.main(["init"]) == BAD_INPUT
-    assert "attention_forward" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    error = capsys.readouterr().err
+    assert "attention_forward" in error and not list(tmp_path.iterdir())
+    assert init.EXAMPLE in error and "README" not in error, "an installed wheel brings none"
+    parse_matrix(init.EXAMPLE)
+
+
+def test_pairs_of_a_problem_need_no_workloads(tmp_path: Path) -> None:
+    write(tmp_path, gelu_dot_py=PROBLEM, gelu_new_dot_py=SOLUTION)
+    init.init(tmp_path)
+    assert "workloads" not in (tmp_path / "matrix.yaml").read_text()
 
 
 def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,3 +131,12 @@ def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
     assert kernel.sources is not None
     assert (kernel.sources.cpu, kernel.sources.cuda) == (["attention_scalar_cpu.cpp"], ["attention_scalar.cu"])
+
+
+def test_a_source_without_the_other_functions_of_the_interface_is_told(tmp_path: Path) -> None:
+    write(tmp_path, alone_dot_cpp=ENTRY_ALONE, whole_dot_cu=C_ENTRY, bound_dot_cpp=BOUND)
+    notes = [line for line in init.init(tmp_path) if line.startswith("note: ")]
+    assert notes == [
+        "note: alone.cpp mentions no attention_error_string and no attention_tunables: a kernel defines "
+        "attention_forward and these"
+    ]

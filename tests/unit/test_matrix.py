@@ -9,6 +9,7 @@ import yaml
 
 from harness.config.environments import PYPI, threads_in
 from harness.config.matrix import json_schema, load_matrix, parse_matrix
+from harness.config.yaml_problems import EXAMPLES
 from harness.errors import BAD_INPUT, InputError
 
 SMALL = """\
@@ -94,7 +95,7 @@ def test_the_same_environment_twice_needs_a_replica_number() -> None:
         ("[mine.cpp]", "[../../etc/passwd]", ["kernels[0].sources.cpu[0]", "inside the folder"]),
         ("[mine.cpp]", "[/etc/passwd]", ["inside the folder"]),
         ("name: mine", "name: '<script>'", ["kernels[0].name", "<script>"]),
-        ("seq_len: 8", "seq_len: 0", ["workloads[0].shape.seq_len", "greater than or equal to 1"]),
+        ("seq_len: 8", "seq_len: 0", ["workloads[0].shape.seq_len", "must be at least 1, got 0"]),
         ("seq_len: 8", "seq_len: true", ["workloads[0].shape.seq_len", "True (bool)"]),
         ("[float32]", "[float8]", ["workloads[0].dtypes.cpu[0]", "float8"]),
         ('"2.1.0", cuda', '"2.1.0", variables: {LD_PRELOAD: x.so}, cuda', ["environments[0].variables", "loads code"]),
@@ -119,10 +120,67 @@ def test_a_wrong_value_is_named_with_its_path(old: str, new: str, said: list[str
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "problems", "remedies"),
+    [
+        ("sources:", "source:", ["kernels[0].source: unknown key"], ["did you mean 'sources'?"]),
+        ("seq_len: 8", "seqlen: 8", ["workloads[0].shape.seqlen: unknown key"], ["did you mean 'seq_len'?"]),
+        ("seq_len: 8, head_dim: 64", "seqlen: 8, headdim: 0",
+         ["workloads[0].shape.seqlen: unknown key", "workloads[0].shape.headdim: unknown key"],
+         ["shape.seqlen: did you mean 'seq_len'?", "shape.headdim: did you mean 'head_dim'?"]),
+        ("seq_len: 8", "tile: 8",
+         ["workloads[0].shape.tile: unknown key", "workloads[0].shape.seq_len: missing"],
+         ["remove it; the keys here are batch, heads, seq_len, head_dim", "shape.seq_len: add it"]),
+        ("{batch: 1, heads: 1, seq_len: 8, head_dim: 64}", "512",
+         ["workloads[0].shape: expected keys with values, got 512 (int)"],
+         ["such as shape: {batch: 1, heads: 8, seq_len: 512, head_dim: 64}"]),
+        ("name: mine", "name: Mine", ["kernels[0].name: 'Mine'"], ["such as name: mine"]),
+        ("[float32]", "[float8]", ["must be 'float16', 'bfloat16' or 'float32', got 'float8'"], ["did you mean float"]),
+        (', cuda: "12.1", python: "3.11"}\npackages', "}\npackages",
+         ["environments[1]: needs cuda and python beside torch 2.5.0"], ['add cuda: "12.1" and python: "3.11"']),
+        ("schema_version: 1\n", "schema_version: 1\nlaunchs: 3\nlaunches: 0\ntolerances: {problem_rounding_units: 3}\n",
+         ["tolerances.problem_rounding_units: unknown key", "launchs: unknown key", "launches: must be at least 1"],
+         ["did you mean 'launches'?", "remove it: rounding_units holds for problem files too"]),
+        ("[numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]", "", ["packages: expected a list, got nothing"],
+         ["such as packages: [numpy=="]),
+    ],
+)  # fmt: skip
+def test_all_that_is_wrong_is_told_with_unknown_keys_first_and_right_values(
+    old: str, new: str, problems: list[str], remedies: list[str]
+) -> None:
+    assert old in SMALL
+    said, _, remedy = refusal(SMALL.replace(old, new)).partition("remedy: ")
+    places = [said.index(problem) for problem in problems]
+    assert places == sorted(places) and said.count("\n") == len(problems), said
+    assert all(each in remedy for each in remedies), remedy
+    assert not any(word in said + remedy for word in ("valid ", "instance", "Field", "NoneType", "schema.json"))
+
+
+def test_every_example_is_a_right_value() -> None:
+    stack = ("torch", "cuda", "python")
+    kernel, workload, environment = ("kernels:\n  - {%s}\n", "workloads:\n  - {%s}\n", "environments:\n  - {%s}\n")
+    for key, example in EXAMPLES.items():
+        pair = f"{key}: {example}"
+        text = {
+            **dict.fromkeys(("name", "sources"), kernel % f"name: mine, sources: {EXAMPLES['sources']}"),
+            **dict.fromkeys(("tunables", "architectures"), kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, {pair}"),
+            "search": kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, tunables: {EXAMPLES['tunables']}, {pair}",
+            **dict.fromkeys(("shape", "dtypes"),
+                            workload % f"name: w, shape: {EXAMPLES['shape']}, dtypes: {EXAMPLES['dtypes']}"),
+            **dict.fromkeys(stack, environment % ", ".join(f"{name}: {EXAMPLES[name]}" for name in stack)),
+            **dict.fromkeys(("variables", "index"),
+                            environment % f'torch: "2.1.0", cuda: "12.1", python: "3.11", {pair}'),
+        }.get(key, f"{pair}\n")  # fmt: skip
+        if "kernels:" not in text:
+            text += f"kernels: {EXAMPLES['kernels']}\n"
+        parse_matrix(text)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected a mapping"),
-        ("- 1", "expected a mapping, got list"),
+        ("", "expected keys with values; the file is empty"),
+        ("7", "got 7"),
+        ("- 1", "expected keys with values; got a list"),
         ("a: [1", "line 1, column 6"),
         (SMALL + 'baseline: "2.5.0"\n', "'baseline' stands twice"),
         ("a: !!python/object/apply:os.system [id]", "tag"),
@@ -150,7 +208,7 @@ def test_an_environment_may_have_flags_and_variables_of_its_own() -> None:
 
 
 def test_a_missing_file_and_a_binary_one_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match=r"No such file[^$]*kernel-matrix init"):
         load_matrix(tmp_path / "matrix.yaml")
     (tmp_path / "matrix.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not UTF-8"):

@@ -12,11 +12,13 @@ import pytest
 
 from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
+from harness.schema.storage import save_record
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.pictures import strip
 from reports.render.report import Report
+from reports.render.summaries import render_summary_text
 from reports.render.tables import SERVER_ROWS
 from reports.render.templating import csp_hash
 from tests.unit.reporting import report_of
@@ -211,3 +213,27 @@ def test_a_thousand_comparisons_fit_in_one_megabyte(tmp_path: Path, monkeypatch:
 def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:
     assert strip([], []) == ""
     assert "<svg" in strip([5.0, 5.0], [5.0])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [("", False), ("tolerances: {problem_rounding_units: 64.0}\n", True)],
+)
+def test_a_matrix_of_another_version_says_what_is_no_longer_a_key(more: str, said: bool, tmp_path: Path) -> None:
+    run = write_run(tmp_path, Spec())
+    text = f"kernels: [{{name: k, sources: {{cpu: [k.cpp]}}}}]\n{more}"
+    save_record(run.run_path(), run.load().model_copy(update={"matrix_text": text}))
+    page = render_page(Report(load_evidence(tmp_path)))
+    assert ("written for another version" in page) is said and ("rounding_units holds for problem" in page) is said
+
+
+def test_the_page_says_what_a_workload_is_and_where_one_length_is_all_that_was_tested(tmp_path: Path) -> None:
+    one, two = ({"shapes": {"seed-fp16": (1, 8, 512, 64), "seed-fp32": (1, 8, length, 64)}} for length in (512, 511))
+    pages = {}
+    for name, changes in (("one", one), ("two", two)):
+        report = report_of(tmp_path / name, Spec(**changes))
+        pages[name] = render_page(report), render_summary_text(report)
+    for page, summary in pages.values():
+        assert "B1 H8 S512 D64" in page and "`seed-fp16`: B1 H8 S512 D64, float16" in summary
+    assert all("tested at 512 keys only" in text for text in pages["one"])
+    assert not any("keys only" in text for text in pages["two"]) and "S511" in pages["two"][0]

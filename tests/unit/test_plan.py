@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -167,3 +168,21 @@ def test_a_problem_file_is_its_own_workload() -> None:
     # KernelBench's absolute tolerance would pass a softmax of zeros: the truth's own scale decides, more loosely.
     limits = plan.tolerances.limits(plan.workload("mine.softmax").dtype)
     assert plan.tolerances.decides == "rounding" and limits["rounding"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "selection", "problem", "remedy"),
+    [
+        ("cpu: [mine.cpp]", {"devices": ("cuda",)}, "mine has no cuda sources", "--device cpu"),
+        ("cuda: [mine.cu]", {"devices": ("cpu",)}, "mine has no cpu sources", "--device cuda"),
+        ("cuda: [mine.cu]", {"devices": ("cuda",)}, "no workload has dtypes for cuda", "dtypes: {cuda: [float32]}"),
+    ],
+)
+def test_where_nothing_is_left_it_says_why(kernel: str, selection: dict[str, Any], problem: str, remedy: str) -> None:
+    text = (
+        f"kernels: [{{name: mine, sources: {{{kernel}}}}}]\n"
+        "workloads: [{name: w, shape: {batch: 1, heads: 1, seq_len: 8, head_dim: 64}, dtypes: {cpu: [float32]}}]\n"
+    )
+    with pytest.raises(InputError) as caught:
+        plan_run(parse_matrix(text), Selection(**selection), FACTS)
+    assert problem in caught.value.message and remedy in caught.value.remedy

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
-from reports.text import brief_time, eval_command, matrix_command, place_options, time_text
+from harness.cli import main
+from reports.text import (
+    brief_time,
+    effect_text,
+    eval_command,
+    explain_command,
+    matrix_command,
+    place_options,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,15 +34,29 @@ def test_what_reproduces_a_run_runs_where_it_ran(given: list[str], kept: list[st
     assert place_options(["nox", "-s", "matrix", "--", *given]) == kept
 
 
-def test_commands_carry_the_place() -> None:
-    place = ["--executor", "docker"]
-    assert matrix_command(place, kernel="k", workload="seed-fp32", device="cpu") == (
-        "nox -s matrix -- --kernel k --workload seed-fp32 --device cpu --executor docker"
-    )
-    assert matrix_command() == "nox -s matrix"
-    assert eval_command(place, "2.5.0", kernel="k") == (
+def test_commands_carry_the_place_and_are_spelled_as_the_run_was() -> None:
+    where = ["--executor", "docker", "--quick"]
+    by_nox, plain = ["nox", "-s", "matrix", "--", *where], ["kernel-matrix", "matrix", *where]
+    options = "--kernel k --workload seed-fp32 --device cpu --executor docker"
+    selected = {"kernel": "k", "workload": "seed-fp32", "device": "cpu"}
+    assert matrix_command(by_nox, **selected) == f"nox -s matrix -- {options}"
+    assert matrix_command(plain, **selected) == f"kernel-matrix matrix {options}"
+    assert matrix_command(by_nox[:3]) == "nox -s matrix" and matrix_command(plain[:2]) == "kernel-matrix matrix"
+    assert eval_command(by_nox, "2.5.0", kernel="k") == (
         "nox -s \"eval(torch='2.5.0')\" -- --kernel k --executor docker"
     )
+    assert eval_command(plain, "2.5.0", kernel="k") == "kernel-matrix eval --torch 2.5.0 --kernel k --executor docker"
+
+
+@pytest.mark.parametrize("before", [["nox", "-s", "matrix", "--"], ["kernel-matrix", "matrix"]])
+def test_the_command_that_explains_is_one_that_explain_takes(before: list[str]) -> None:
+    place = ["--executor", "bundle", "--bundle", "DIR", "--problems=p", "--solutions=s", "--dtype", "float16"]
+    text = explain_command([*before, *place], kernel="k", workload="seed-fp32", device="cpu")
+    words = shlex.split(text)
+    words = words[words.index("explain") :]
+    parsed = main.make_parser("explain").parse_args([word for word in words if word != "--"])
+    assert (parsed.kernel, parsed.workload, parsed.device) == (["k"], ["seed-fp32"], ("cpu",))
+    assert str(parsed.bundle) == "DIR" and text.startswith(before[0])
 
 
 @pytest.mark.parametrize(
@@ -45,3 +70,8 @@ def test_times_carry_their_unit(value: float | None, text: str) -> None:
 def test_a_brief_time_never_shows_a_power_of_ten() -> None:
     assert brief_time(3530.0, "+") == "+3.53 ms" and brief_time(-386.4, "+") == "-386 \N{MICRO SIGN}s"
     assert brief_time(999.9) == "1 ms" and brief_time(0.0) == "0 \N{MICRO SIGN}s"
+
+
+@pytest.mark.parametrize(("effect", "text"), [(None, "—"), (0.05, "5.0%"), (2.0, "200%"), (9298.51, "—")])
+def test_a_slow_down_that_is_beyond_all_bounds_is_no_figure(effect: float | None, text: str) -> None:
+    assert effect_text(effect) == text

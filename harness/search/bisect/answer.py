@@ -18,6 +18,7 @@ from harness.schema.bisection_records import (
 from harness.search.bisect import plan
 from harness.search.bisect.oracle import MEASURED, differing
 from harness.search.loop import print_rows, without_option
+from harness.typed import typed_by_nox, words_of
 
 SHORT = 90
 
@@ -124,7 +125,8 @@ def next_command(question: Question, records: Sequence[VersionRecord], steps: Se
     """Where there is a step, the report of the run that saw its far side; else the question that is left."""
     by_version = {record.version: record for record in records}
     if steps:
-        return f"nox -s report -- reports/runs/{by_version[steps[0].after].run}"
+        run = f"reports/runs/{by_version[steps[0].after].run}"
+        return shlex.join(words_of("report", run, nox=typed_by_nox(question.command)))
     other = "latency" if question.what == "correctness" else "correctness"
     return shlex.join([*without_option(question.command, "--what"), "--what", other])
 

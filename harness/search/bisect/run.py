@@ -31,6 +31,7 @@ from harness.search.bisect.releases import fetch_listing, releases_between, supp
 from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
 from harness.search.loop import Search, recorded, working_on
 from harness.tools import cache_folder
+from harness.typed import typed
 from harness.worker import protocol
 
 
@@ -250,7 +251,8 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
     names = cell_names(plan, plan.baseline, subject.target)
     if not names:
         raise InputError(
-            f"--target {subject.target}: no cell that is left has it", "see the matrix with: nox -s matrix -- --list"
+            f"--target {subject.target}: no cell that is left has it",
+            f"see the matrix with: {typed('matrix', '--list')}",
         )
     releases = releases_between(
         fetch_listing(base.index), subject.good, subject.bad, base.spec, base.index, supported_tags(base.spec.python)

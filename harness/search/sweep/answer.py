@@ -11,6 +11,7 @@ from harness.schema.experiment_records import Stage
 from harness.schema.sweep_records import Confirmation, SweepQuestion, SweepRecord, Trial, Verdict
 from harness.search.loop import print_rows, without_option
 from harness.search.sweep.measure import by_score
+from harness.typed import typed_by_nox, words_of
 
 SHOWN = 10
 STAGE_WORDS: dict[Stage, str] = {
@@ -67,9 +68,9 @@ def next_command(
     if verdict == "confirmed" and not written:
         return shlex.join([*command, "--write"])
     if verdict == "confirmed":
-        return "nox -s matrix"
+        return shlex.join(words_of("matrix", nox=typed_by_nox(command)))
     if exhausted:
-        return f"nox -s report -- reports/runs/{run}"
+        return shlex.join(words_of("report", f"reports/runs/{run}", nox=typed_by_nox(command)))
     kept = without_option(command, "--budget")
     return shlex.join([*(word for word in kept if word != "--write"), f"--budget={2 * budget_s:g}s"])
 

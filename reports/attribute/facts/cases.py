@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
+from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import CallOrder, Conditions, Finding, Spread, settled
-from reports.attribute.facts.messages import build_flags, died
+from reports.attribute.facts.messages import build_flags, died, own_error
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
 from reports.compare.differences import VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
 from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Seen
+from reports.text import explain_command
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +231,19 @@ class CaseFacts:
             return None
         return Seen(text=f"another kernel or call just before {self._no_effect}", record=self.predecessors[0][1].path)
 
+    @cached_property
+    def own_errors(self) -> list[CellFacts]:
+        """Cells that end on both sides with an exception of the kernel's own, where it ran on no workload in no
+        environment of the run: what runs somewhere is told by what differs there."""
+        if not self.is_kernel or self.evidence.ever_ran(self.kernel, self.device):
+            return []
+        return [cell for cell in self.cells if all(map(own_error, cell.sides))]
+
+    @cached_property
+    def unbuilt(self) -> list[CellFacts]:
+        """Cells of a kernel that builds on neither side."""
+        return [cell for cell in self.cells if {side.status for side in cell.sides} == {protocol.BUILD_FAILED}]
+
     def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
         return [(cell, finding) for cell in self.cells for finding in experiments.findings(cell.checkers, kind)]
 
@@ -315,7 +330,9 @@ class CaseFacts:
 
     def explain(self, cells: Sequence[CellFacts]) -> str:
         """The command that makes the experiments on one cell."""
-        return cells[0].row.command.replace("nox -s matrix", "nox -s explain", 1)
+        row = cells[0].row
+        kernel = self.kernel or row.latency.this.measured_with or row.correctness.this.measured_with
+        return explain_command(self.evidence.run.command, kernel=kernel, workload=row.workload, device=row.device)
 
 
 def _as_moved(cell: CellFacts, swap: Swap) -> Swap:

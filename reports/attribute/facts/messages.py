@@ -22,12 +22,19 @@ CORRUPT = re.compile(
     re.IGNORECASE,
 )
 LIFETIME = re.compile(r"use-after")
+NULL = re.compile(r"null pointer", re.IGNORECASE)
 # What PyTorch says where it has no code for a type, a shape or a device, and raises a plain error for it.
-NO_CODE = re.compile(
+REFUSAL = (
     r"not implemented for|not supported|unsupported|no available kernel|is not available|only supports?"
     r"|does not support"
-    # Python's own words where a version lacks a function, an argument or a module.
-    r"|raised (TypeError: .*unexpected keyword|AttributeError: .*has no attribute|ImportError|ModuleNotFoundError)",
+)
+# Python's own words where a version lacks a function, an argument or a module; or where no version has it.
+LACKING = r"raised (TypeError: .*unexpected keyword|AttributeError: .*has no attribute|ImportError|ModuleNotFoundError)"
+NO_CODE = re.compile(f"{REFUSAL}|{LACKING}", re.IGNORECASE)
+# What PyTorch refuses, in whichever words: a kernel that asks for it has not failed by itself.
+REFUSED = re.compile(
+    rf"{REFUSAL}|raised NotImplementedError: (?!.*is missing the required)"
+    r"|raised TypeError: (?!ModelNew|forward\b|__init__\b).*unexpected keyword",
     re.IGNORECASE,
 )
 # What the kernels' C interface says where one refuses a width, a type or a size: csrc/attention.h has the codes.
@@ -66,6 +73,16 @@ def asserted(side: CorrectnessSide) -> str:
 def lacks_code(side: CorrectnessSide) -> bool:
     """Ended with PyTorch's words for a combination that it has no code for."""
     return side.status == protocol.CRASHED and bool(NO_CODE.search(side.message))
+
+
+def own_error(side: CorrectnessSide) -> bool:
+    """Ended with an exception that is no refusal by PyTorch or by the kernel's interface, and not the machine's."""
+    return bool(raised(side)) and not REFUSED.search(side.message) and not refused(side)
+
+
+def at_null(finding: CheckerFinding) -> bool:
+    """Whether an access that a checker names went through a null pointer."""
+    return NULL.search(finding.text) is not None
 
 
 def refused(side: CorrectnessSide) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, Figure, RuledOut
-from reports.attribute.evidence import became, excluded, listed, steady_rivals
+from reports.attribute.evidence import became, ended, excluded, listed, steady_rivals, where_all
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import asserted, compiler_refuses, died
@@ -61,6 +61,28 @@ def build_failed(case: CaseFacts) -> Cause | None:
             RuledOut(rival="compiler and flags", how="the same in both builds", record=pointer) if alike else None,
         ],
         measured=True, where="here" if build is case.builds[1] else "in the baseline",
+    )  # fmt: skip
+
+
+def does_not_build(case: CaseFacts) -> Cause | None:
+    """In no environment that is compared here."""
+    cells = case.unbuilt
+    if not cells or not case.is_kernel:
+        return None
+    failed = {build.environment: build for build in case.builds if build is not None}
+    builds = list(failed.values())
+    pointers = [case.evidence.build_pointer(build.environment, case.kernel, case.device) for build in builds]
+    message = builds[-1].message or "the build failed"
+    return make(
+        case, causes.DOES_NOT_BUILD, STRONG, "does_not_build", cells,
+        [
+            Seen(text=f"{build.environment}: {build.message or 'the build failed'}", record=pointer)
+            for build, pointer in zip(builds, pointers, strict=True)
+        ],
+        ruled_out=[
+            None if case.alone else RuledOut(rival="the upgrade", how="the baseline fails alike", record=pointers[0])
+        ],
+        group=("does not build", case.kernel, message), where=where_all(case), message=ended(message),
     )  # fmt: skip
 
 

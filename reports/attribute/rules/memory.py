@@ -16,7 +16,7 @@ from reports.attribute.evidence import SITES, excluded, finding_seen, hidden, li
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import Finding, Spread, fails
-from reports.attribute.facts.messages import faulted, outlived
+from reports.attribute.facts.messages import at_null, faulted, outlived
 from reports.attribute.wording import make
 from reports.model import Seen
 
@@ -167,9 +167,17 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
             excluded("a race", case.silence_on("race")),
         ],
         figures=[figures.inputs_figure(cell) for cell, _ in shifted[:1]] or around[:1],
-        where="that was freed or is out of scope" if access_outlived(case) else "beyond its tensors",
+        what=accessed(case),
         which=f", on {listed(cell.workload for cell in cells)}" if len(cells) < len(case.cells) else "",
     )  # fmt: skip
+
+
+def accessed(case: CaseFacts) -> str:
+    """Which memory it is, as far as checkers tell."""
+    found = [finding.finding for _, finding in case.findings("out_of_bounds")]
+    if found and all(map(at_null, found)):
+        return "through a null pointer"
+    return "memory that was freed or is out of scope" if access_outlived(case) else "memory beyond its tensors"
 
 
 def access_outlived(case: CaseFacts) -> bool:

@@ -6,7 +6,7 @@ from harness.worker import protocol
 from reports import model
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
-from reports.attribute.evidence import dtypes_of, excluded, listed
+from reports.attribute.evidence import dtypes_of, ended, excluded, listed, where_all
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import in_first_trial, lacks_code, raised, raises, refused
@@ -15,10 +15,12 @@ from reports.compare.factors import DIFFERS
 from reports.model import Seen
 
 
-def _no_results(cell: CellFacts) -> RuledOut:
+def no_results(cell: CellFacts) -> RuledOut:
     refused = all(side.status not in protocol.RAN for side in cell.sides)
     where = "neither environment has" if refused else "one environment has no"
     return RuledOut(rival="a change of results", how=f"{where} results to compare")
+
+
 
 
 def refused_by_itself(case: CaseFacts) -> Cause | None:
@@ -39,7 +41,7 @@ def refused_by_itself(case: CaseFacts) -> Cause | None:
 
 def refused_by_error(case: CaseFacts) -> Cause | None:
     """It ends with PyTorch's words for a combination that it has no code for, in one environment or in all."""
-    cells = [cell for cell in case.cells if any(map(lacks_code, cell.sides))]
+    cells = [cell for cell in case.cells if any(map(lacks_code, cell.sides)) and cell not in case.own_errors]
     if not case.is_kernel or not cells:
         return None
     base, this = map(lacks_code, cells[0].sides)
@@ -48,9 +50,24 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE if references else STRONG, "refused_by_error", cells,
         [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
-        ruled_out=[_no_results(cells[0])],
+        ruled_out=[no_results(cells[0])],
         where="in both environments" if base and this else "here" if this else "in the baseline",
         message=without[-1].message,
+    )  # fmt: skip
+
+
+def own_error(case: CaseFacts) -> Cause | None:
+    """It raises in every environment what neither PyTorch nor its interface raises to refuse something."""
+    cells = case.own_errors
+    if not cells:
+        return None
+    side = cells[0].sides[1]
+    alike = RuledOut(rival="the upgrade", how="the baseline ends alike", record=cells[0].sides[0].record)
+    return make(
+        case, causes.OWN_ERROR, STRONG, "own_error", cells,
+        [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
+        ruled_out=[None if case.alone else alike],
+        group=("own error", case.kernel, side.message), where=where_all(case), message=ended(side.message),
     )  # fmt: skip
 
 
@@ -78,7 +95,7 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
         ruled_out=[
             excluded("the inputs", cell.inputs),
             RuledOut(rival="a fault in memory", how=same, record=side.record),
-            _no_results(cell),
+            no_results(cell),
         ],
         where="here" if number else "in the baseline", message=side.message,
     )  # fmt: skip
@@ -151,7 +168,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported" if case.is_kernel else "reference_unsupported",
         cells, evidence,
-        ruled_out=[_no_results(cells[0])], figures=[figures.supported_figure(cells)],
+        ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
         group=("unsupported", case.kernel, how, dtypes, case.device),
         how=how, device=case.device, what=dtypes or listed(cell.workload for cell in cells),
         reference=case.reference, refusing=this if gone else base, running=runs,

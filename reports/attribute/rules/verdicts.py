@@ -28,7 +28,8 @@ from reports.model import Seen
 
 def stops_everywhere(case: CaseFacts) -> Cause | None:
     """It does not end as it should on either side."""
-    cells = [cell for cell in case.cells if cell.stops_everywhere]
+    told = [*case.own_errors, *case.unbuilt]
+    cells = [cell for cell in case.cells if cell.stops_everywhere and cell not in told]
     if not cells or case.alone or any(cell.always_wrong for cell in case.cells):
         return None
     stopped = cells[0].sides[1]

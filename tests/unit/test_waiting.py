@@ -1,0 +1,63 @@
+"""Who waits for a lock is told for whom, and for how long."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness.run import folders
+from harness.run.folders import held
+
+
+def waiter(path: Path) -> threading.Thread:
+    def wait() -> None:
+        with held(path, "another run is measuring"):
+            pass
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def wait_until_told(capfd: pytest.CaptureFixture[str], pattern: str) -> str:
+    said = ""
+    for _ in range(500):
+        said += capfd.readouterr().out
+        if re.search(pattern, said):
+            return said
+        threading.Event().wait(0.02)
+    pytest.fail(f"not told: {said}")
+
+
+def test_who_waits_is_told_for_whom_and_for_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(folders, "STILL_WAITING_S", 0.05)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "measure.lock"
+    with held(path, "not said"):
+        thread = waiter(path)
+        who = rf"process {os.getpid()} in {re.escape(str(tmp_path))}, at it for \d+ s\n"
+        said = wait_until_told(capfd, "still waiting.*\n")
+    thread.join(20)
+    assert re.match(rf"another run is measuring: {who}still waiting, for 0 min: {who}", said), said
+    assert not thread.is_alive() and not path.with_name("measure.lock.holder").exists()
+
+
+def test_a_holder_that_left_no_word_is_waited_for_all_the_same(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, aim = tmp_path / "measure.lock", tmp_path / "another's"
+    aim.write_text("as it was")
+    path.with_name("measure.lock.holder").symlink_to(aim)
+    with held(path, "not said"):
+        assert aim.read_text() == "as it was", "a link is not followed"
+        aim.unlink()
+        thread = waiter(path)
+        assert wait_until_told(capfd, "\n") == "another run is measuring\n"
+    thread.join(20)
+    assert not thread.is_alive()
