@@ -39,7 +39,7 @@ SENTENCES = {
     "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
     "data.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
-    "out_of_bounds": "{kernel} reads or writes memory {where}{which}.",
+    "out_of_bounds": "{kernel} reads or writes {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
     "wrong_stream": "{kernel} works on another stream than the one it is given: it does not wait for earlier work on "
     "that stream, and later work does not wait for it. To fix it, launch on the given stream, in C++ "

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from reports.attribute import Cause, causes, explained
 from reports.attribute.causes import DECISIVE, EXCLUDES, NAMES, STRONG, SUGGESTIVE, RuledOut, combined
-from reports.attribute.figures import conditions_figure
 from reports.render.explanations import explanations
 from tests.unit.attributed import Make, by, called, causes_of, tried
 from tests.unit.committed import committed
@@ -157,9 +156,3 @@ def test_one_story_leaves_out_the_words_that_rule_out_what_it_tells() -> None:
 
 def test_every_word_of_what_is_ruled_out_stands_for_known_causes() -> None:
     assert all(name in NAMES for causes in EXCLUDES.values() for name in causes)
-
-
-def test_a_figure_that_is_cut_says_so() -> None:
-    results = [result("A", label=f"condition {number}") for number in range(30)]
-    cut, whole = conditions_figure("c", results, "p"), conditions_figure("c", results[:10], "p")
-    assert cut.title == "c (the first 10 of 30)" and whole.title == "c" and len(cut.rows) == len(whole.rows) == 10

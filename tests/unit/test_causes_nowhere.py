@@ -89,7 +89,10 @@ def test_the_last_lines_say_what_ran_nowhere(
 def test_of_what_both_refuse_no_result_is_on_either_side(tmp_path: Path) -> None:
     refused = Case(status="unsupported", message="no")
     for number, (made, how) in enumerate(
-        ((of_both(refused), "there are none to compare"), (here(refused), "there are none on one side to compare"))
+        (
+            (of_both(refused), "neither environment has results to compare"),
+            (here(refused), "one environment has no results to compare"),
+        )
     ):
         [ruled] = first(tmp_path / str(number), made).ruled_out
         assert ruled.how == how

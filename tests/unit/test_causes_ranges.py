@@ -196,7 +196,7 @@ TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513
 def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:
     lengths = tried("lengths", *(result("A", float(each), seq_len=length) for length, each in right.items()))
     found = check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
-    drawn = next((figure for figure in found.figures if "other lengths" in figure.title), None)
+    drawn = next((figure for figure in found.figures if "By the sequence length" in figure.title), None)
     assert (drawn is not None) == any(right.values())
     assert drawn is None or len(drawn.rows) == len(right), "the one that is wrong may be any"
 

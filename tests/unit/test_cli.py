@@ -279,7 +279,7 @@ def test_a_matrix_that_is_missing_wrong_or_names_no_source_is_bad_input(
 ) -> None:
     path = tmp_path / "matrix.yaml"
     no_source = (root / "matrix.yaml").read_text().replace("csrc/attention_scalar_cpu.cpp", "csrc/none.cpp")
-    said = {"": "expected a mapping", "environments: 3\n": "matrix.yaml: environments", no_source: "none.cpp"}
+    said = {"": "expected keys with values", "environments: 3\n": "matrix.yaml: environments", no_source: "none.cpp"}
     for text in (None, *said):
         if text is not None:
             path.write_text(text)

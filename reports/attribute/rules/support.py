@@ -21,8 +21,6 @@ def no_results(cell: CellFacts) -> RuledOut:
     return RuledOut(rival="a change of results", how=f"{where} results to compare")
 
 
-
-
 def refused_by_itself(case: CaseFacts) -> Cause | None:
     """The kernel gives its interface's code for what it has no code for, in every environment. Where it does in one
     alone, that is an exception like others."""
