@@ -18,10 +18,11 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 OTHER_WORDS = {"links": "has 0 bytes", "pipe": "has 0 bytes"}
 CONTAINED: dict[str, Hostile] = {
     "hogs_memory": hostile(
-        "killed", "killed at its memory limit of 1.5 GiB", "while True: kept[len(kept)] = bytearray(1 << 26)"
+        "killed", "killed at its memory limit of 1.5 GiB", "while True: kept.append(bytearray(1 << 26))",
+        before="kept = []",
     ),
     "hogs_memory_when_timed": hostile(
-        "ok", "", "while TIMING: kept[len(kept)] = bytearray(1 << 26)\nreturn right(x)",
+        "ok", "", "while TIMING: kept.append(bytearray(1 << 26))\nreturn right(x)", before="kept = []",
         timed="killed", timed_said="killed at its memory limit of 1.5 GiB",
     ),
     "fills_its_folder": hostile(
