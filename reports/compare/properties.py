@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.schema.records import KnownWrong, ValidationRecord
+from harness.worker import protocol
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide
 from reports.text import ABSENT
@@ -72,8 +73,9 @@ def blind_spots(evidence: Evidence) -> list[str]:
 def one_length(evidence: Evidence) -> list[str]:
     """A sentence for each attention kernel that saw sequences of one length: a loop's end is often what is wrong."""
     found = []
+    ran = {(each.kernel, each.workload) for each in evidence.validations.values() if each.status in protocol.RAN}
     for kernel in evidence.run.kernels:
-        infos = [evidence.workload(id) for id in kernel.workloads]
+        infos = [evidence.workload(id) for id in kernel.workloads if (kernel.name, id) in ran]
         lengths = {info.seq_len for info in infos if info is not None and info.seq_len}
         if len(lengths) == 1:
             found.append(f"{kernel.name} was tested at {lengths.pop()} keys only: another length may be wrong")

@@ -237,3 +237,5 @@ def test_the_page_says_what_a_workload_is_and_where_one_length_is_all_that_was_t
         assert "B1 H8 S512 D64" in page and "`seed-fp16`: B1 H8 S512 D64, float16" in summary
     assert all("tested at 512 keys only" in text for text in pages["one"])
     assert not any("keys only" in text for text in pages["two"]) and "S511" in pages["two"][0]
+    never = {(version, "kernel", "*"): Case(status="unsupported", message="no") for version in (BASE, NEXT)}
+    assert "keys only" not in render_page(report_of(tmp_path / "never", Spec(cases=never, **one)))
