@@ -65,7 +65,7 @@ def test_the_report_names_it_and_gives_its_command(finished: tuple[Path, str, Ru
     code, printed = report(finished[2])
     assert code == 0, printed
     page = (finished[2].folder / "index.html").read_text()
-    assert "eval(torch=&#39;host&#39;)" in page or "eval(torch='host')" in page
+    assert "kernel-matrix eval --torch host" in page, "as this run was typed"
     assert "<b>PyTorch 2.5.0" in page
 
 
