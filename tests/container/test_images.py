@@ -103,7 +103,7 @@ def test_a_base_that_is_not_there_is_said(
 ) -> None:
     with pytest.raises(HarnessError, match=f"the base image {base} is not there") as caught:
         build(there, on_base(environment, base), pins, tmp_path)
-    assert caught.value.code == 30 and "images -- base" in caught.value.remedy
+    assert caught.value.code == 30 and "images base" in caught.value.remedy
 
 
 def verb(project: Path, second: SecondEngine, *arguments: str) -> tuple[int, str]:
