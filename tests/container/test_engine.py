@@ -235,7 +235,7 @@ def test_a_full_disk_is_named(
     assert environment.index == PYPI
     with second.full(), pytest.raises(HarnessError, match="disk is full") as caught:
         build_image(engine, environment, pins, cache=tmp_path, base=base_identity(engine, BASE))
-    assert caught.value.code == 30 and "images -- remove" in caught.value.remedy
+    assert caught.value.code == 30 and "images remove" in caught.value.remedy
     with second.full(left_bytes=0), pytest.raises(HarnessError, match="disk is full"):
         Cells(engine, small, tmp_path, LIMITS)("result['x'] = 1")
     assert Cells(engine, small, tmp_path, LIMITS).result("result['x'] = 1") == {"x": 1}
