@@ -1,6 +1,6 @@
-"""How a command is written for the person who is to type it: as the one that runs was typed.
+"""How commands are spelled in messages and on pages: as the user typed theirs, `nox -s X -- ...` or `kernel-matrix X`.
 
-The sessions of a noxfile.py that start `kernel-matrix` set `BY_NOX`. Elsewhere nobody is told of nox.
+The sessions of a noxfile.py that start `kernel-matrix` set `BY_NOX`; without it no message mentions nox.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def words_of(verb: str, *words: str, nox: bool) -> list[str]:
 
 
 def typed(verb: str, *words: str) -> str:
-    """A command, as the one that runs was typed: of a message."""
+    """A command for a message."""
     return " ".join(words_of(verb, *words, nox=by_nox()))
 
 
 def as_typed(text: str) -> str:
-    """A message whose commands are sessions of nox, with those that the reader has."""
+    """A message in which commands are written as sessions of nox, spelled as the user types them."""
     return text if by_nox() else _SESSION.sub(r"kernel-matrix \1", text)

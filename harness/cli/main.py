@@ -24,7 +24,7 @@ from harness.interrupts import as_interrupts, keep_interrupts
 INTERRUPTED = 130
 MEANINGS = {
     errors.CORRECTNESS_REGRESSED: "correctness regressed",
-    errors.LATENCY_REGRESSED: "latency regressed, or a kernel is too slow for the gate",
+    errors.LATENCY_REGRESSED: "latency regressed",
     errors.BUILD_FAILED: "a build failed",
     errors.INFRASTRUCTURE: "this machine, its container engine or its network could not do it",
     errors.UNDECIDED: "undecided: the measurements made could not have shown it",

@@ -279,7 +279,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "cells": lambda world, _: [cell.id for cell in world.plan.cells],
     "kernels": lambda world, _: [kernel.model_dump() for kernel in world.plan.kernels],
     "workloads": lambda world, _: [workload.model_dump() for workload in world.plan.workloads],
-    "fallbacks": lambda world, _: [fallback.model_dump() for fallback in world.plan.fallbacks],
+    "fallbacks": lambda world, _: [each.model_dump(exclude={"reason"}) for each in world.plan.fallbacks],
     "kernelbench": lambda world, _: world.plan.kernelbench.model_dump() if world.plan.kernelbench else {},
     "most_launches": lambda world, _: world.plan.most_launches,
     "records": _records,

@@ -192,7 +192,7 @@ def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> I
     if not kernels:
         return InputError(
             "nothing to measure: no kernel that is selected runs on a workload that is selected",
-            "select others: kernel-matrix matrix --list shows all",
+            "select others: nox -s matrix -- --list shows all",
         )
     if len(without) == len(kernels):
         others = sorted({device for kernel in kernels for device in kernel.devices})

@@ -39,8 +39,6 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-
-
 Parsed = TypeVar("Parsed", bound=Model)
 
 

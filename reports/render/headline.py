@@ -41,7 +41,7 @@ def headline(
         names = " and ".join(version.id for version in dead)
         return f"{where}{names} could not be measured: the environment is broken."
     kernels = [row for row in rows if row.kind == KERNEL]
-    both = "both environments" if len(others) == 1 else f"all {len(others) + 1} environments"
+    both = BOTH if len(others) == 1 else f"all {len(others) + 1} environments"
     sentences = [_of_kernels(kernels, both) if kernels else ""]
     astray = {row.target for row in kernels if row.correctness.this.off_stream or row.correctness.baseline.off_stream}
     if astray:
@@ -51,20 +51,21 @@ def headline(
     if drifted:
         where_drifted = f"In {count_of(drifted, 'comparison')}"
         sentences.append(f"{where_drifted} only agreement with a reference changed, because the reference did")
-    sentences.append(_of_references([row for row in rows if row.kind != KERNEL], both))
+    sentences.append(_of_references([row for row in rows if row.kind != KERNEL]))
     if not any(sentences):
         sentences.append(f"No significant change in {count_of(len(rows), 'comparison')}")
     sentences += _of_open_times(rows)
     return where + ". ".join(sentence for sentence in [*sentences, control] if sentence) + "."
 
 
+BOTH = "both environments"
 # Short enough for a title; the badges below it use the words of the verdicts.
 PHRASES = {
     model.BROKEN: "broken",
     model.REGRESSED: "newly wrong",
     model.NO_LONGER_SUPPORTED: "no longer supported",
-    "unbuilt": "not built in either environment",
-    "stopped": "without an output in either environment",
+    "unbuilt": "not built in {neither}",
+    "stopped": "without an output in {neither}",
     model.FAILING: "wrong in {both}",
     "wrong_where_accepted": "wrong, and refused before",
     model.FIXED: "now correct",
@@ -87,9 +88,15 @@ def _word(row: Comparison) -> str:
     return judged.verdict
 
 
-def _counted(rows: list[Comparison], both: str, without: Iterable[str] = ()) -> list[str]:
+def _phrase(word: str, both: str = BOTH) -> str:
+    neither = "either environment" if both == BOTH else "any environment"
+    return PHRASES[word].format(both=both, neither=neither)
+
+
+def _counted(rows: list[Comparison], without: Iterable[str] = ()) -> list[str]:
+    """Each row is a comparison of two environments, however many there are."""
     found = Counter(map(_word, rows))
-    phrases = {word: phrase.format(both=both) for word, phrase in PHRASES.items() if word not in without}
+    phrases = {word: _phrase(word) for word in PHRASES if word not in without}
     return [f"{found[word]} {phrase}" for word, phrase in phrases.items() if found[word]]
 
 
@@ -110,17 +117,17 @@ def _of_kernels(rows: list[Comparison], both: str) -> str:
     subject = " and ".join(names) if len(names) < 3 else f"all {len(names)} kernels"
     words, times = set(map(_word, rows)), _of_times(rows)
     if len(words) > 1:
-        return f"{subject} ({count_of(len(rows), 'comparison')}): {', '.join([*_counted(rows, both), *times])}"
+        return f"{subject} ({count_of(len(rows), 'comparison')}): {', '.join([*_counted(rows), *times])}"
     workloads = len({row.workload for row in rows})
     where = f" on all {workloads} workloads" if workloads > 1 else ""
-    said = f"{subject} {'is' if len(names) == 1 else 'are'} {PHRASES[words.pop()].format(both=both)}{where}"
+    said = f"{subject} {'is' if len(names) == 1 else 'are'} {_phrase(words.pop(), both)}{where}"
     if len(rows) == 1:  # a time that moved is its only one
         return " and ".join([said, *(each.removeprefix("1 ") for each in times)])
     return ", ".join([said, *times])
 
 
-def _of_references(rows: list[Comparison], both: str) -> str:
-    parts = [*_counted(rows, both, OF_KERNELS), *_of_times(rows)]
+def _of_references(rows: list[Comparison]) -> str:
+    parts = [*_counted(rows, OF_KERNELS), *_of_times(rows)]
     whose = "The problems' models" if {row.target for row in rows} == {protocol.MODEL} else "PyTorch's references"
     return f"{whose} ({count_of(len(rows), 'comparison')}): {', '.join(parts)}" if parts else ""
 

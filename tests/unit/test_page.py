@@ -143,6 +143,7 @@ def test_a_kernel_right_in_one_of_several_versions_was_not_always_wrong(tmp_path
     report = report_of(tmp_path, Spec(environments=(BASE, other, NEXT), cases=cases))
     page = render_page(report)
     assert not report.never_right and "Wrong or broken in every version" not in page
+    assert "wrong in both environments" in report.headline and "all 3" not in report.headline
     assert f"<option>{other}</option>" in page and 'data-label="Environment"' in page
 
 

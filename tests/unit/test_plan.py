@@ -76,6 +76,8 @@ def test_a_fallback_is_another_environment_and_is_listed(shipped: Matrix) -> Non
         (id, PYPI, "it answered 403") for id in ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")
     ]
     assert not plan_run(shipped, Selection(), FACTS).fallbacks
+    slow = replace(FACTS, indexes=indexes, index_reasons=dict.fromkeys(reasons, "it did not answer in time"))
+    assert plan_run(shipped, Selection(), slow).digest == plan.digest, "the same wheels are the same run"
 
 
 def test_eval_measures_one_environment_and_keeps_the_baseline_beside_it(shipped: Matrix) -> None:
