@@ -342,9 +342,10 @@ def test_without_a_matrix_the_way_out_is_init(
     assert "remedy: create one: kernel-matrix init" in capsys.readouterr().err
 
 
-def test_an_error_has_one_remedy() -> None:
+def test_an_error_within_another_keeps_both_remedies_on_one_line() -> None:
     inner = str(HarnessError("no base image", "load one"))
-    assert str(HarnessError(f"torch2.5.0: {inner}", "build it")) == "torch2.5.0: no base image\n  remedy: load one"
+    told = str(HarnessError(f"torch2.5.0: {inner}", "build it"))
+    assert told == "torch2.5.0: no base image\n  remedy: load one; build it"
 
 
 def test_the_plan_says_which_releases_nobody_has_asked_the_index_for(
