@@ -36,7 +36,7 @@ class HarnessError(Exception):
         super().__init__(message)
         problem, _, inner = message.partition("\n  remedy: ")  # of an error that was told as a record's message
         self.message = as_typed(problem)
-        self.remedy = as_typed("; ".join(filter(None, (inner, remedy))))
+        self.remedy = as_typed("; ".join(dict.fromkeys(filter(None, (inner, remedy)))))
 
     def __str__(self) -> str:
         return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message

@@ -346,6 +346,7 @@ def test_an_error_within_another_keeps_both_remedies_on_one_line() -> None:
     inner = str(HarnessError("no base image", "load one"))
     told = str(HarnessError(f"torch2.5.0: {inner}", "build it"))
     assert told == "torch2.5.0: no base image\n  remedy: load one; build it"
+    assert str(HarnessError(inner, "load one")) == inner  # not twice
 
 
 def test_the_plan_says_which_releases_nobody_has_asked_the_index_for(

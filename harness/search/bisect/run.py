@@ -161,7 +161,8 @@ class Bisection(Search[str, BisectionRecord]):
             problem = probe_index(planned.index)
             if problem or planned.spec.torch in (question.good, question.bad):
                 raise InfrastructureError(
-                    f"{record.id}: {problem or record.message}", "the same command then goes on from here"
+                    f"{record.id}: {problem or record.message}",
+                    "once it is mended, the same command then goes on from here",
                 )
             raise CannotTell(record.message, record)
         seen = {e.spec.torch: observe(run, plan, e.id, question.what, question.target) for e in plan.environments}
