@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +42,7 @@ class Task:
     gate: Gate | None = None  # only for an executor that `holds_back`
     compiles: bool = False  # whether the task, or the code under test, runs what it has just written
     variables: Mapping[str, str] | None = None  # in place of the environment's own
+    link: Path | None = None  # a folder of `Executor.linking`, where the sockets of tasks meet that run side by side
 
     def variables_in(self, known: Variables) -> Mapping[str, str]:
         """What its process has in its environment, of what environments have."""
@@ -94,6 +96,9 @@ class Executor(Protocol):
 
     def run(self, task: Task) -> Answer:
         """Run a task to its end. InfrastructureError where the executor itself fails."""
+
+    def linking(self, environment: str) -> AbstractContextManager[Path]:
+        """A folder for the `Task.link` of tasks in that environment, for as long as the context lasts."""
 
     def stop(self) -> None:
         """End whatever runs now, in whichever thread: its `run` raises."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import hashlib
 import os
 import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -169,6 +171,11 @@ class BaseExecutor(abc.ABC):
                 f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy
             )
         return Observation(**fields)
+
+    @contextlib.contextmanager
+    def linking(self, _environment: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:  # a socket's path must be short
+            yield Path(folder)
 
     def _refuse_if_stopped(self) -> None:
         """Interrupted where the run was stopped: what was ended did not end, and nothing is recorded of it."""

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,6 +166,9 @@ class WithHost:
 
     def run(self, task: Task) -> Answer:
         return self._of(task.environment).run(task)
+
+    def linking(self, environment: str) -> AbstractContextManager[Path]:
+        return self._of(environment).linking(environment)
 
     def stop(self) -> None:
         self.pinned.stop()

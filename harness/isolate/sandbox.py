@@ -16,6 +16,7 @@ from harness.schema.environment_records import Confinement
 KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
 ENVIRONMENT = Path("/opt/environment")
 PYTHON = str(ENVIRONMENT / "bin" / "python")
+LINK = "/link"  # where a task's link lies
 
 
 def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]]:
@@ -23,7 +24,7 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
 
     `root` is the project's, which keeps its shape, as what is shipped does.
     """
-    places = {str(root): "/in/project"}
+    places = {str(root): "/in/project"} | ({str(task.link): LINK} if task.link else {})
     if not shipped.CSRC.is_relative_to(root):
         places[str(shipped.CSRC)] = "/in/shipped/csrc"
     outputs: dict[str, Path] = {}

@@ -92,13 +92,15 @@ class ProblemWorkload:
     def arrays(self, recipe: str, trial: int, _seed: int, each: Each = map) -> Inputs:
         """Arrays of the trial's tensors; sets that are stored repeat when there are fewer than trials."""
         sets = self.index["inputs"]
+        continuous: list[bool] = []
         if sets:
             values = [self._value(entry, "cpu") for entry in sets[trial % len(sets)]]
         else:
             with self.drawing:
-                values, _ = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
+                values, _, continuous = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
         factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
-        return Inputs(values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor))
+        values = values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor)
+        return Inputs(values, continuous)
 
     def arguments(self, arrays: list[Array], device: str, cast: Change = lambda tensor: tensor) -> list[Any]:
         """Tensors with memory of their own; `cast` is what becomes of those of floating-point numbers."""
@@ -240,19 +242,26 @@ def drawn(device: str) -> list[bytes]:
 
 
 class Inputs(List["Array"]):
-    """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments."""
+    """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments.
 
-    def __init__(self, values: list[Any]) -> None:
-        super().__init__(tensors.to_array(tensor) for tensor in tensors.flat(values))
+    `continuous`: of each, whether its elements are floating-point numbers that were drawn one by one.
+    """
+
+    def __init__(self, values: list[Any], continuous: Sequence[bool] = ()) -> None:
+        held = list(tensors.flat(values))
+        super().__init__(tensors.to_array(tensor) for tensor in held)
         self.values = values
+        drawn = continuous or [False] * len(held)
+        self.continuous = [one and tensor.is_floating_point() for one, tensor in zip(drawn, held)]
 
 
-def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tuple[list[Any], list[str]]:
-    """(a trial's arguments on the CPU, names of what `draws` does not answer for): floating-point tensors are cast to
-    the dtype, all others stay what they are."""
-    values, foreign = draws.make(module.get_inputs, seed, trial, each)
+def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tuple[list[Any], list[str], list[bool]]:
+    """(a trial's arguments on the CPU, names of what `draws` does not answer for, of each tensor whether it is
+    continuous there): floating-point tensors are cast to the dtype, all others stay what they are."""
+    values, foreign, continuous = draws.make(module.get_inputs, seed, trial, each)
     cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
-    return [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
+    contiguous = [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast]
+    return contiguous, foreign, continuous
 
 
 class ModelReference:

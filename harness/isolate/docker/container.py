@@ -19,7 +19,7 @@ from docker.types import DeviceRequest, Ulimit
 from harness.errors import InfrastructureError
 from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, reason_of
 from harness.isolate.docker.engine import OWNER, Engine
-from harness.isolate.sandbox import SandboxLimits
+from harness.isolate.sandbox import LINK, SandboxLimits
 
 MOST_COMPLAINTS = 4000  # bytes
 
@@ -27,12 +27,12 @@ MOST_COMPLAINTS = 4000  # bytes
 @contextlib.contextmanager
 def open_container(
     engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: SandboxLimits, input_bytes: int,
-    owner: str, users: tuple[int, int], compiles: bool, gpus: str,
+    owner: str, users: tuple[int, int], compiles: bool, gpus: str, link: str = "",
 ) -> Iterator[Container]:  # fmt: skip
     """A confined container, for as long as the context lasts. `users`: the keeper's id and the task's.
 
     No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
-    written, and two folders in memory: /in, the keeper's, and /out, the task's.
+    written, and two folders in memory: /in, the keeper's, and /out, the task's. `link`: a volume, seen as /link.
     """
     keeper_id, task_id = users
     room = max(64 << 20, 2 * input_bytes)
@@ -61,6 +61,7 @@ def open_container(
                 },
                 log_config={"Type": "none"},
                 auto_remove=True,
+                binds=[f"{link}:{LINK}:rw"] if link else None,
                 device_requests=handed_over.get(gpus),
             )
             created = client.api.create_container(

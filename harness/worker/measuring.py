@@ -1,0 +1,501 @@
+"""`time` on the CPU: one launch, measured by a process that the code under test never enters.
+
+This process owns the inputs, the clock, the order and the outputs. It tells two others (`host`) to compute: one lives
+in a sandbox with the kernel, one has the references alone. Every call has inputs of its own (`fresh`). A sample is the
+time from an order to its answer, of as many calls as take long against what asking takes. That is measured beside it,
+with orders to be busy for a known time, and taken off.
+
+Of the timed calls some are chosen once they are over, and their outputs judged against the truth of their inputs. What
+is returned, and not written to shared memory, is copied there on demand after the answer: where that takes longer than
+a copy does, it was not computed in time.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import ctypes
+import json
+import math
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import traceback
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from . import agreement, channel, codec, dtypes, host, inputs, protocol, rounding, sampling, truth, wire
+from . import workload as workloads
+from .fresh import RECIPE, Fresh, Slots
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .workload import Workload
+
+R = TypeVar("R")
+
+SAMPLE_NS = 1_000_000  # an order's shortest length, where that takes several calls
+MOST_CALLS, MOST_DRAWN = 1000, 4  # in an order; of inputs that are drawn whole
+MOST_RING_BYTES, MOST_OUTPUT_BYTES = 1 << 26, 1 << 32  # of an order of several calls; of one call
+SPARE_SLOTS = 4  # of which one call takes any
+CHECKED = 2  # timed calls that are judged
+DELIVERIES, DELIVERED = 5, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
+CHECKED_HEADS = 2  # of an attention, chosen at random as well
+SPINS, FEW_SPINS, SPIN_NS, COPIES = 15, 5, 2_000_000, 5
+LONG_NS = 10_000_000  # of an order: what asking takes is little of it
+LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
+PR_SET_PDEATHSIG = 1
+NOT_VALIDATED = "its output is not the validated one"
+NOT_RIGHT = {
+    "before": "its output is not right",
+    "timed": "its output in a timed call is not right",
+    "after": "its output after the timed calls is not right",
+}
+
+
+def measure(request: wire.TimeRequest) -> wire.TimeResult:
+    """A launch; on a GPU `timing` does it, in the process that has the kernel."""
+    if request.device == "cuda":
+        from . import timing
+
+        return timing.timing(request)
+    references = Peer(_start_references(request))  # before any thread is started here
+    meter = sampling.LoadMeter()
+    random_order = random.Random(request.order_seed)
+    pairs = [
+        (value.id, target)
+        for value in request.workloads
+        for target in request.targets
+        if target != protocol.KERNEL or value.id in request.kernel_workloads
+    ]
+    random_order.shuffle(pairs)
+    result = wire.TimeResult(protocol.OK, threads=request.threads)
+    kernel = _kernels_process(request.link) if request.kernel_workloads else None
+    with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
+        launch = Measured(request, references, kernel, pool)
+        for order, (workload_id, target) in enumerate(pairs):
+            row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
+            result.timings.append(row)
+            result.sampling_s += launch.row(row)
+        told = [peer.used() for peer in (references, kernel) if peer is not None]
+        result.load = meter.read(sum(used.processor_s for used in told if used))
+        if kernel is not None and told[-1]:
+            result.threads, result.idle_processors = told[-1].threads, told[-1].idle_processors
+        if kernel is not None:
+            kernel.connection.close()
+        launch.judge()
+        references.connection.close()
+    return result
+
+
+def _start_references(request: wire.TimeRequest) -> channel.Channel:
+    """A child that has the references, and ends with this process."""
+    ours, theirs = channel.pair()
+    if os.fork():
+        theirs.close()
+        return ours
+    try:
+        ours.close()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        asked = wire.HostRequest(request.workloads, request.seed, request.threads, request.device, None, "")
+        host.serve(theirs, asked)
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _kernels_process(link: str) -> Peer:
+    try:
+        return Peer(channel.accept(channel.listen(link)))
+    except channel.Closed:
+        nobody, _ = channel.pair()
+        return Peer(nobody, lost=protocol.GONE)
+
+
+class Peer:
+    """A process that computes. Every answer that is not one fails the target that it was asked about."""
+
+    def __init__(self, connection: channel.Channel, lost: str = "") -> None:
+        self.connection = connection
+        self.lost = lost  # why it is asked nothing any more
+        self.outbox: channel.Memory | None = None
+
+    def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
+        """The payload of its answer; `wire.Failed`."""
+        if self.lost:
+            raise wire.Failed(protocol.NOT_RUN, self.lost)
+        try:
+            answer, content = self.connection.ask(kind, payload, file)
+        except channel.Closed:
+            self.lost = protocol.GONE
+            raise wire.Failed(protocol.CRASHED, protocol.GONE) from None
+        except channel.Unasked:
+            self.lost = "its process answered what it was not asked"
+            raise wire.Failed(protocol.WRONG, self.lost) from None
+        if answer == channel.FAILED:
+            said = self.read(wire.Result, content)
+            raise wire.Failed(said.status, said.message[:8000], said.log_excerpt[-8000:])
+        return content
+
+    def request(self, kind: bytes, message: wire.Request, file: int | None = None) -> bytes:
+        return self.ask(kind, json.dumps(codec.dump(message)).encode(), file)
+
+    def read(self, kind: type[R], content: bytes) -> R:
+        """A message in an answer. `wire.Failed`."""
+        try:
+            return codec.read(kind, json.loads(content))
+        except (ValueError, RecursionError):
+            raise wire.Failed(protocol.CRASHED, wire.UNREADABLE) from None
+
+    def tell(self, kind: bytes) -> None:
+        """An order without an answer: the next one finds out whether it is gone."""
+        try:
+            self.connection.tell(kind)
+        except channel.Closed:
+            self.lost = protocol.GONE
+
+    def used(self) -> wire.Told | None:
+        try:
+            return self.read(wire.Told, self.ask(channel.TELL, b"idle"))
+        except wire.Failed:
+            return None
+
+    def delivery(self, kind: bytes, size_bytes: int, payload: bytes = b"") -> channel.Memory:
+        """Have so many bytes written to its outbox, which this gives."""
+        anew = self.outbox is None or self.outbox.size_bytes < size_bytes
+        if anew:
+            self.outbox = channel.Memory(size_bytes)
+        outbox = self.outbox
+        assert outbox is not None
+        self.ask(kind, payload, outbox.file if anew else None)
+        return outbox
+
+
+class Picked(NamedTuple):
+    """An output of one call, with that call's inputs."""
+
+    when: str  # a key of NOT_RIGHT
+    arrays: list[Any]
+    output: Any
+    dtype: str
+
+
+class Measured:
+    """All rows of a launch. Outputs are judged at last, when nobody measures."""
+
+    def __init__(
+        self, request: wire.TimeRequest, references: Peer, kernel: Peer | None, pool: concurrent.futures.Executor
+    ) -> None:
+        self.request, self.references, self.kernel, self.pool = request, references, kernel, pool
+        self.workloads = {value.id: workloads.parse_workload(value) for value in request.workloads}
+        self.fresh: dict[str, Fresh] = {}
+        self.drawing: dict[str, bool] = {}
+        self.to_judge: list[tuple[wire.Timing, list[Picked]]] = []
+
+    def row(self, row: wire.Timing) -> float:
+        """Measure a target; gives the seconds that its samples took."""
+        target = self._target(row)
+        try:
+            if row.target == protocol.KERNEL:
+                target.draws = self._draws(row.workload)
+                self._measure_kernel(target)
+            else:
+                target.open()
+                target.sample(self.references)
+        except wire.Failed as error:
+            row.fail(error)
+        return sum(target.elapsed_ns) / 1e9
+
+    def _target(self, row: wire.Timing) -> Target:
+        workload = self.workloads[row.workload]
+        if row.workload not in self.fresh:
+            self.fresh[row.workload] = Fresh(workload, self.request.seed, self.pool.map)
+        peer = self.kernel if row.target == protocol.KERNEL else self.references
+        assert peer is not None
+        return Target(self.request, workload, self.fresh[row.workload], peer, row)
+
+    def _draws(self, workload_id: str) -> bool:
+        """Whether a problem's model draws random numbers when it is called. Such outputs are judged under a seed."""
+        if workload_id not in self.drawing:
+            drawing = False
+            if self.workloads[workload_id].problem is not None:
+                with contextlib.suppress(wire.Failed):
+                    drawing = self._target(_model_row(workload_id)).open().draws
+            self.drawing[workload_id] = drawing
+        return self.drawing[workload_id]
+
+    def _measure_kernel(self, target: Target) -> None:
+        """Before the timed calls, in them, and after them: a kernel that is right once and wrong in a loop is wrong."""
+        request, row, workload = self.request, target.row, target.workload
+        digests = request.expected_sha256.get(row.workload, ())
+        arrays = workload.arrays(RECIPE, 0, request.seed, self.pool.map)
+        target.open()
+        picked = [target.once("before", arrays)]
+        target.sample(self.references)
+        if row.status != protocol.OK or not digests:
+            return
+        picked.append(target.once("after", arrays))
+        others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
+        row.other_bits, row.correct = len(others), True
+        if others and not request.out:
+            row.correct, row.message = False, NOT_VALIDATED
+        elif target.late:
+            row.correct, row.message = False, target.late
+        else:
+            self.to_judge.append((row, others + target.picked))
+
+    # -- judging -----------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Of outputs of the kernel whose other outputs were right in validation."""
+        with tempfile.TemporaryDirectory() as folder:
+            cache = truth.Cache(folder, self.pool.map)
+            for row, picked in self.to_judge:
+                for pick in picked if row.workload in self.request.limits else ():
+                    passed, why = self._is_right(row, pick, cache)
+                    row.checked += passed is not None and pick.when == "timed"
+                    if not passed:
+                        row.correct = passed
+                        row.message = why if passed is None else f"{NOT_RIGHT[pick.when]}: {why}"
+                        break
+
+    def _is_right(self, row: wire.Timing, pick: Picked, cache: truth.Cache) -> tuple[bool | None, str]:
+        workload: Any = self.workloads[row.workload]  # of either kind
+        limits = self.request.limits[row.workload]
+        if workload.problem is None and pick.when == "timed":
+            workload, pick = _of_some_heads(workload, pick)
+        expected: tuple[Any, str] | None = workload.expected_output()
+        model = None
+        if workload.problem is not None:  # its output's shape is known once its model has run
+            with contextlib.suppress(wire.Failed):
+                model = self._target(_model_row(row.workload)).run(pick.arrays)
+                expected = workload.shape, workload.out_dtype = model.output.shape, model.dtype
+        declared = self.request.precision
+        precision = workload.precision("cpu") if declared is None else rounding.effective(declared, workload.dtype)
+        exact = workload.truth(pick.arrays, inputs.digest(pick.arrays), cache, precision)
+        if expected is None or (exact is None and model is None):
+            return None, "cannot be judged: there is neither a truth nor a reference"
+        if (pick.output.shape, pick.dtype) != expected:
+            return False, f"expected {tuple(expected[0])} {expected[1]}"
+        if exact is not None:
+            want, error_scale = exact.values, exact.error_scale
+        else:
+            assert model is not None
+            want, error_scale = dtypes.decode(model.output, model.dtype), None
+        found = agreement.compare(dtypes.decode(pick.output, pick.dtype), want, limits, error_scale)
+        rule = self.request.decides if self.request.decides in found.passed else "kernelbench"
+        if found.passed[rule]:
+            return True, ""
+        size = "" if found.units is None else f", {found.units:.3g} units"
+        return False, f"it fails the {rule} rule (limit {limits[rule]:g}){size}"
+
+
+def _of_some_heads(workload: Any, pick: Picked) -> tuple[Any, Picked]:
+    """The same of a few heads: the truth of all takes much longer than the kernel."""
+    batch, heads = workload.shape[:2]
+    chosen = random.SystemRandom().sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
+
+    def part(array: Array) -> Array:
+        return np.ascontiguousarray(array.reshape(batch * heads, *array.shape[2:])[chosen][None])
+
+    return workload.of_heads(len(chosen)), pick._replace(arrays=[*map(part, pick.arrays)], output=part(pick.output))
+
+
+def _model_row(workload_id: str) -> wire.Timing:
+    return wire.Timing(protocol.OK, workload=workload_id, target=protocol.MODEL)
+
+
+class Target:
+    """One target on one workload, in the process that has it."""
+
+    def __init__(
+        self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.Timing
+    ) -> None:
+        self.request, self.workload, self.fresh, self.peer, self.row = request, workload, fresh, peer, row
+        self.random = random.SystemRandom()  # its state cannot be read
+        self.opened = wire.Opened(False, False)
+        self.described: wire.Described | None = None
+        self.draws = False
+        self.count = 1  # calls of an order
+        self.first = 0  # slot of the last order
+        self.elapsed_ns: list[int] = []
+        self.deliveries_ns: list[int] = []
+        self.picked: list[Picked] = []
+        self.late = ""  # why its outputs were not ready in time
+
+    def open(self) -> wire.Opened:
+        order = wire.OpenOrder(self.row.workload, self.row.target)
+        self.opened = self.peer.read(wire.Opened, self.peer.request(channel.OPEN, order))
+        self._map(SPARE_SLOTS)
+        return self.opened
+
+    def _map(self, count: int) -> None:
+        """Give it a ring of so many slots."""
+        expected = self.workload.expected_output() if self.opened.in_slots else None
+        output_bytes = dtypes.size_bytes(expected[1], expected[0]) if expected else 0
+        self.slots = Slots(self.fresh.base, output_bytes, count)
+        memory = channel.Memory(self.slots.size_bytes)
+        self.memory, self.areas = memory.map, self.slots.areas(memory.map)
+        order = wire.MapOrder(count, self.slots.slot_bytes, self.slots.offsets, self.slots.output_offset)
+        self.peer.request(channel.MAP, order, memory.file)
+        memory.close()
+
+    # -- calls whose time nobody takes -------------------------------------------------------------------
+
+    def run(self, arrays: list[Array]) -> Picked:
+        """Its output for these inputs, of a process that has not opened it."""
+        self.open()
+        return self.once("before", arrays)
+
+    def once(self, when: str, arrays: list[Array]) -> Picked:
+        """Its output for these inputs, under the workload's seed."""
+        for area, array in zip(self.areas, arrays):
+            area[0] = array.reshape(-1)
+        self.first = 0
+        self.peer.ask(channel.CALL, host.CALLED.pack(0, 1, True))
+        output, dtype = self._output(self._outputs(1), 0)
+        self.peer.tell(channel.FORGET)
+        return Picked(when, arrays, output, dtype)
+
+    def _outputs(self, count: int) -> Any:
+        """Memory with the outputs of the last order."""
+        if self.opened.in_slots:
+            return self.memory
+        if self.described is None:
+            self.described = self.peer.read(wire.Described, self.peer.ask(channel.DESCRIBE))
+            shape, dtype = self.described.shape, self.described.dtype
+            possible = all(0 <= size < 1 << 40 for size in shape) and self.workload.fits(tuple(shape), dtype)
+            if not possible or dtypes.size_bytes(dtype, shape) > MOST_OUTPUT_BYTES:
+                words = f"returned {shape} {dtype}; expected {self.workload.expected()}"
+                raise wire.Failed(protocol.WRONG, words[: host.MESSAGE_CHARACTERS])
+        return self.peer.delivery(channel.DELIVER, count * self._output_bytes()).map
+
+    def _output_bytes(self) -> int:
+        return dtypes.size_bytes(self.described.dtype, self.described.shape) if self.described else 0
+
+    def _output(self, memory: Any, call: int) -> tuple[Array, str]:
+        """(a copy of one output of the last order, its dtype)."""
+        if self.opened.in_slots:
+            expected = self.workload.expected_output()
+            assert expected is not None
+            shape, dtype = expected
+            return np.array(self.slots.output(memory, self.first + call, dtype, shape)), dtype
+        assert self.described is not None
+        shape, dtype = tuple(self.described.shape), self.described.dtype
+        found = np.ndarray(shape, dtypes.STORAGE[dtype], memory, call * self._output_bytes())
+        return np.array(found), dtype
+
+    # -- timed calls -------------------------------------------------------------------------------------
+
+    def sample(self, references: Peer) -> None:
+        """Warm up, size an order, and sample until the time of a call is known well enough."""
+        row, timing = self.row, self.request.timing
+        row.warmup_calls, fastest_ns = self._warm_up()
+        self._size(fastest_ns)
+        self.peer.tell(channel.METER)
+        rule = sampling.StopRule(timing)
+        while not rule.is_met(self.elapsed_ns):
+            self.elapsed_ns.append(self._order())
+            self._look()
+            self.peer.tell(channel.FORGET)
+        told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
+        row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
+        row.threads_started = told.threads_started
+        asking_ns, error_ns = self._asking(references)
+        row.clock, row.calls_per_sample = "perf_counter_ns", self.count
+        row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
+        row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.elapsed_ns]
+        if self.deliveries_ns:
+            self.late = self._lateness(references)
+        if self.workload.problem is not None and told.threads != self.request.threads:
+            # Native kernels may bring threads of their own; a solution in Python takes PyTorch's.
+            row.status, row.message = protocol.WRONG, f"set {told.threads} threads, not {self.request.threads}"
+
+    def _order(self) -> int:
+        """Nanoseconds from an order to its answer."""
+        self.fresh.draw(self.count)
+        self.first = self.random.randrange(self.slots.count) if self.count == 1 else 0
+        order = host.CALLED.pack(self.first, self.count, False)
+        self.fresh.show(self.areas, self.first, self.count)
+        began = sampling.clock_ns()
+        self.peer.ask(channel.CALL, order)
+        return sampling.clock_ns() - began
+
+    def _warm_up(self) -> tuple[int, float]:
+        """(calls, nanoseconds of the fastest)."""
+        deadline = sampling.clock_ns() + self.request.timing.warmup_s * 1e9
+        calls, fastest = 0, math.inf
+        while calls < self.request.timing.warmup_calls or sampling.clock_ns() < deadline:
+            fastest = min(fastest, self._order())
+            self.peer.tell(channel.FORGET)
+            calls += 1
+        return calls, fastest
+
+    def _size(self, fastest_ns: float) -> None:
+        """As many calls in an order as take long against what asking takes."""
+        most = min(MOST_CALLS, MOST_RING_BYTES // self.slots.slot_bytes)
+        most = max(1, most if self.fresh.is_continuous else min(most, MOST_DRAWN))
+        while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / fastest_ns))) >= 1.5 * self.count:
+            self.count = wanted
+            self._map(max(wanted, SPARE_SLOTS))
+            fastest_ns = math.inf
+            for _ in range(3):
+                fastest_ns = min(fastest_ns, self._order())
+                self.peer.tell(channel.FORGET)
+
+    def _look(self) -> None:
+        """After an order: whether outputs are looked at. Every order is as likely to be the one that is judged."""
+        if self.row.target != protocol.KERNEL:
+            return
+        number = len(self.elapsed_ns)
+        judged = not self.draws and self.random.random() < CHECKED / number
+        if not self.opened.in_slots:
+            if not (judged or number <= DELIVERIES or self.random.random() < DELIVERED):
+                return
+            began = sampling.clock_ns()
+            memory = self._outputs(self.count)
+            self.deliveries_ns.append(sampling.clock_ns() - began)
+        elif judged:
+            memory = self.memory
+        if judged:
+            call = self.random.randrange(self.count)
+            output, dtype = self._output(memory, call)
+            if len(self.picked) == CHECKED:
+                del self.picked[self.random.randrange(CHECKED)]
+            self.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
+
+    def _asking(self, references: Peer) -> tuple[float, float]:
+        """(nanoseconds of an order that are not its work, their standard error), of a process that is known."""
+        order_ns = statistics.median(self.elapsed_ns)
+        length = int(min(order_ns, SPIN_NS))
+        found: list[float] = []
+        for _ in range(SPINS if order_ns < LONG_NS else FEW_SPINS):
+            self.fresh.draw(self.count)  # both wait as long as before an order
+            self.fresh.show(self.areas, self.first, self.count)
+            began = sampling.clock_ns()
+            content = references.ask(channel.SPIN, host.SIZE.pack(length))
+            elapsed = sampling.clock_ns() - began
+            found.append(max(0, elapsed - host.SIZE.unpack(content)[0]))
+        middle = statistics.median(found)
+        return middle, middle * sampling.median_error(found) if middle else 0.0
+
+    def _lateness(self, references: Peer) -> str:
+        """What is wrong where to deliver outputs took longer than to copy as much."""
+        size_bytes = self.count * self._output_bytes()
+        copies = []
+        for _ in range(1 + COPIES):
+            began = sampling.clock_ns()
+            references.delivery(channel.COPY, size_bytes, host.SIZE.pack(size_bytes))
+            copies.append(sampling.clock_ns() - began)
+        copy, delivered = statistics.median(copies[1:]), statistics.median(self.deliveries_ns)
+        if delivered - copy <= LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(self.elapsed_ns):
+            return ""
+        return (
+            f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "
+            f"much takes {copy / 1e3:.3g} us"
+        )
