@@ -141,13 +141,21 @@ class Fresh:
             self.drawn[index][0][:, places] = anew
             area[first : first + count, places] = anew
 
+    def holds(self, areas: Sequence[Array], first: int, call: int) -> bool:
+        """Whether a slot still holds what was written there for one of the last calls, bit for bit."""
+        rows = [np.array(array).reshape(-1) for array in self._rows(call)]
+        return all(
+            np.array_equal(area[first + call].view(np.uint8), row.view(np.uint8)) for area, row in zip(areas, rows)
+        )
+
+    def _rows(self, call: int) -> list[Array]:
+        if not self.is_continuous:
+            return self.drawn[call]
+        return [drawn[0] if mask is None else drawn[0][call] for drawn, mask in zip(self.drawn, self.masks)]
+
     def arrays(self, call: int) -> list[Array]:
         """A copy of one call's inputs, of those that were drawn last."""
-        if not self.is_continuous:
-            rows = self.drawn[call]
-        else:
-            rows = [drawn[0] if mask is None else drawn[0][call] for drawn, mask in zip(self.drawn, self.masks)]
-        copies = [np.array(row).reshape(like.shape) for row, like in zip(rows, self.base)]
+        copies = [np.array(row).reshape(like.shape) for row, like in zip(self._rows(call), self.base)]
         return copies if self.workload.problem is None else _as_inputs(copies, self.base)
 
 

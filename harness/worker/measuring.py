@@ -49,6 +49,7 @@ SPINS, FEW_SPINS, SPIN_NS, COPIES = 15, 5, 2_000_000, 5
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it
 LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
 PR_SET_PDEATHSIG = 1
+CHANGED_INPUTS = "it changed its inputs when it was timed"
 NOT_VALIDATED = "its output is not the validated one"
 NOT_RIGHT = {
     "before": "its output is not right",
@@ -244,8 +245,8 @@ class Measured:
         row.other_bits, row.correct = len(others), True
         if others and not request.out:
             row.correct, row.message = False, NOT_VALIDATED
-        elif target.late:
-            row.correct, row.message = False, target.late
+        elif target.fault:
+            row.correct, row.message = False, target.fault
         else:
             self.to_judge.append((row, others + target.picked))
 
@@ -326,7 +327,7 @@ class Target:
         self.elapsed_ns: list[int] = []
         self.deliveries_ns: list[int] = []
         self.picked: list[Picked] = []
-        self.late = ""  # why its outputs were not ready in time
+        self.fault = ""  # what was seen of its timed calls
 
     def open(self) -> wire.Opened:
         order = wire.OpenOrder(self.row.workload, self.row.target)
@@ -411,7 +412,7 @@ class Target:
         row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
         row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.elapsed_ns]
         if self.deliveries_ns:
-            self.late = self._lateness(references)
+            self.fault = self.fault or self._lateness(references)
         if self.workload.problem is not None and told.threads != self.request.threads:
             # Native kernels may bring threads of their own; a solution in Python takes PyTorch's.
             row.status, row.message = protocol.WRONG, f"set {told.threads} threads, not {self.request.threads}"
@@ -464,6 +465,8 @@ class Target:
             memory = self.memory
         if judged:
             call = self.random.randrange(self.count)
+            if not self.fresh.holds(self.areas, self.first, call):
+                self.fault = CHANGED_INPUTS
             output, dtype = self._output(memory, call)
             if len(self.picked) == CHECKED:
                 del self.picked[self.random.randrange(CHECKED)]
