@@ -7,6 +7,7 @@ the report know nothing else of it.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Task:
     gate: Gate | None = None  # only for an executor that `holds_back`
     compiles: bool = False  # whether the task, or the code under test, runs what it has just written
     variables: Mapping[str, str] | None = None  # in place of the environment's own
+    until: threading.Event | None = None  # once it is set, the task's process has a few seconds left
     link: Path | None = None  # a folder of `Executor.linking`, where the sockets of tasks meet that run side by side
 
     def variables_in(self, known: Variables) -> Mapping[str, str]:

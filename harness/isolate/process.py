@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ MARK = "KERNEL_MATRIX_CHILD"
 LOG_EXCERPT_BYTES = 4000
 READ_BYTES = 1 << 20  # the most that a pipe holds
 LOOK_S = 0.05  # between looks at a silent child
+LAST_WORDS_S = 5.0  # for a process whose `until` is over
 PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "CC", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
     "LD_LIBRARY_PATH", "SSL_CERT_FILE",
@@ -132,17 +134,17 @@ def _take(pipe: IO[bytes], log: CappedLog) -> bool:
 
 
 def _wait(
-    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, timeout_s: float, began: Callable[[], float]
-) -> bool:
+    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, time_left: Callable[[], float]
+) -> bool:  # fmt: skip
     """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time.
 
-    `began` gives when its time began, as far as is known now.
+    `time_left` gives its seconds, as far as is known now.
     """
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     is_open = True
     while child.poll() is None:
-        left_s = began() + timeout_s - time.monotonic()
+        left_s = time_left()
         if left_s <= 0:
             return False
         pause_s = min(left_s, LOOK_S)
@@ -233,9 +235,11 @@ def run_child(
     timeout_s: float,
     environment: Mapping[str, str],
     gate: Gate | None = None,
+    until: threading.Event | None = None,
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind."""
     started = time.monotonic()
+    last_words = LastWords(until)
 
     def began() -> float:
         if gate is None:
@@ -262,7 +266,9 @@ def run_child(
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
         try:
-            timed_out = not _wait(child, child.stdout, kept, timeout_s, began)
+            timed_out = not _wait(
+                child, child.stdout, kept, lambda: min(began() + timeout_s - time.monotonic(), last_words.left_s())
+            )
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -273,6 +279,18 @@ def run_child(
                 _take(child.stdout, kept)
     duration_s = time.monotonic() - began()
     return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=duration_s, log=tail(log))
+
+
+class LastWords:
+    """How long a process may still run that nobody needs any more, since an event was set."""
+
+    def __init__(self, until: threading.Event | None) -> None:
+        self.until, self.seen_s = until, math.inf
+
+    def left_s(self) -> float:
+        if self.until is not None and self.until.is_set():
+            self.seen_s = min(self.seen_s, time.monotonic())
+        return self.seen_s + LAST_WORDS_S - time.monotonic()
 
 
 def end_descendants() -> None:

@@ -63,6 +63,7 @@ class ProcessExecutor(BaseExecutor):
                 **task.variables_in(self.variables),
             },
             gate=task.gate,
+            until=task.until,
         )
         self._refuse_if_stopped()
         value = read_result(result) if ended.returncode == 0 and not ended.timed_out else None

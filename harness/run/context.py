@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -110,7 +111,7 @@ class Context:
         self, name: str, request: wire.Request, environment: str, about: str = "", *, timeout_s: float,
         scratch: Path | None = None, log: str = "", reads: tuple[Path, ...] = (), writes: tuple[Path, ...] = (),
         compiles: bool = False, gate: Gate | None = None, variables: Mapping[str, str] | None = None,
-        link: Path | None = None,
+        link: Path | None = None, until: threading.Event | None = None,
     ) -> Task:  # fmt: skip
         """A task in an environment of this run. `about`, what it is done to, names its scratch folder and its log,
         unless `scratch` and `log` do."""
@@ -128,6 +129,7 @@ class Context:
             gate=gate,
             variables=variables,
             link=link,
+            until=until,
         )
 
     def hold(self, device: Device) -> AbstractContextManager[None]:

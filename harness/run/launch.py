@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
@@ -134,11 +135,16 @@ class Launch:
             return future.result(), None
         if self.planned.device == "cuda" or not self.runs_kernel:
             return executor.run(self._task(None)), None
+        measured = threading.Event()
         with executor.linking(self.planned.environment) as link, ThreadPoolExecutor(1) as pool:
-            hosted = pool.submit(executor.run, self._host_task(link))
-            return executor.run(self._task(None, link)), hosted.result()
+            hosted = pool.submit(executor.run, self._host_task(link, measured))
+            try:
+                answer = executor.run(self._task(None, link))
+            finally:
+                measured.set()
+            return answer, hosted.result()
 
-    def _host_task(self, link: Path) -> Task:
+    def _host_task(self, link: Path, until: threading.Event) -> Task:
         """The process that the kernel computes in."""
         context, planned, plan = self.context, self.planned, self.context.plan
         requests = [workload_request(context, w) for w in self.workloads]
@@ -153,7 +159,7 @@ class Launch:
         )
         return context.task(
             "host", request, planned.environment, launch_name(planned), timeout_s=plan.limits.launch_s,
-            reads=files_of(kernel, *requests), link=link,
+            reads=files_of(kernel, *requests), link=link, until=until,
             compiles=context.kernel(planned.kernel).model_new is not None,
         )  # fmt: skip
 

@@ -11,13 +11,12 @@ call that is judged, so that one that draws (dropout in training) draws the same
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Sequence
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from . import draws, dtypes, emulation, protocol, rounding, tensors, wire
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Each, Shape
+    from .references import ModelReference
     from .truth import Cache, Exact, WrongAnswer
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
@@ -169,6 +169,8 @@ class ProblemWorkload:
         return rounding.effective([name for name, is_on in switches.items() if is_on], self.dtype)
 
     def references(self, names: Iterable[str], device: str) -> list[ModelReference]:
+        from .references import ModelReference
+
         return [ModelReference(self, device) for name in names if name == protocol.MODEL]
 
     # -- truth -------------------------------------------------------------------------------------------
@@ -262,45 +264,3 @@ def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tu
     cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
     contiguous = [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast]
     return contiguous, foreign, continuous
-
-
-class ModelReference:
-    """The problem's own ``Model``, with the stored weights."""
-
-    name = protocol.MODEL
-
-    def __init__(self, workload: ProblemWorkload, device: str) -> None:
-        self.workload = workload
-        self.device = device
-        self.model: Any = None
-
-    def prove(self, arguments: list[Any]) -> list[str]:
-        """Nothing is forced, so no operator is proven; the model must run."""
-        self.attempt(arguments)
-        return []
-
-    def attempt(self, arguments: list[Any]) -> None:
-        """`wire.Failed` where the model does not run, or gives something else than a tensor."""
-        try:
-            if self.model is None:
-                self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
-            with torch.no_grad():
-                output = self.model(*arguments)
-        except Exception as error:
-            message = f"Model raised {type(error).__name__}: {error}"
-            raise wire.Failed(protocol.UNSUPPORTED, message) from None
-        if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
-            message = f"Model returns {type(output).__name__}, not one tensor"
-            raise wire.Failed(protocol.UNSUPPORTED, message)
-        self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
-
-    def active(self) -> ContextManager[None]:
-        return contextlib.nullcontext()
-
-    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        return lambda: self.model(*arguments)
-
-    def judged(self, call: Callable[[], Any]) -> Any:
-        with self.workload.drawing:
-            self.workload.reseed()
-            return call()

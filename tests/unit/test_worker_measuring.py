@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.worker import channel, codec, host, measuring, sampling, truth, wire
-from harness.worker.measuring import Measured, Peer
+from harness.worker import channel, codec, host, inputs, measuring, sampling, target, truth, wire
+from harness.worker.measuring import Measured
+from harness.worker.target import Peer
 from harness.worker.workload import AttentionWorkload
 
 SHAPE = (1, 2, 16, 8)
@@ -113,7 +114,7 @@ def references() -> Iterator[Peer]:
 
 def digest() -> str:
     arrays = AttentionWorkload(WORKLOAD).arrays(measuring.RECIPE, 0, 0)
-    return measuring.inputs.digest([right(arrays)])
+    return inputs.digest([right(arrays)])
 
 
 def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, out: str = "others", changes: str = "",
@@ -189,7 +190,7 @@ def test_what_is_computed_only_when_it_is_read_was_not_ready(references: Peer) -
 
 def test_inputs_that_a_timed_call_changes_are_seen(references: Peer) -> None:
     row = measured(references, right, changes="inputs")
-    assert (row.correct, row.message) == (False, measuring.CHANGED_INPUTS)
+    assert (row.correct, row.message) == (False, target.CHANGED_INPUTS)
 
 
 def test_a_process_that_ends_fails_its_target_and_those_that_follow(references: Peer) -> None:

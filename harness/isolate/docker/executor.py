@@ -192,6 +192,7 @@ class DockerExecutor(BaseExecutor):
                         user=TASK_USER,
                         environment=self._variables(task),
                         timeout_s=task.timeout_s,
+                        until=task.until,
                         output=log.write,
                     )
                     duration_s = time.monotonic() - task_started
