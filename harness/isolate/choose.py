@@ -15,10 +15,10 @@ from harness.gpu import models
 from harness.isolate import Executor
 from harness.isolate.bundle.executor import describe, unsuitable
 from harness.isolate.bundle.manifest import Bundle, load_bundle
-from harness.isolate.bundle.namespaces import Namespaces, probe_namespaces
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
 from harness.isolate.docker.images import base_problem
+from harness.isolate.namespaces import Namespaces, probe_namespaces
 from harness.isolate.sandbox import SandboxLimits
 from harness.tools import GIB
 
@@ -72,7 +72,7 @@ def choose_bundle(folder: Path) -> Choice:
     problem, remedy = unsuitable(bundle, models())
     if problem:
         raise InfrastructureError(problem, remedy)
-    namespaces = probe_namespaces(bundle)
+    namespaces = probe_namespaces(bundle.maker)
     return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
 
 

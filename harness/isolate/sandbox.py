@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.isolate import Task
-from harness.isolate.venv import thread_variables
 from harness.schema.environment_records import Confinement
 
 KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
@@ -37,6 +36,14 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
         outputs[f"w{number}"] = path
         places[str(path)] = f"/out/w{number}"
     return places, outputs
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
+    }
 
 
 def sandbox_variables(threads: int) -> dict[str, str]:

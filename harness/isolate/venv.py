@@ -20,6 +20,7 @@ from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, keep_wheels, mismatch
 from harness.isolate.process import run_child
+from harness.isolate.sandbox import thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
@@ -128,14 +129,6 @@ class VenvExecutor(ProcessExecutor):
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
         stored = {} if task.name in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}
         return {"VIRTUAL_ENV": str(python.parent.parent), **stored}
-
-
-def thread_variables(threads: int) -> dict[str, str]:
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
-    }
 
 
 def _uv(*arguments: str) -> None:

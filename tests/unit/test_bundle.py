@@ -13,12 +13,11 @@ import pytest
 
 from harness.config.environments import PYPI
 from harness.errors import InfrastructureError
-from harness.isolate import Answer, Task
+from harness.isolate import Answer, Task, namespaces
 from harness.isolate.bundle import executor as bundle
-from harness.isolate.bundle import namespaces
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.bundle.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
+from harness.isolate.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
 from harness.isolate.process import Ended
 from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
 from harness.schema.environment_records import Confinement, Gpu, Wheel
@@ -224,7 +223,8 @@ def test_statuses() -> None:
 def test_a_cell_is_described_for_the_bundle_s_own_python(unpacked: Path, tmp_path: Path) -> None:
     there = load_bundle(unpacked)
     mounts = [("ro", "/a b", "/in/a")]
-    command = write_sandbox(tmp_path / "sandbox.json", there, ALL, tmp_path / "new", mounts, {"A": "b"}, ["/bin/true"])
+    place, new = tmp_path / "sandbox.json", tmp_path / "new"
+    command = write_sandbox(place, there.maker, ALL, new, mounts, {"A": "b"}, ["/bin/true"])
     assert command[0] == f"{there.folder}/python" and command[2].endswith("enter.py")
     cell = json.loads((tmp_path / "sandbox.json").read_text())
     assert cell["mounts"] == [["ro", "/a b", "/in/a"]] and cell["variables"] == {"A": "b"} and cell["user"] == TASK_USER
@@ -257,7 +257,7 @@ def test_as_much_is_taken_as_is_granted(
     unpacked: Path, monkeypatch: pytest.MonkeyPatch, euid: int, allowed: Any, expected: Namespaces
 ) -> None:
     granting(monkeypatch, euid, allowed)
-    assert probe_namespaces(load_bundle(unpacked)) == expected
+    assert probe_namespaces(load_bundle(unpacked).maker) == expected
 
 
 def test_a_machine_that_grants_nothing_is_an_error_with_a_way_out(
@@ -265,7 +265,7 @@ def test_a_machine_that_grants_nothing_is_an_error_with_a_way_out(
 ) -> None:
     granting(monkeypatch, 1000, lambda rootless, names: False)
     with pytest.raises(InfrastructureError, match=r"grants no root of its own.*Operation not permitted") as caught:
-        probe_namespaces(load_bundle(unpacked))
+        probe_namespaces(load_bundle(unpacked).maker)
     assert "as root" in caught.value.remedy and "max_user_namespaces" in caught.value.remedy
 
 

@@ -21,7 +21,7 @@ from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, keep_wheels
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
-from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
+from harness.isolate.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
 from harness.isolate.process import run_child
 from harness.isolate.sandbox import (
     ENVIRONMENT,
@@ -223,8 +223,9 @@ class BundleExecutor(BaseExecutor):
         self._hand_over(out, seen)
         command = [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"]
         variables = self._variables(task)
+        described, maker = task.scratch / "sandbox.json", self.bundle.maker
         ended = run_child(
-            write_sandbox(task.scratch / "sandbox.json", self.bundle, self.namespaces, new, mounts, variables, command),
+            write_sandbox(described, maker, self.namespaces, new, mounts, variables, command),
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,
