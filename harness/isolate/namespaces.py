@@ -54,6 +54,7 @@ class Maker:
 
     python: Path
     root: Path
+    seen: tuple[str, ...] | None = None  # folders of the root; None: every one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,7 @@ def write_sandbox(
     """
     sandbox = {
         "root": str(maker.root),
+        "seen": maker.seen,
         "new": str(new),
         "rootless": namespaces.rootless,
         "namespaces": namespaces.granted,
