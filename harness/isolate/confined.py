@@ -11,10 +11,9 @@ import functools
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from harness.gpu import gpus
 from harness.isolate import Answer, Task, read_result
 from harness.isolate.namespaces import Maker, Mount, Namespaces, device_mounts, write_sandbox
 from harness.isolate.process import clean_environment, run_child
-from harness.isolate.sandbox import TASK_USER, bring_back, signalled
+from harness.isolate.sandbox import bring_back, hand_over, refuse_closed, signalled, take_back
 from harness.tools import cuda_compiler, host_compiler
 from harness.worker import codec, protocol
 
@@ -41,6 +40,7 @@ class Process:
     environment: Path | None
     worker: Path
     variables: Mapping[str, str]
+    user_base: str = ""  # where the user's own packages lie, if it imports those
 
 
 def run_confined(task: Task, process: Process, namespaces: Namespaces) -> Answer:
@@ -62,7 +62,7 @@ def run_confined(task: Task, process: Process, namespaces: Namespaces) -> Answer
     reads = [path for path in task.reads if path.exists() and path not in task.writes]
     writable = "run" if task.compiles else "rw"
     mounts = [
-        *_seen((*interpreter(process.python), *compilers()), "ro"),
+        *_seen((*interpreter(process.python, process.user_base), *compilers()), "ro"),
         *_seen((process.environment, process.worker, *reads), "ro"),
         *(mount for parent, stand_in in parents.items() for mount in _places(writable, stand_in, parent)),
         *_places(writable, own, scratch),
@@ -124,12 +124,13 @@ def is_seen(path: Path) -> bool:
 
 
 @functools.cache
-def interpreter(python: Path) -> tuple[Path, ...]:
+def interpreter(python: Path, user_base: str = "") -> tuple[Path, ...]:
     """Folders that an interpreter needs: of itself, also where links lead from it, and all that it imports from.
 
     InfrastructureError where it does not run.
     """
-    variables = clean_environment({"PYTHONDONTWRITEBYTECODE": "1"})
+    users = {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": user_base} if user_base else {}
+    variables = clean_environment({"PYTHONDONTWRITEBYTECODE": "1", **users})
     try:
         done = subprocess.run(
             [str(python), "-c", _FOLDERS], capture_output=True, text=True, env=variables, timeout=PROBE_TIMEOUT_S,
@@ -163,42 +164,3 @@ def compilers() -> tuple[Path, ...]:
 @functools.cache
 def devices() -> tuple[Mount, ...]:
     return tuple(device_mounts()) if gpus() else ()
-
-
-# -- whose files they are -------------------------------------------------------------------------------------------
-
-
-def hand_over(folders: Iterable[Path], user: int = TASK_USER) -> None:
-    """Make folders, and all in them, a user's; links are not followed."""
-    for folder in folders:
-        for path in (folder, *folder.rglob("*")):
-            os.lchown(path, user, user)
-
-
-def take_back(folders: Sequence[Path]) -> None:
-    """Make what a task left ours again, whatever modes it gave its folders."""
-    if os.geteuid() == 0:
-        hand_over(folders, 0)
-    for folder in folders:
-        for place, names, _ in os.walk(folder):
-            for name in names:
-                path = Path(place, name)
-                if not path.is_symlink():
-                    path.chmod(path.stat().st_mode | stat.S_IRWXU)
-
-
-def refuse_closed(paths: Iterable[Path]) -> None:
-    """InfrastructureError where another user could not read one of these."""
-    for path in paths:
-        closed = next((part for part in (path, *path.rglob("*")) if not is_open(part)), None)
-        if closed is not None:
-            raise InfrastructureError(
-                f"{closed}: sandboxes run as another user, who cannot read it", f"chmod -R o+rX {path}"
-            )
-
-
-def is_open(path: Path) -> bool:
-    """Whether everybody may read a file, or list a folder."""
-    status = path.lstat()
-    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else 0)
-    return stat.S_ISLNK(status.st_mode) or status.st_mode & needed == needed

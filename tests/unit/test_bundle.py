@@ -19,7 +19,7 @@ from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
 from harness.isolate.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
 from harness.isolate.process import Ended
-from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
+from harness.isolate.sandbox import TASK_USER, bring_back, hand_over, refuse_closed, signalled, unconfined
 from harness.schema.environment_records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
 from tests.messages import answered, made
@@ -175,16 +175,16 @@ def test_what_a_verb_is_given_and_what_is_taken_back(
     assert not task.scratch.exists()
 
 
-def test_sources_that_another_user_cannot_read_are_named(unpacked: Path, tmp_path: Path) -> None:
-    executor = BundleExecutor(load_bundle(unpacked), ALL, tmp_path, tmp_path / "cache", 2)
+def test_sources_that_another_user_cannot_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir()
     (tmp_path / "closed" / "file").write_text("")
     (tmp_path / "closed" / "file").chmod(0o600)
     (tmp_path / "out").mkdir()
     if os.geteuid() != 0:
         pytest.skip("only root gives its files to another user")
+    hand_over([tmp_path / "out"])
     with pytest.raises(InfrastructureError, match="closed/file") as caught:
-        executor._hand_over(tmp_path / "out", [tmp_path / "closed"])
+        refuse_closed([tmp_path / "closed"])
     assert "chmod -R o+rX" in caught.value.remedy
     assert (tmp_path / "out").stat().st_uid == TASK_USER
 
