@@ -7,6 +7,7 @@ the report know nothing else of it.
 from __future__ import annotations
 
 import math
+import stat
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -62,7 +63,8 @@ class Answer:
 def read_result(path: Path) -> dict[str, Any] | None:
     """What a task wrote; None where there is nothing that can be read. The code under test may have written it."""
     try:
-        if path.stat().st_size > MOST_RESULT_BYTES:
+        status = path.lstat()  # neither a link nor a pipe is opened
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_RESULT_BYTES:
             return None
         value = protocol.read_json(str(path))
     except (OSError, ValueError, RecursionError):

@@ -20,7 +20,9 @@ from harness.config.pins import load_pins, normalise
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
 from harness.isolate import Answer, Task, Variables
+from harness.isolate.namespaces import Namespaces
 from harness.isolate.process import end_descendants
+from harness.isolate.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
 from harness.tools import cache_lock
@@ -88,6 +90,7 @@ class BaseExecutor(abc.ABC):
     """What every executor does: it stages the worker, proves the environments that it makes, and can be stopped."""
 
     name: str
+    namespaces: Namespaces | None = None  # what sandboxes are made of, where they are of namespaces
 
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
         self.cache, self.threads, self.variables = cache, threads, variables or {}
@@ -174,8 +177,12 @@ class BaseExecutor(abc.ABC):
 
     @contextlib.contextmanager
     def linking(self, _environment: str) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:  # a socket's path must be short
-            yield Path(folder)
+        with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as parent:  # a socket's path must be short
+            folder = Path(parent, "link")
+            folder.mkdir()
+            if self.namespaces is not None and not self.namespaces.rootless:
+                hand_over([folder])  # below one that nobody else can pass
+            yield folder
 
     def _refuse_if_stopped(self) -> None:
         """Interrupted where the run was stopped: what was ended did not end, and nothing is recorded of it."""

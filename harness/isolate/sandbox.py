@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import shipped
+from harness.errors import InfrastructureError
 from harness.isolate import Task
-from harness.isolate.venv import thread_variables
 from harness.schema.environment_records import Confinement
 
 KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
@@ -37,6 +39,14 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
         outputs[f"w{number}"] = path
         places[str(path)] = f"/out/w{number}"
     return places, outputs
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
+    }
 
 
 def sandbox_variables(threads: int) -> dict[str, str]:
@@ -112,3 +122,43 @@ def bring_back(source: Path, target: Path) -> None:
     elif source.is_dir():
         for path in sorted(source.iterdir()):
             bring_back(path, target / path.name)
+
+
+# -- whose files they are -------------------------------------------------------------------------------------------
+
+
+def hand_over(folders: Iterable[Path], user: int = TASK_USER) -> None:
+    """Make folders, and all in them, a user's; links are not followed."""
+    for folder in folders:
+        for path in (folder, *folder.rglob("*")):
+            os.lchown(path, user, user)
+
+
+def take_back(folders: Sequence[Path]) -> None:
+    """Make what a task left ours again, whatever modes it gave its folders."""
+    if os.geteuid() == 0:
+        hand_over(folders, 0)
+    for folder in folders:
+        folder.chmod(0o755)
+        for place, names, _ in os.walk(folder):
+            for name in names:
+                path = Path(place, name)
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode | stat.S_IRWXU)  # before it is looked into
+
+
+def refuse_closed(paths: Iterable[Path]) -> None:
+    """InfrastructureError where another user could not read one of these."""
+    for path in paths:
+        closed = next((part for part in (path, *path.rglob("*")) if not is_open(part)), None)
+        if closed is not None:
+            raise InfrastructureError(
+                f"{closed}: sandboxes run as another user, who cannot read it", f"chmod -R o+rX {path}"
+            )
+
+
+def is_open(path: Path) -> bool:
+    """Whether everybody may read a file, or list a folder."""
+    status = path.lstat()
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else 0)
+    return stat.S_ISLNK(status.st_mode) or status.st_mode & needed == needed

@@ -14,10 +14,10 @@ from harness.errors import InfrastructureError, InputError
 from harness.isolate import choose as choosing
 from harness.isolate.bundle.executor import choose_bundled_index, plain_id, unsuitable
 from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.bundle.namespaces import Namespaces
 from harness.isolate.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import EngineFacts
+from harness.isolate.namespaces import Namespaces
 from harness.run.prepare import bundled_indexes
 from tests.unit.bundles import ALL, ID, make_unpacked
 from tests.unit.test_host import WITH_HOST

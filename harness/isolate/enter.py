@@ -8,7 +8,8 @@ The process that starts it waits; its child is the first process of the new name
 ended. When either dies, however it dies, the kernel ends whatever else runs in them.
 
 usage: enter.py SANDBOX.json, which holds
-    root        the bundle's root file system
+    root        the root file system that it sees: a bundle's, or this machine's own
+    seen        which of the root's folders; null: every one
     new         an empty folder, over which the new root is mounted
     rootless    whether a user namespace is needed; else the caller is root
     namespaces  further ones: pid, net, ipc, uts
@@ -87,6 +88,18 @@ def bind(source: str, target: str, flags: int) -> None:
         mount("", target, "", MS_REMOUNT | MS_BIND | flags | held)
 
 
+def bind_tree(source: str, target: str) -> None:
+    """Show a folder, and all that is mounted below it: seen, not written. Without root none of it can be left out."""
+    os.makedirs(target, exist_ok=True)
+    mount(source, target, "", MS_BIND | MS_REC)
+    with open("/proc/self/mountinfo") as file:
+        places = [line.split()[4].encode().decode("unicode_escape") for line in file]
+    for place in places:
+        if place == target or place.startswith(target + "/"):
+            held = os.statvfs(place).f_flag & os.ST_NOEXEC
+            mount("", place, "", MS_REMOUNT | MS_BIND | KINDS["ro"] | held)
+
+
 def raise_loopback() -> None:
     """The one interface of a new network namespace, which is down at first: compute-sanitizer and ncu talk to the
     program that they look at through it (netdevice(7))."""
@@ -97,19 +110,20 @@ def raise_loopback() -> None:
 
 
 def build_root(sandbox: dict[str, Any]) -> None:
-    root, new = sandbox["root"], sandbox["new"]
+    root, new, seen = sandbox["root"], os.path.realpath(sandbox["new"]), sandbox["seen"]
+    os.umask(0o022)  # other users pass through the folders that are made here
     mount("", "/", "", MS_REC | MS_PRIVATE)
     fresh("tmpfs", new, MS_NOSUID | MS_NODEV, "mode=755")
     for name in OWN:
         os.mkdir(os.path.join(new, name))
     for entry in os.scandir(root):
         place = os.path.join(new, entry.name)
-        if entry.name in OWN:
+        if entry.name in OWN or (seen is not None and entry.name not in seen):
             continue
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), place)
         elif entry.is_dir():
-            bind(entry.path, place, KINDS["ro"])
+            bind_tree(entry.path, place)
     quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
     fresh("tmpfs", new + "/tmp", quiet, "mode=1777,size=1g")
     fresh("tmpfs", new + "/dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=1m")

@@ -1,7 +1,8 @@
-"""What a bundle's sandboxes are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
+"""What sandboxes are made of that need no container engine: Linux's namespaces, a root of their own, and this machine's
+GPU in it.
 
-As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. The
-Python that makes a sandbox (enter.py) is the bundle's own: it is the same on every machine.
+As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. A program
+of the standard library alone makes a sandbox (enter.py): a bundle's own Python runs it, or the harness's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.isolate.bundle.manifest import Bundle
 from harness.isolate.sandbox import TASK_USER
 from harness.tools import output_of
 
@@ -49,6 +49,15 @@ Mount = tuple[str, str, str]  # kind, source, target: enter.py says what they ar
 
 
 @dataclass(frozen=True, kw_only=True)
+class Maker:
+    """What makes sandboxes: the Python that enters them, and the root file system that they see."""
+
+    python: Path
+    root: Path
+    seen: tuple[str, ...] | None = None  # folders of the root; None: every one
+
+
+@dataclass(frozen=True, kw_only=True)
 class Namespaces:
     """What this machine grants: whether a user namespace is needed, and which of the optional ones there are."""
 
@@ -63,34 +72,35 @@ class Namespaces:
 
 
 def write_sandbox(
-    path: Path, bundle: Bundle, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
-    variables: Mapping[str, str], command: Sequence[str],
+    path: Path, maker: Maker, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
+    variables: Mapping[str, str], command: Sequence[str], folder: str = "/out",
 ) -> list[str]:  # fmt: skip
-    """Describe a sandbox in the file `path`, and return what enters it and runs `command` there.
+    """Describe a sandbox in the file `path`, and return what enters it and runs `command` there, in `folder`.
 
     `new` is an empty folder, over which the sandbox's root is mounted.
     """
     sandbox = {
-        "root": str(bundle.root),
+        "root": str(maker.root),
+        "seen": maker.seen,
         "new": str(new),
         "rootless": namespaces.rootless,
         "namespaces": namespaces.granted,
         "mounts": list(mounts),
         "user": TASK_USER,
         "variables": dict(variables),
-        "folder": "/out",
+        "folder": folder,
         "command": list(command),
     }
     path.write_text(json.dumps(sandbox))
-    return [str(bundle.python), "-sSB", str(ENTER), str(path)]
+    return [str(maker.python), "-sSB", str(ENTER), str(path)]
 
 
-def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
+def _refusal(maker: Maker, namespaces: Namespaces) -> str:
     """'' where a sandbox can be made of these namespaces, else why not."""
     with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
         new = Path(folder, "root")
         new.mkdir()
-        command = write_sandbox(Path(folder, "sandbox.json"), bundle, namespaces, new, [], {}, ["/usr/bin/true"])
+        command = write_sandbox(Path(folder, "sandbox.json"), maker, namespaces, new, [], {}, ["/usr/bin/true"])
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, errors="replace", env={}
@@ -101,20 +111,20 @@ def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
 
 
-def probe_namespaces(bundle: Bundle) -> Namespaces:
+def probe_namespaces(maker: Maker) -> Namespaces:
     """What this machine grants, tried out. InfrastructureError where no process may have a root of its own."""
     refusals = []
     for rootless in (False, True) if os.geteuid() == 0 else (True,):
         every = Namespaces(rootless=rootless, granted=OPTIONAL)
-        if not _refusal(bundle, every):
+        if not _refusal(maker, every):
             return every
-        refusal = _refusal(bundle, replace(every, granted=()))
+        refusal = _refusal(maker, replace(every, granted=()))
         if not refusal:
-            granted = tuple(name for name in OPTIONAL if not _refusal(bundle, replace(every, granted=(name,))))
+            granted = tuple(name for name in OPTIONAL if not _refusal(maker, replace(every, granted=(name,))))
             return replace(every, granted=granted)
         refusals.append(refusal)
     raise InfrastructureError(
-        f"a bundle cannot run here: this machine grants no root of its own to a process: {'; '.join(refusals)}",
+        f"no sandbox can be made here: this machine grants no root of its own to a process: {'; '.join(refusals)}",
         REFUSED_REMEDY,
     )
 
