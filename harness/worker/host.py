@@ -17,7 +17,7 @@ that in its slot, too; what others return is copied to the memory of DELIVER.
     METER     count anew what TELL tells
     TELL      what this process used
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
-    COPY      as DELIVER, of other elements: what it costs to deliver
+    COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Callee:
         self.calls: list[Callable[[], Any]] = []
         self.outputs: list[Any] = []
         self.outbox: Any = None
-        self.source = torch.empty(0, dtype=torch.uint8)  # of COPY
+        self.copied: wire.CopyOrder | None = None
+        self.source: list[Any] = []  # of COPY
         self.context = contextlib.ExitStack()
         self.meter()
 
@@ -200,15 +201,18 @@ class Callee:
         return json.dumps(codec.dump(wire.Described(dtype, list(shape)))).encode()
 
     def deliver(self, _payload: bytes, file: int | None) -> bytes:
+        return self._delivered(self.outputs, self.workload, file)
+
+    def _delivered(self, outputs: list[Any], workload: Any, file: int | None) -> bytes:
         if file is not None:
             self.outbox = _mapped(file)
         offset = 0
-        with self.kernels.blamed(f"reading what {self.target} returned"):
-            for output in self.outputs:
-                output = self.kernels.checked(output, self.workload, "cpu")
-                place = self._tensor(self.outbox, offset, self.tensors.dtype_name(output), output.shape)
+        for output in outputs:
+            output = self.kernels.checked(output, workload, "cpu")
+            place = self._tensor(self.outbox, offset, self.tensors.dtype_name(output), output.shape)
+            with self.kernels.blamed(f"reading what {self.target} returned"):
                 place.copy_(output)
-                offset += output.numel() * output.element_size()
+            offset += output.numel() * output.element_size()
         return b""
 
     # -- what it costs -----------------------------------------------------------------------------------
@@ -240,13 +244,11 @@ class Callee:
         return SIZE.pack(self.sampling.clock_ns() - began)
 
     def copy(self, payload: bytes, file: int | None) -> bytes:
-        (size_bytes,) = SIZE.unpack(payload)
-        if file is not None:
-            self.outbox = _mapped(file)
-        if len(self.source) < size_bytes:
-            self.source = self.torch.ones(size_bytes, dtype=self.torch.uint8)
-        self._tensor(self.outbox, 0, "uint8", [size_bytes]).copy_(self.source[:size_bytes])
-        return b""
+        order = codec.read(wire.CopyOrder, json.loads(payload))
+        if self.copied != order:
+            dtype = getattr(self.torch, order.dtype)
+            self.copied, self.source = order, [self.torch.ones(order.shape, dtype=dtype) for _ in range(order.count)]
+        return self._delivered(self.source, self.workloads[order.workload], file)
 
 
 def _mapped(file: int) -> mmap.mmap:

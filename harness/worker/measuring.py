@@ -167,7 +167,7 @@ class Measured:
         elif target.fault:
             row.correct, row.message = False, target.fault
         else:
-            self.to_judge.append((row, others + target.picked))
+            self.to_judge.append((row, target.picked + others))
 
     # -- judging -----------------------------------------------------------------------------------------
 

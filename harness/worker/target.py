@@ -282,11 +282,12 @@ class Target:
 
     def _lateness(self, references: Peer) -> str:
         """What is wrong where to deliver outputs took longer than to copy as much."""
-        size_bytes = self.count * self._output_bytes()
-        copies = []
+        assert self.described is not None
+        order = wire.CopyOrder(self.row.workload, self.count, self.described.dtype, self.described.shape)
+        asked, copies = json.dumps(codec.dump(order)).encode(), []
         for _ in range(1 + COPIES):
             began = sampling.clock_ns()
-            references.delivery(channel.COPY, size_bytes, host.SIZE.pack(size_bytes))
+            references.delivery(channel.COPY, self.count * self._output_bytes(), asked)
             copies.append(sampling.clock_ns() - began)
         copy, delivered = statistics.median(copies[1:]), statistics.median(self.deliveries_ns)
         if delivered - copy <= LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(self.elapsed_ns):

@@ -527,6 +527,13 @@ class Described(Reply):
     shape: List[int]
 
 
+class CopyOrder(Request):
+    workload: str
+    count: int
+    dtype: str
+    shape: List[int]
+
+
 class Told(Reply):
     """What a process says that it used: `harness.schema.records.Timing` and `LaunchRecord` say what it is."""
 
