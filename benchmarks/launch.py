@@ -5,7 +5,7 @@ take in all, and what both say that a call takes.
 
 The problem is KernelBench's product of two float32 matrices of that size, and its solution the same product, unless
 files are given. Both import PyTorch, load both files and make the inputs. The launch also gives every call its own
-inputs and judges some outputs; on the CPU it has three processes. In turns, so that a drift of the machine touches both.
+inputs and judges some outputs; on the CPU it has three processes. They take turns: a drift of the machine touches both.
 """
 
 from __future__ import annotations
