@@ -37,7 +37,7 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         shutil.rmtree(folder, ignore_errors=True)
         out.parent.mkdir(parents=True)
         request = wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture)
-        answer = context.executor.run(
+        answer = context.answer(
             context.task(
                 "library", request, environment,
                 timeout_s=context.plan.limits.build_s, scratch=folder.with_name(folder.name + ".scratch"),

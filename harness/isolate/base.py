@@ -144,6 +144,8 @@ class BaseExecutor(abc.ABC):
         )
         try:
             answer = self.run(task)
+            if answer.ended.from_outside:
+                answer = self.run(task)
         finally:
             log.unlink(missing_ok=True)
         if answer.result is None:

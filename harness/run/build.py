@@ -176,7 +176,7 @@ def _compile(
         shutil.rmtree(folder)
     out.mkdir(parents=True)
     scratch = folder.with_name(folder.name + ".scratch")
-    answer = context.executor.run(
+    answer = context.answer(
         context.task(
             "build", request, planned.environment, timeout_s=context.plan.limits.build_s, scratch=scratch, log=log,
             reads=reads, writes=(out,), compiles=True,

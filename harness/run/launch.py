@@ -83,7 +83,7 @@ class Launch:
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
-        self._early = gate, pool.submit(self.context.executor.run, self._task(gate))
+        self._early = gate, pool.submit(self.context.answer, self._task(gate))
 
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
@@ -92,7 +92,7 @@ class Launch:
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         with Watch(uuid) as watch:
             if self._early is None:
-                answer = context.executor.run(self._task(None))
+                answer = context.answer(self._task(None))
             else:
                 gate, future = self._early
                 gate.open()

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from harness.config import keys
+from harness.config.plan import Plan
 from harness.progress import Display
 from harness.run.context import Context
 from harness.schema.records import Crossing, CrossingRecord, Device, ValidationRecord
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol
 
 Arrays = Mapping[str, np.ndarray]
@@ -144,6 +145,15 @@ def compare_outputs(
         device=device,
         inputs_identical=all(len(digests) == 1 for digests in inputs.values()),
         pairs=pairs,
+    )
+
+
+def uncompared(plan: Plan, run: Run) -> bool:
+    """Whether there are outputs whose comparison is not recorded."""
+    return any(
+        not run.crossing_path(cell.kernel, cell.device, cell.workload).exists()
+        and load_record(run.validation_path(cell), ValidationRecord).arrays
+        for cell in plan.cells
     )
 
 

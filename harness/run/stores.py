@@ -58,7 +58,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
             dtype=workload.dtype,
             most_bytes=room_bytes(context.plan),
         )
-        answer = context.executor.run(
+        answer = context.answer(
             context.task(
                 "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
                 reads=(problem,), writes=(out,),
