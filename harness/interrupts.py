@@ -23,7 +23,8 @@ ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # as schedulers, and terminals that a
 
 
 def keep_interrupts() -> None:
-    """Of this process, from now on, and what else asks it to end is an interrupt. It takes the alarm signal: what else uses that must not call this."""
+    """Of this process, from now on; what else asks it to end is an interrupt. It takes the alarm signal: what else uses
+    that must not call this."""
     for number in (signal.SIGALRM, *ENDINGS):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks
             signal.signal(number, signal.default_int_handler)

@@ -89,8 +89,8 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         if any(environment.status == protocol.BROKEN for environment in run.environments()):
             # What broke may be mended; environments are compared within a block, so all are timed again.
             run = new_run(root, plan.digest)
-        is_new = not run.run_path().exists()
-        if is_new:
+        is_new = not run.run_path().exists() and not (run.folder / "launches").exists()
+        if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, selection, prepared, run, gpu))
         raised = renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")

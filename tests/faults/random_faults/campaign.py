@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import signal
 import time
 import traceback
 from dataclasses import asdict, dataclass, field
@@ -105,14 +106,14 @@ class Campaign:
         started = time.monotonic()
         subject = self.subject(fault)
         whole = self.templates[FINISHED, fault.explained]
-        before = self._kept(subject, fault)
+        before, lay = self._kept(subject, fault), set(lying(subject))
         done = inject(fault, subject, whole, self.engine, self.shim)
         row = Row(fault.number, self.executor, fault.kind, fault.state, done.what, done.when, OK, codes=done.codes)
         found = row.found
         self._look_at_what_ended(fault, done, found)
         found += self._running(subject, done)
         if not done.killed:
-            found += [f"left lying: {name} after the fault" for name in lying(subject)]
+            found += [f"left lying: {name} after the fault" for name in lying(subject) if name not in lay]
         kept = before | self._kept(subject, fault)
         for path in done.damaged:
             kept.pop(path, None)
@@ -142,9 +143,7 @@ class Campaign:
                 found.append(f"hangs: {printed[-300:]}")
             elif "Traceback" in printed:
                 found.append(f"traceback: {printed[-1500:]}")
-            elif code in (30, 64) and "remedy: " not in printed:
-                found.append(f"unexplained end: {code}, {printed[-300:]}")
-            elif code not in (0, 30, 64) and not (code < 0 and fault.kind.startswith(("kill", "SIGTERM", "two runs"))):
+            elif (code in (30, 64) and "remedy: " not in printed) or (code not in (0, 30, 64) and not _was_asked_to(fault, code)):
                 found.append(f"unexplained end: {code}, {printed[-300:]}")
 
     def _running(self, subject: Subject, done: Done) -> list[str]:
@@ -230,6 +229,13 @@ class Campaign:
         found += [f"{_judged(records[name], known[name])}: {name}" for name in differing]
         if said != page:
             found.append(f"page differs: {difference(page, said)}")
+
+
+def _was_asked_to(fault: Fault, code: int) -> bool:
+    """Whether a command may have ended like this because of what was done to it."""
+    if fault.kind.startswith("SIGTERM"):
+        return code in (130, -signal.SIGTERM)
+    return code == -signal.SIGKILL and ("of the harness" in fault.kind or fault.kind.endswith("killed"))
 
 
 def _is_broken(run: Run) -> bool:

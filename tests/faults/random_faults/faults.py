@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from harness.isolate.docker.engine import OWNER
 from tests.faults.random_faults import damage
 from tests.faults.random_faults.engine import OwnEngine
 from tests.faults.random_faults.subjects import Child, Subject
-from tests.faults.scripted import identities
 from tests.faults.test_disk import disk, remount
 
 DAY_S = 86400

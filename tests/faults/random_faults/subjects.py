@@ -52,6 +52,10 @@ MEASURED = OWN | {"timings", "load", "overhead_s", "build_s", "binding_s", "buil
                   "order_seed", "samples"}  # fmt: skip
 
 
+# Runs are forked from a process that has what a page needs, which takes seconds to import.
+scripted._context.set_forkserver_preload(["tests.faults.scripted", "tests.faults.random_faults.preloaded"])
+
+
 @dataclass
 class Child:
     """A command that was started."""
