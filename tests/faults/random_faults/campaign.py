@@ -65,7 +65,7 @@ class Campaign:
         folder.mkdir(parents=True, exist_ok=True)
         self.shim = build_shim(folder) if executor == "scripted" else None
         self.templates: dict[tuple[str, bool], Subject] = {}
-        self.known: dict[bool, tuple[dict[str, Any], Any]] = {}
+        self.known: dict[bool, tuple[dict[str, Any], Any, dict[Path, Any]]] = {}
         for explained in (False, True)[: 1 + (executor == "scripted")]:
             self._prepare(explained)
 
@@ -81,7 +81,8 @@ class Campaign:
             time.sleep(0.002)
         child.kill()
         self.templates[FINISHED, explained], self.templates[HALF, explained] = whole, half
-        self.known[explained] = whole.contents(whole.latest), whole.page(whole.latest)
+        run = whole.latest
+        self.known[explained] = whole.contents(run), whole.page(run), whole.outputs(run)
 
     def _done(self, subject: Subject) -> None:
         child = subject.start()
@@ -118,7 +119,7 @@ class Campaign:
         for path in done.damaged:
             kept.pop(path, None)
         if self._again(subject, row, done):
-            self._compare(subject, fault, kept, found)
+            self._compare(subject, fault, kept, done, found)
             found += [f"left lying: {name} after the rerun" for name in lying(subject)]
         found += self._running(subject, done)
         row.outcome = next(name for name in OUTCOMES if name == OK or any(each.startswith(name) for each in found))
@@ -143,7 +144,7 @@ class Campaign:
                 found.append(f"hangs: {printed[-300:]}")
             elif "Traceback" in printed:
                 found.append(f"traceback: {printed[-1500:]}")
-            elif (code in (30, 64) and "remedy: " not in printed) or (code not in (0, 30, 64) and not _was_asked_to(fault, code)):
+            elif (code not in (0, 30, 64) or (code and "remedy: " not in printed)) and not _was_asked_to(fault, code):
                 found.append(f"unexplained end: {code}, {printed[-300:]}")
 
     def _running(self, subject: Subject, done: Done) -> list[str]:
@@ -204,8 +205,10 @@ class Campaign:
                     return True
         return False
 
-    def _compare(self, subject: Subject, fault: Fault, kept: dict[Path, Any], found: list[str]) -> None:
-        known, page = self.known[fault.explained]
+    def _compare(
+        self, subject: Subject, fault: Fault, kept: dict[Path, Any], done: Done, found: list[str]
+    ) -> None:
+        known, page, outputs = self.known[fault.explained]
         now = identities(subject.root / "reports" / "runs")
         gone = [path for path in kept if path not in now]
         again = [path for path in kept if path in now and now[path] != kept[path]]
@@ -216,7 +219,7 @@ class Campaign:
             found.append(f"doubled: {len(runs)} runs")
         try:
             run = subject.latest
-            records, said = subject.contents(run), subject.page(run)
+            records, said, kept_outputs = subject.contents(run), subject.page(run), subject.outputs(run)
         except (HarnessError, OSError) as error:
             found.append(f"silently wrong: the rerun ended well, and {error}")
             return
@@ -227,6 +230,12 @@ class Campaign:
         found += [f"lost: {name} is not there" for name in known.keys() - records.keys()]
         differing = [name for name in records.keys() & known.keys() if records[name] != known[name]]
         found += [f"{_judged(records[name], known[name])}: {name}" for name in differing]
+        for name, output in outputs.items():
+            now_there = kept_outputs.get(name)
+            if now_there is None and run.folder / name not in done.damaged:
+                found.append(f"lost: {name} cannot be read")
+            elif now_there is not None and now_there != output:
+                found.append(f"silently wrong: {name}")
         if said != page:
             found.append(f"page differs: {difference(page, said)}")
 

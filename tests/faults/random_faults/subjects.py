@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli import matrix as matrix_verb
+from harness.errors import RecordError
+from harness.run.pairwise import load_arrays
 from harness.schema.storage import Run
 from harness.tools import cache_folder
 from reports.load.evidence import load_evidence
@@ -161,6 +163,16 @@ class Subject:
         found = contents(run)
         return {path: _without(value, MEASURED) for path, value in found.items() if not path.endswith(".npz")}
 
+    def outputs(self, run: Run) -> dict[Path, dict[str, bytes] | None]:
+        """Arrays that are stored beside records; None where a file cannot be read, which whoever reads it notices."""
+        found: dict[Path, dict[str, bytes] | None] = {}
+        for path in run.folder.rglob("*.npz"):
+            try:
+                found[path.relative_to(run.folder)] = {name: a.tobytes() for name, a in load_arrays(path).items()}
+            except RecordError:
+                found[path.relative_to(run.folder)] = None
+        return found
+
     def page(self, run: Run) -> Any:
         """What the page says, as its summary.json."""
         return _without(json.loads(self._summary(run)), MEASURED)
@@ -189,7 +201,7 @@ class ScriptedSubject(Subject):
         return Child(forked, place)
 
     def contents(self, run: Run) -> dict[str, Any]:
-        return contents(run)
+        return {path: value for path, value in contents(run).items() if not path.endswith(".npz")}
 
     def page(self, run: Run) -> Any:
         return _without(json.loads(self._summary(run)), OWN)
