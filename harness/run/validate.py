@@ -56,9 +56,8 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     measured = cell.environment in context.plan.measured
     key = context.key("validation", **cell.model_dump())
     known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
-    if known is not None and known.key == key and has_outputs(context.run, known) and (
-        measured or known.status != protocol.NOT_RUN
-    ):
+    taken = known is not None and known.key == key and has_outputs(context.run, known)
+    if taken and known is not None and (measured or known.status != protocol.NOT_RUN):
         display.step(f"validated before: {cell.id}")
         return
     if not fresh and _recall(context, cell, key):
@@ -79,9 +78,9 @@ def _recall(context: Context, cell: Cell, key: str) -> bool:
     """A validation with this key from an earlier run, copied here with its arrays and its build record."""
     run = context.run
     for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
-        if record.status not in protocol.RAN:
+        if record.status not in protocol.RAN or not has_outputs(other, record):
             continue
-        if record.arrays and (other.folder / record.arrays).is_file():
+        if record.arrays:
             target = run.folder / record.arrays
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(other.folder / record.arrays, target)
