@@ -47,8 +47,11 @@ def stage_worker(cache: Path) -> Path:
         if not folder.exists():
             part = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(part, ignore_errors=True)  # of one that was killed
-            shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-            part.rename(folder)
+            try:
+                shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+                part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)  # of a full disk
     return folder
 
 

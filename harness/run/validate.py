@@ -56,8 +56,8 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     measured = cell.environment in context.plan.measured
     key = context.key("validation", **cell.model_dump())
     known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
-    taken = known is not None and known.key == key and has_outputs(context.run, known)
-    if taken and known is not None and (measured or known.status != protocol.NOT_RUN):
+    holds = known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN)
+    if known is not None and holds and has_outputs(context.run, known):
         display.step(f"validated before: {cell.id}")
         return
     if not fresh and _recall(context, cell, key):

@@ -1,4 +1,4 @@
-"""A sample of the random faults of tests/faults/random_faults, always the same ones; the whole table is made by hand."""
+"""A sample of the random faults of tests/faults/random_faults, the same ones each time."""
 
 from __future__ import annotations
 
