@@ -175,7 +175,7 @@ class Subject:
 
     def page(self, run: Run) -> Any:
         """What the page says, as its summary.json."""
-        return _without(json.loads(self._summary(run)), MEASURED)
+        return _without_numbers(_without(json.loads(self._summary(run)), MEASURED))
 
     def _summary(self, run: Run) -> str:
         text = render_summary(Report(load_evidence(run.folder)))
@@ -229,6 +229,17 @@ def _without(value: Any, names: frozenset[str]) -> Any:
     return value
 
 
+def _without_numbers(value: Any) -> Any:
+    """Fractions are measured; counts are not."""
+    if isinstance(value, dict):
+        return {name: _without_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_numbers(item) for item in value]
+    if isinstance(value, str):
+        return re.sub(r"\d+\.\d+", "NUMBER", value)
+    return "NUMBER" if isinstance(value, float) else value
+
+
 def new_subject(folder: Path, executor: str, *, explained: bool = False) -> Subject:
     """A project in which nothing was run yet. `explained`: with experiments, of a kernel that crashes."""
     (folder / "tmp").mkdir(parents=True)
@@ -244,6 +255,9 @@ def new_subject(folder: Path, executor: str, *, explained: bool = False) -> Subj
     projects.make_project(folder / "project", projects.head(*versions) + REAL)
     (folder / "cache").mkdir()
     environments = cache_folder() / "environments"
+    proofs = cache_folder() / "images"
+    if executor == "docker" and proofs.is_dir():
+        shutil.copytree(proofs, folder / "cache" / "images")
     if executor == "venv" and environments.is_dir():
         (folder / "cache" / "environments").symlink_to(environments)
     return Subject(folder, executor, tuple(arguments), wait_s=400)
