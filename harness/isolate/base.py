@@ -15,10 +15,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
+from harness.errors import HarnessError, InfrastructureError, Interrupted, RecordError, Unrecorded
 from harness.isolate import Answer, Task, Variables
 from harness.isolate.namespaces import Namespaces
 from harness.isolate.process import end_descendants
@@ -49,9 +51,20 @@ def stage_worker(cache: Path) -> Path:
         if not folder.exists():
             part = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(part, ignore_errors=True)  # of one that was killed
-            shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-            part.rename(folder)
+            try:
+                shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+                part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)  # of a full disk
     return folder
+
+
+def remove_asked(cache: Path) -> None:
+    """Remove what was asked by harnesses that are gone: one that is killed cannot."""
+    for folder in (cache / "asked").glob("*"):
+        pid = folder.name.rpartition("-")[2]
+        if not pid.isdecimal() or not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment_record(
@@ -95,6 +108,7 @@ class BaseExecutor(abc.ABC):
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
         self.cache, self.threads, self.variables = cache, threads, variables or {}
         self.worker = stage_worker(cache)
+        remove_asked(cache)
         self._stopped = threading.Event()
 
     @abc.abstractmethod
@@ -143,14 +157,17 @@ class BaseExecutor(abc.ABC):
     def ask(self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str) -> R:
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
-        log = self.cache / "asked" / f"{name}-{id}-{os.getpid()}.log"
+        folder = self.cache / "asked" / f"{name}-{id}-{os.getpid()}"
+        log = folder / "log"
         task = Task(
-            environment=id, name=name, request=request, scratch=log.with_suffix(""), log=log, timeout_s=ASK_TIMEOUT_S
+            environment=id, name=name, request=request, scratch=folder / "scratch", log=log, timeout_s=ASK_TIMEOUT_S
         )
         try:
             answer = self.run(task)
+            if answer.ended.from_outside:
+                answer = self.run(task)
         finally:
-            log.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
         if answer.result is None:
             raise InfrastructureError(f"{doing} {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
         try:
@@ -227,7 +244,10 @@ def keep_wheels(marker: Path, seen: Observation, remedy: str) -> None:
     if not marker.exists():
         protocol.write_json(str(marker), {"wheels": digests})
         return
-    recorded = protocol.read_json(str(marker))["wheels"]
-    changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
+    try:
+        recorded = protocol.read_json(str(marker))["wheels"]
+        changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise RecordError(str(marker), "was edited or damaged") from None
     if changed:
         raise InfrastructureError(f"{changed[0]}: its list of files changed since it was installed", remedy)

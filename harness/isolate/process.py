@@ -54,6 +54,11 @@ class Ended:
     overhead_s: float = 0.0  # what a place to run in cost, before and after the process
 
     @property
+    def from_outside(self) -> bool:
+        """Whether it was killed at no limit of its own: memory ran short, someone did it, or it did it itself."""
+        return self.returncode == -signal.SIGKILL and not self.timed_out and not self.killed_by
+
+    @property
     def how(self) -> str:
         if self.timed_out:
             return f"killed at its limit of {self.duration_s:.0f} s"

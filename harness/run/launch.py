@@ -86,7 +86,7 @@ class Launch:
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
-        self._early = gate, pool.submit(self.context.executor.run, self._task(gate))
+        self._early = gate, pool.submit(self.context.answer, self._task(gate))
 
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
@@ -128,14 +128,19 @@ class Launch:
 
     def _answers(self) -> tuple[Answer, Answer | None]:
         """Of the process that measures, and of the kernel's own, where it has one."""
-        executor = self.context.executor
         if self._early is not None:
             gate, future = self._early
             gate.open()
             return future.result(), None
         if self.planned.device == "cuda" or not self.runs_kernel:
-            return executor.run(self._task(None)), None
-        measured = threading.Event()
+            return self.context.answer(self._task(None)), None
+        answers = self._both_answers()
+        if any(answer.ended.from_outside for answer in answers):  # as `Context.answer` has it
+            answers = self._both_answers()
+        return answers
+
+    def _both_answers(self) -> tuple[Answer, Answer]:
+        executor, measured = self.context.executor, threading.Event()
         with executor.linking(self.planned.environment) as link, ThreadPoolExecutor(1) as pool:
             hosted = pool.submit(executor.run, self._host_task(link, measured))
             try:
