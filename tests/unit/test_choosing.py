@@ -34,6 +34,7 @@ def pick(
     """(the executor, the reason) beside an engine with these facts, and with what is wrong with its base."""
     engine = SimpleNamespace(facts=lambda: replace(ENGINE, **facts))
     monkeypatch.setattr(choosing, "Engine", lambda: engine)
+    monkeypatch.setattr(choosing, "grant", lambda: (ALL, ""))
     monkeypatch.setattr(choosing, "base_problem", lambda engine, base: problem(base))
     choice = choose_here(wanted, ["base:1"], gpus)
     assert bool(choice.remedy) is (choice.executor == "venv" and wanted == "auto"), "what would give containers"
@@ -86,7 +87,8 @@ def test_auto_never_makes_a_gpu_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_virtual_environments_that_were_asked_for_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     never = fails(AssertionError("asked a registry"))
-    assert pick(monkeypatch, "venv", problem=never) == ("venv", "virtual environments, as asked for")
+    executor, reason = pick(monkeypatch, "venv", problem=never)
+    assert executor == "venv" and reason.startswith("virtual environments, as asked for; sandboxes as another user")
     assert pick(monkeypatch, problem=never, seccomp=False)[0] == "venv"
 
 
