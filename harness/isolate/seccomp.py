@@ -16,7 +16,7 @@ from collections.abc import Iterable
 AUDIT_ARCH_X86_64 = 0xC000003E
 X32_BIT = 0x40000000
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; an argument's low half comes first
-LOAD, AND, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 DENY, UNKNOWN = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 
