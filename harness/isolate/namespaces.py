@@ -11,12 +11,12 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import InfrastructureError
+from harness.isolate.process import temporary_folder
 from harness.isolate.sandbox import TASK_USER, SandboxLimits
 from harness.isolate.seccomp import filter_program
 from harness.tools import output_of
@@ -120,7 +120,7 @@ def restraints(task: str, limits: SandboxLimits | None, *, rootless: bool, sees_
 
 def _refusal(maker: Maker, namespaces: Namespaces) -> str:
     """'' where a sandbox can be made of these namespaces, else why not."""
-    with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
+    with temporary_folder() as folder:
         new = Path(folder, "root")
         new.mkdir()
         command = write_sandbox(Path(folder, "sandbox.json"), maker, namespaces, new, [], {}, ["/usr/bin/true"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import subprocess
 import sys
 import textwrap
 import time
@@ -12,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.isolate import Answer, Task
@@ -20,6 +23,7 @@ from harness.isolate.confined import Process, run_confined
 from harness.isolate.process import Gate
 from harness.isolate.sandbox import TASK_USER, SandboxLimits, hand_over
 from harness.worker import wire
+from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(300)]
 
@@ -246,3 +250,43 @@ def test_only_a_build_runs_what_it_wrote(place: Path) -> None:
             result["code"] = errno.errorcode[error.errno]
         """
     assert run(place, code)["code"] == "EACCES" and run(place, code, compiles=True)["code"] == 0
+
+
+HARNESS = """
+import sys
+from pathlib import Path
+from tests.environments.test_confined import start
+code = '''
+open("source", "w").close()
+for _ in range(3):
+    subprocess.Popen(["c++", "-x", "c++", "-", "-o", "program"], stdin=subprocess.PIPE, start_new_session=True)
+time.sleep(1000)
+'''
+start(Path(sys.argv[1]), code, name=sys.argv[2], timeout_s=1000, compiles=True)
+"""
+
+
+def test_a_harness_that_is_killed_leaves_nothing(place: Path) -> None:
+    mark = str(place)
+
+    def of_it() -> dict[int, str]:
+        """Processes that it started: they have its folder in their environment, whatever they did to their session."""
+        found = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                said = process.environ().get("HOME", "") + " ".join(process.cmdline())
+                if process.pid != os.getpid() and mark in said:
+                    found[process.pid] = process.name()
+        return found
+
+    harness = subprocess.Popen([sys.executable, "-c", HARNESS, mark, "build"], cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while list(of_it().values()).count("cc1plus") < 3:
+        assert time.monotonic() < deadline and harness.poll() is None, of_it()
+        time.sleep(0.1)
+    harness.kill()
+    harness.wait()
+    deadline = time.monotonic() + 5
+    while of_it() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not of_it()
