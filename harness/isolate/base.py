@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +22,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, RecordError, Unrecorded
 from harness.isolate import Answer, Task, Variables
 from harness.isolate.namespaces import Namespaces
-from harness.isolate.process import end_descendants
+from harness.isolate.process import end_descendants, temporary_folder
 from harness.isolate.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
@@ -194,8 +193,8 @@ class BaseExecutor(abc.ABC):
 
     @contextlib.contextmanager
     def linking(self, _environment: str) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as parent:  # a socket's path must be short
-            folder = Path(parent, "link")
+        with temporary_folder() as parent:  # a socket's path must be short
+            folder = parent / "link"
             folder.mkdir()
             if self.namespaces is not None and not self.namespaces.rootless:
                 hand_over([folder])  # below one that nobody else can pass

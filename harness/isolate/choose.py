@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from harness.config.matrix import Limits
 from harness.config.plan import Plan
 from harness.errors import InfrastructureError, InputError
@@ -134,15 +136,19 @@ def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpu
     return choose_venv(f"virtual environments, since {problem}", remedy)
 
 
-def sandbox_limits(limits: Limits, engine: EngineFacts) -> SandboxLimits:
-    """What a sandbox may use: what matrix.yaml says, else a share of what the engine's machine has."""
-    memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * engine.memory_bytes)
+def sandbox_limits(limits: Limits, machine_bytes: int) -> SandboxLimits:
+    """What a sandbox may use: what matrix.yaml says, else a share of its machine's memory."""
+    memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * machine_bytes)
     return SandboxLimits(
         memory_bytes=memory_bytes,
         processes=limits.processes,
         output_bytes=min(int(limits.output_gib * GIB), memory_bytes) if limits.output_gib else memory_bytes,
         output_files=MOST_FILES,
     )
+
+
+def own_memory() -> int:
+    return int(psutil.virtual_memory().total)
 
 
 def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
@@ -153,21 +159,26 @@ def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache:
         return pinned
     from harness.isolate.host import HostExecutor, WithHost
 
-    return WithHost(pinned, HostExecutor(cache, plan.threads, plan.variables, grant()[0]), hosts)
+    host = HostExecutor(cache, plan.threads, plan.variables, grant()[0], sandbox_limits(limits, own_memory()))
+    return WithHost(pinned, host, hosts)
 
 
 def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
     if choice.bundle is not None and choice.namespaces is not None:
         from harness.isolate.bundle.executor import BundleExecutor
 
-        return BundleExecutor(choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables)
+        return BundleExecutor(
+            choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables,
+            limits=sandbox_limits(limits, own_memory()),
+        )  # fmt: skip
     if choice.engine is None or choice.facts is None:
         from harness.isolate.venv import VenvExecutor
 
-        return VenvExecutor(cache, plan.threads, plan.variables, choice.namespaces)
+        limit = sandbox_limits(limits, own_memory())
+        return VenvExecutor(cache, plan.threads, plan.variables, choice.namespaces, limit)
     from harness.isolate.docker.executor import DockerExecutor
 
-    limit = sandbox_limits(limits, choice.facts)
+    limit = sandbox_limits(limits, choice.facts.memory_bytes)
     return DockerExecutor(
         choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else "",
         variables=plan.variables,

@@ -20,9 +20,9 @@ from pathlib import Path
 from harness.errors import InfrastructureError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, read_result
-from harness.isolate.namespaces import Maker, Mount, Namespaces, device_mounts, write_sandbox
+from harness.isolate.namespaces import TRACERS, Maker, Mount, Namespaces, device_mounts, restraints, write_sandbox
 from harness.isolate.process import clean_environment, run_child
-from harness.isolate.sandbox import bring_back, hand_over, refuse_closed, signalled, take_back
+from harness.isolate.sandbox import SandboxLimits, bring_back, hand_over, refuse_closed, signalled, take_back
 from harness.tools import cuda_compiler, host_compiler
 from harness.worker import codec, protocol
 
@@ -43,7 +43,7 @@ class Process:
     user_base: str = ""  # where the user's own packages lie, if it imports those
 
 
-def run_confined(task: Task, process: Process, namespaces: Namespaces) -> Answer:
+def run_confined(task: Task, process: Process, namespaces: Namespaces, limits: SandboxLimits | None) -> Answer:
     """Run a task to its end. InfrastructureError where it cannot read what it needs."""
     scratch = Path(os.path.realpath(task.scratch))
     shutil.rmtree(scratch, ignore_errors=True)
@@ -78,7 +78,8 @@ def run_confined(task: Task, process: Process, namespaces: Namespaces) -> Answer
     ended = run_child(
         write_sandbox(
             described, MACHINE, namespaces, new, [*devices(), *sorted(mounts, key=_depth)], variables, command,
-            folder=str(scratch),
+            folder=str(scratch), may_trace=task.name in TRACERS,
+            limits=restraints(task.name, limits, rootless=namespaces.rootless, sees_gpu=bool(devices())),
         ),
         cwd=scratch, log=task.log, timeout_s=task.timeout_s, environment={}, gate=task.gate,
         until=task.until,

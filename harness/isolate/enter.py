@@ -17,6 +17,8 @@ usage: enter.py SANDBOX.json, which holds
                 and run; device; link: the source is its text
     user        the task's user and group
     variables   the task's environment
+    limits      resource limits of each of its processes: "nproc" and others, as `resource` has them
+    filter      a program of BPF in hex, which system calls must pass (seccomp(2))
     folder      where the task starts
     command     the task
 """
@@ -27,6 +29,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import struct
@@ -38,7 +41,8 @@ CLONE_NEW = {"pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x0
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+SECCOMP_MODE_FILTER = 2
 SYS_CAPSET, SYS_PIVOT_ROOT = 126, 155  # of x86-64: the C library has no function for them
 CAPABILITY_VERSION_3 = 0x20080522
 KINDS = {
@@ -182,6 +186,18 @@ def become(user: int, rootless: bool) -> None:
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
+def restrain(limits: dict[str, int], program: bytes) -> None:
+    """Limit what this process and its children may use and call."""
+    for name, most in limits.items():
+        number = getattr(resource, "RLIMIT_" + name.upper())
+        hard = resource.getrlimit(number)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(number, (most, most))
+    steps = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(steps))
+    check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header, 0, 0), "a filter of system calls")
+
+
 def status_of(code: int) -> int:
     """An exit code as a shell gives it: 128 + N of a process that died by signal N."""
     return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
@@ -197,8 +213,9 @@ def run_task(sandbox: dict[str, Any]) -> int:
         try:
             os.chdir(sandbox["folder"])
             become(sandbox["user"], sandbox["rootless"])
+            restrain(sandbox["limits"], bytes.fromhex(sandbox["filter"]))
             os.execve(sandbox["command"][0], sandbox["command"], variables)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             print(f"the sandbox's process cannot start: {error}", file=sys.stderr, flush=True)
         os._exit(CANNOT)
     while True:

@@ -11,13 +11,14 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.isolate.sandbox import TASK_USER
+from harness.isolate.process import temporary_folder
+from harness.isolate.sandbox import TASK_USER, SandboxLimits
+from harness.isolate.seccomp import filter_program
 from harness.tools import output_of
 
 ENTER = Path(__file__).with_name("enter.py")
@@ -32,6 +33,7 @@ REFUSED_REMEDY = (
     "start it as root (with CAP_SYS_ADMIN), or allow user namespaces: sysctl user.max_user_namespaces=15000, "
     "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
 )
+TRACERS = ("check", "counters")  # tasks whose tools look into the processes under test
 PROBE_TIMEOUT_S = 30
 
 DRIVER = "/driver"  # where the driver's libraries lie in a sandbox
@@ -68,16 +70,18 @@ class Namespaces:
         """How sandboxes are confined, in words for the report."""
         how = "in a user namespace" if self.rootless else "as another user"
         lacking = [LACKING[name] for name in OPTIONAL if name not in self.granted and LACKING[name]]
-        return ", ".join([f"sandboxes {how}, without seccomp filter and memory limit", *lacking])
+        return ", ".join([f"sandboxes {how}, with a filter of system calls and limits for each process", *lacking])
 
 
 def write_sandbox(
     path: Path, maker: Maker, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
     variables: Mapping[str, str], command: Sequence[str], folder: str = "/out",
+    limits: Mapping[str, int] = {}, may_trace: bool = False,
 ) -> list[str]:  # fmt: skip
     """Describe a sandbox in the file `path`, and return what enters it and runs `command` there, in `folder`.
 
-    `new` is an empty folder, over which the sandbox's root is mounted.
+    `new` is an empty folder, over which the sandbox's root is mounted. `limits` are those of `restraints`;
+    `may_trace`: whether processes may look into each other.
     """
     sandbox = {
         "root": str(maker.root),
@@ -88,6 +92,8 @@ def write_sandbox(
         "mounts": list(mounts),
         "user": TASK_USER,
         "variables": dict(variables),
+        "limits": {"core": 0, **limits},
+        "filter": filter_program(may_trace=may_trace).hex(),
         "folder": folder,
         "command": list(command),
     }
@@ -95,9 +101,26 @@ def write_sandbox(
     return [str(maker.python), "-sSB", str(ENTER), str(path)]
 
 
+def restraints(task: str, limits: SandboxLimits | None, *, rootless: bool, sees_gpu: bool) -> dict[str, int]:
+    """The resource limits of each process of a task, by `resource`'s names.
+
+    None of memory where that would break what it runs: CUDA maps the memory of every GPU, and sanitizers a shadow of
+    all the memory that there could be. None of processes where Linux, before 5.14, would count all of the user's.
+    """
+    if limits is None:
+        return {}
+    release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
+    chosen = {"fsize": limits.output_bytes}
+    if not rootless or release >= (5, 14):
+        chosen["nproc"] = limits.processes
+    if not sees_gpu and task not in TRACERS:
+        chosen["data"] = limits.memory_bytes
+    return chosen
+
+
 def _refusal(maker: Maker, namespaces: Namespaces) -> str:
     """'' where a sandbox can be made of these namespaces, else why not."""
-    with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
+    with temporary_folder() as folder:
         new = Path(folder, "root")
         new.mkdir()
         command = write_sandbox(Path(folder, "sandbox.json"), maker, namespaces, new, [], {}, ["/usr/bin/true"])

@@ -8,11 +8,13 @@ import hashlib
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,6 +24,7 @@ import psutil
 from harness.isolate.logs import CappedLog
 
 MARK = "KERNEL_MATRIX_CHILD"
+TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they begin, and a file in them
 LOG_EXCERPT_BYTES = 4000
 READ_BYTES = 1 << 20  # the most that a pipe holds
 LOOK_S = 0.05  # between looks at a silent child
@@ -198,7 +201,8 @@ def is_orphan(named: str) -> bool:
 
 
 def kill_leftovers() -> None:
-    """Kill what children of a harness that was killed left behind: compilers that write to a build folder still."""
+    """End what a harness that was killed left behind: compilers that write to a build folder still, and its temporary
+    folders."""
     killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -206,6 +210,19 @@ def kill_leftovers() -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid() and is_orphan((folder / OWNER).read_text()):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder with a short name, as long as the context lasts; `kill_leftovers` removes those of a dead harness."""
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name:
+        folder = Path(name)
+        (folder / OWNER).write_text(owner())
+        yield folder
 
 
 def _kill_orphans() -> None:

@@ -68,7 +68,7 @@ def sandbox_variables(threads: int) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxLimits:
-    """Of one sandbox in a container."""
+    """Of one sandbox in a container; of each process in one of namespaces."""
 
     memory_bytes: int
     processes: int
@@ -77,8 +77,8 @@ class SandboxLimits:
 
 
 def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *, network: bool = False) -> str:
-    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`,
-    and a seccomp filter; a bundle has neither, and `network` where its machine refuses it a network of its own."""
+    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`;
+    sandboxes of namespaces have none as a whole, and `network` where their machine refuses them one of their own."""
     if seen is None:
         return "it does not say how it is confined"
     faults = {
@@ -87,10 +87,10 @@ def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *,
         f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
         f"it has a network: {', '.join(seen.networks)}": not network and bool(set(seen.networks) - {"lo"}),
         "it can write to its root file system": seen.root_writable,
+        "no seccomp filter is on": seen.seccomp != 2,
     }
     if limits is not None:
         faults |= {
-            "no seccomp filter is on": seen.seccomp != 2,
             "its memory is not limited": (seen.memory_bytes or limits.memory_bytes + 1) > limits.memory_bytes,
             "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
         }

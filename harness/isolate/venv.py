@@ -22,7 +22,7 @@ from harness.isolate.base import BaseExecutor, keep_wheels, mismatch
 from harness.isolate.confined import Process, run_confined
 from harness.isolate.namespaces import Namespaces
 from harness.isolate.process import run_child
-from harness.isolate.sandbox import thread_variables
+from harness.isolate.sandbox import SandboxLimits, thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
@@ -37,10 +37,11 @@ class ProcessExecutor(BaseExecutor):
     holds_back = True
 
     def __init__(
-        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None
-    ) -> None:
+        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None,
+        limits: SandboxLimits | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(cache, threads, variables)
-        self.namespaces = namespaces
+        self.namespaces, self.limits = namespaces, limits
 
     @abc.abstractmethod
     def _python(self, environment: str) -> Path:
@@ -62,7 +63,7 @@ class ProcessExecutor(BaseExecutor):
         if self.namespaces is None:
             answer = self._run_plainly(task, python, variables)
         else:
-            answer = run_confined(task, self._process(task, python, variables), self.namespaces)
+            answer = run_confined(task, self._process(task, python, variables), self.namespaces, self.limits)
         self._refuse_if_stopped()
         return answer
 
@@ -93,9 +94,10 @@ class VenvExecutor(ProcessExecutor):
     name = "venv"
 
     def __init__(
-        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None
-    ) -> None:
-        super().__init__(cache, threads, variables, namespaces)
+        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None,
+        limits: SandboxLimits | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(cache, threads, variables, namespaces, limits)
         self._pythons: dict[str, Path] = {}
 
     def _folder(self, id: str, key: str) -> Path:

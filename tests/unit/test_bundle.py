@@ -27,7 +27,7 @@ from tests.unit.bundles import ALL, ID, PROOF, entry, make_unpacked
 from tests.unit.test_venv import PINS, observation, planned
 
 CONFINED = Confinement(
-    user_id=TASK_USER, no_new_privileges=True, seccomp=0, capabilities="0", networks=["lo"], root_writable=False,
+    user_id=TASK_USER, no_new_privileges=True, seccomp=2, capabilities="0", networks=["lo"], root_writable=False,
     memory_bytes=None, processes=None,
 )  # fmt: skip
 SEEN = observation(torch="2.5.0+cu124", torch_cuda="12.4", confinement=CONFINED)

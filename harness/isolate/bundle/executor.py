@@ -2,7 +2,7 @@
 
 Each task is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
 which it cannot write, what it was given, and one folder, from which only what was asked for is taken back. Unlike in a
-container there is no seccomp filter, and no limit on memory and processes: only time is limited.
+container each process is limited, and not all of a sandbox together.
 """
 
 from __future__ import annotations
@@ -20,12 +20,22 @@ from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, keep_wheels
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
-from harness.isolate.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
+from harness.isolate.namespaces import (
+    DRIVER,
+    TRACERS,
+    Mount,
+    Namespaces,
+    device_mounts,
+    driver_mounts,
+    restraints,
+    write_sandbox,
+)
 from harness.isolate.process import run_child
 from harness.isolate.sandbox import (
     ENVIRONMENT,
     LINK,
     PYTHON,
+    SandboxLimits,
     bring_back,
     hand_over,
     refuse_closed,
@@ -121,9 +131,10 @@ class BundleExecutor(BaseExecutor):
     def __init__(
         self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int,
         variables: Variables | None = None, *, hands_over_gpus: bool = True,
+        limits: SandboxLimits | None = None,
     ) -> None:  # fmt: skip
         super().__init__(cache, threads, variables)
-        self.bundle, self.root = bundle, root
+        self.bundle, self.root, self.limits = bundle, root, limits
         self.namespaces: Namespaces = namespaces
         self.devices: list[Mount] = [*device_mounts(), *driver_mounts()] if hands_over_gpus and gpus() else []
 
@@ -231,7 +242,12 @@ class BundleExecutor(BaseExecutor):
         variables = self._variables(task)
         described, maker = task.scratch / "sandbox.json", self.bundle.maker
         ended = run_child(
-            write_sandbox(described, maker, self.namespaces, new, mounts, variables, command),
+            write_sandbox(
+                described, maker, self.namespaces, new, mounts, variables, command, may_trace=task.name in TRACERS,
+                limits=restraints(
+                    task.name, self.limits, rootless=self.namespaces.rootless, sees_gpu=bool(self.devices)
+                ),
+            ),
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,

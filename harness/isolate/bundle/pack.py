@@ -94,7 +94,7 @@ class Packer:
             self.root,
             cache_folder(),
             physical_cores(),
-            limits=sandbox_limits(self.matrix.limits, facts),
+            limits=sandbox_limits(self.matrix.limits, facts.memory_bytes),
             gpus=facts.gpus if gpus() else "",
         )
         self.parts: list[Part] = []
