@@ -17,7 +17,7 @@ from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.progress import Display
 from harness.run.appraise import appraise, appraised, implausible, launch_name
-from harness.run.context import Context, checked, fields_of
+from harness.run.context import Context, answer_of, checked, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
@@ -83,7 +83,7 @@ class Launch:
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
-        self._early = gate, pool.submit(self.context.answer, self._task(gate))
+        self._early = gate, pool.submit(answer_of, self.context, self._task(gate))
 
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
@@ -92,7 +92,7 @@ class Launch:
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         with Watch(uuid) as watch:
             if self._early is None:
-                answer = context.answer(self._task(None))
+                answer = answer_of(context, self._task(None))
             else:
                 gate, future = self._early
                 gate.open()
