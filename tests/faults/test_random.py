@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.random_faults.__main__ import run_faults
-from tests.faults.random_faults.campaign import OK, Row
+from tests.faults.random_faults.campaign import OK, Row, difference, lying
 from tests.faults.random_faults.damage import WAYS, pick
 from tests.faults.random_faults.faults import WEIGHTS, draw_fault, kinds_of
+from tests.faults.random_faults.subjects import new_subject
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1500)]
 
@@ -53,3 +54,18 @@ def test_damage_is_damage(tmp_path: Path, way: str) -> None:
         found = pick(tmp_path, (path.name, "nothing/*"), draw)
         assert found == path and WAYS[way](path, draw)
         assert not path.exists() or path.read_bytes() != before
+
+
+def test_what_lies_about_is_seen(tmp_path: Path) -> None:
+    subject = new_subject(tmp_path / "subject", "scripted")
+    assert lying(subject) == []
+    left = ["cache/.1-x.part", "cache/locks/run.lock.holder", "cache/asked/observe-1/log", "tmp/anything",
+            "project/reports/runs/20260101-000000-abc/launches/.2-y.part"]  # fmt: skip
+    for name in left:
+        (subject.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (subject.folder / name).touch()
+    assert len(lying(subject)) >= len(left)
+
+
+def test_a_difference_is_named_by_its_place() -> None:
+    assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == ".a[1].b: 2 | 3"

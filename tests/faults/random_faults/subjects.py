@@ -230,13 +230,13 @@ def _without(value: Any, names: frozenset[str]) -> Any:
 
 
 def _without_numbers(value: Any) -> Any:
-    """Fractions are measured; counts are not."""
+    """Fractions and shares are measured, counts are not; how busy the machine was is no matter of the run's."""
     if isinstance(value, dict):
         return {name: _without_numbers(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_without_numbers(item) for item in value]
+        return [_without_numbers(item) for item in value if "the machine was busy" not in str(item)]
     if isinstance(value, str):
-        return re.sub(r"\d+\.\d+", "NUMBER", value)
+        return re.sub(r"\d+\.\d+|\d+%", "NUMBER", value)
     return "NUMBER" if isinstance(value, float) else value
 
 
