@@ -64,8 +64,9 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
                 continue
             try:
                 answer = answers[kind](payload, file)
-            except wire.Failed as error:
-                said = codec.dump(wire.Result(error.status, error.message, error.log_excerpt))
+            except Exception as error:
+                failed = error if isinstance(error, wire.Failed) else callee.kernels.failure(error, callee.target)
+                said = codec.dump(wire.Result(failed.status, failed.message, failed.log_excerpt))
                 connection.send(channel.FAILED, token, json.dumps(said).encode())
             else:
                 connection.send(channel.DONE, token, answer)
@@ -198,7 +199,8 @@ class Callee:
         if len(alike) != 1:
             raise wire.Failed(protocol.WRONG, "its outputs have several shapes")
         dtype, shape = alike.pop()
-        return json.dumps(codec.dump(wire.Described(dtype, list(shape)))).encode()
+        contiguous = all(output.is_contiguous() for output in checked)
+        return json.dumps(codec.dump(wire.Described(dtype, list(shape), contiguous))).encode()
 
     def deliver(self, _payload: bytes, file: int | None) -> bytes:
         return self._delivered(self.outputs, self.workload, file)
@@ -246,9 +248,16 @@ class Callee:
     def copy(self, payload: bytes, file: int | None) -> bytes:
         order = codec.read(wire.CopyOrder, json.loads(payload))
         if self.copied != order:
-            dtype = getattr(self.torch, order.dtype)
-            self.copied, self.source = order, [self.torch.ones(order.shape, dtype=dtype) for _ in range(order.count)]
+            self.copied, self.source = order, [self._source(order) for _ in range(order.count)]
         return self._delivered(self.source, self.workloads[order.workload], file)
+
+
+    def _source(self, order: wire.CopyOrder) -> Any:
+        axes = range(len(order.shape))
+        made = self.torch.ones(
+            order.shape if order.contiguous else order.shape[::-1], dtype=getattr(self.torch, order.dtype)
+        )
+        return made if order.contiguous else made.permute(*reversed(axes))
 
 
 def _mapped(file: int) -> mmap.mmap:

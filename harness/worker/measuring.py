@@ -28,7 +28,8 @@ import numpy as np
 from . import agreement, channel, dtypes, host, inputs, protocol, rounding, sampling, truth, wire
 from . import workload as workloads
 from .fresh import RECIPE, Fresh
-from .target import Peer, Picked, Target
+from .peer import Peer
+from .target import Picked, Target
 
 if TYPE_CHECKING:
     from .dtypes import Array

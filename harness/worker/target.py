@@ -10,7 +10,7 @@ import json
 import math
 import random
 import statistics
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
@@ -20,79 +20,20 @@ from .fresh import Slots
 if TYPE_CHECKING:
     from .dtypes import Array
     from .fresh import Fresh
+    from .peer import Peer
     from .workload import Workload
-
-R = TypeVar("R")
 
 SAMPLE_NS = 1_000_000  # an order's shortest length, where that takes several calls
 MOST_CALLS, MOST_DRAWN = 1000, 4  # in an order; of inputs that are drawn whole
 MOST_RING_BYTES, MOST_OUTPUT_BYTES = 1 << 26, 1 << 32  # of an order of several calls; of one call
 SPARE_SLOTS = 4  # of which one call takes any
 CHECKED = 2  # timed calls that are judged
-DELIVERIES, DELIVERED = 5, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
-SPINS, FEW_SPINS, SPIN_NS, COPIES = 15, 5, 2_000_000, 5
+DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
+SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it
 LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
+LATE_DEVIATIONS = 3.0  # of a Mann-Whitney statistic
 CHANGED_INPUTS = "it changed its inputs when it was timed"
-
-
-class Peer:
-    """A process that computes. Every answer that is not one fails the target that it was asked about."""
-
-    def __init__(self, connection: channel.Channel, lost: str = "") -> None:
-        self.connection = connection
-        self.lost = lost  # why it is asked nothing any more
-        self.outbox: channel.Memory | None = None
-
-    def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
-        """The payload of its answer; `wire.Failed`."""
-        if self.lost:
-            raise wire.Failed(protocol.NOT_RUN, self.lost)
-        try:
-            answer, content = self.connection.ask(kind, payload, file)
-        except channel.Closed:
-            self.lost = protocol.GONE
-            raise wire.Failed(protocol.CRASHED, protocol.GONE) from None
-        except channel.Unasked:
-            self.lost = "its process answered what it was not asked"
-            raise wire.Failed(protocol.WRONG, self.lost) from None
-        if answer == channel.FAILED:
-            said = self.read(wire.Result, content)
-            raise wire.Failed(said.status, said.message[:8000], said.log_excerpt[-8000:])
-        return content
-
-    def request(self, kind: bytes, message: wire.Request, file: int | None = None) -> bytes:
-        return self.ask(kind, json.dumps(codec.dump(message)).encode(), file)
-
-    def read(self, kind: type[R], content: bytes) -> R:
-        """A message in an answer. `wire.Failed`."""
-        try:
-            return codec.read(kind, json.loads(content))
-        except (ValueError, RecursionError):
-            raise wire.Failed(protocol.CRASHED, wire.UNREADABLE) from None
-
-    def tell(self, kind: bytes) -> None:
-        """An order without an answer: the next one finds out whether it is gone."""
-        try:
-            self.connection.tell(kind)
-        except channel.Closed:
-            self.lost = protocol.GONE
-
-    def used(self) -> wire.Told | None:
-        try:
-            return self.read(wire.Told, self.ask(channel.TELL, b"idle"))
-        except wire.Failed:
-            return None
-
-    def delivery(self, kind: bytes, size_bytes: int, payload: bytes = b"") -> channel.Memory:
-        """Have so many bytes written to its outbox, which this gives."""
-        anew = self.outbox is None or self.outbox.size_bytes < size_bytes
-        if anew:
-            self.outbox = channel.Memory(size_bytes)
-        outbox = self.outbox
-        assert outbox is not None
-        self.ask(kind, payload, outbox.file if anew else None)
-        return outbox
 
 
 class Picked(NamedTuple):
@@ -119,6 +60,7 @@ class Target:
         self.first = 0  # slot of the last order
         self.elapsed_ns: list[int] = []
         self.deliveries_ns: list[int] = []
+        self.copies_ns: list[int] = []  # by the references, one after each delivery
         self.picked: list[Picked] = []
         self.fault = ""  # what was seen of its timed calls
 
@@ -195,7 +137,11 @@ class Target:
         rule = sampling.StopRule(timing)
         while not rule.is_met(self.elapsed_ns):
             self.elapsed_ns.append(self._order())
-            self._look()
+            self._look(references)
+            self.peer.tell(channel.FORGET)
+        while 0 < len(self.deliveries_ns) < DELIVERIES:
+            self._order()
+            self._deliver(references)
             self.peer.tell(channel.FORGET)
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
@@ -205,7 +151,7 @@ class Target:
         row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
         row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.elapsed_ns]
         if self.deliveries_ns:
-            self.fault = self.fault or self._lateness(references)
+            self.fault = self.fault or self._lateness()
         if self.workload.problem is not None and told.threads != self.request.threads:
             # Native kernels may bring threads of their own; a solution in Python takes PyTorch's.
             row.status, row.message = protocol.WRONG, f"set {told.threads} threads, not {self.request.threads}"
@@ -242,7 +188,7 @@ class Target:
                 fastest_ns = min(fastest_ns, self._order())
                 self.peer.tell(channel.FORGET)
 
-    def _look(self) -> None:
+    def _look(self, references: Peer) -> None:
         """After an order: whether outputs are looked at. Every order is as likely to be the one that is judged."""
         if self.row.target != protocol.KERNEL:
             return
@@ -251,9 +197,7 @@ class Target:
         if not self.opened.in_slots:
             if not (judged or number <= DELIVERIES or self.random.random() < DELIVERED):
                 return
-            began = sampling.clock_ns()
-            memory = self._outputs(self.count)
-            self.deliveries_ns.append(sampling.clock_ns() - began)
+            memory = self._deliver(references)
         elif judged:
             memory = self.memory
         if judged:
@@ -280,19 +224,38 @@ class Target:
         middle = statistics.median(found)
         return middle, middle * sampling.median_error(found) if middle else 0.0
 
-    def _lateness(self, references: Peer) -> str:
-        """What is wrong where to deliver outputs took longer than to copy as much."""
-        assert self.described is not None
-        order = wire.CopyOrder(self.row.workload, self.count, self.described.dtype, self.described.shape)
-        asked, copies = json.dumps(codec.dump(order)).encode(), []
-        for _ in range(1 + COPIES):
+    def _deliver(self, references: Peer) -> Any:
+        """Memory with the outputs of the last order, which are copied there now; and the time of that, and of as much
+        work by a process that is known. Both meet the same machine."""
+        began = sampling.clock_ns()
+        memory = self._outputs(self.count)
+        self.deliveries_ns.append(sampling.clock_ns() - began)
+        known = self.described
+        assert known is not None
+        order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
+        asked = json.dumps(codec.dump(order)).encode()
+        for _ in range(1 if self.copies_ns else 2):  # the first makes what is copied
             began = sampling.clock_ns()
             references.delivery(channel.COPY, self.count * self._output_bytes(), asked)
-            copies.append(sampling.clock_ns() - began)
-        copy, delivered = statistics.median(copies[1:]), statistics.median(self.deliveries_ns)
-        if delivered - copy <= LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(self.elapsed_ns):
+            copied_ns = sampling.clock_ns() - began
+        self.copies_ns.append(copied_ns)
+        return memory
+
+    def _lateness(self) -> str:
+        """What is wrong where to deliver outputs took longer than to copy as many."""
+        delivered, copy = statistics.median(self.deliveries_ns), statistics.median(self.copies_ns)
+        allowed = LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(self.elapsed_ns)
+        if delivered - copy <= allowed or not exceeds(self.deliveries_ns, self.copies_ns):
             return ""
         return (
             f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "
             f"much takes {copy / 1e3:.3g} us"
         )
+
+
+def exceeds(ones: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether ones lie above others for certain, by the normal approximation of the Mann-Whitney statistic."""
+    pairs = len(ones) * len(others)
+    above = sum((one > other) + 0.5 * (one == other) for one in ones for other in others) / pairs
+    deviation = math.sqrt((len(ones) + len(others) + 1) / (12 * pairs))
+    return above >= min(1.0, 0.5 + LATE_DEVIATIONS * deviation)

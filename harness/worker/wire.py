@@ -525,6 +525,7 @@ class MapOrder(Request):
 class Described(Reply):
     dtype: str
     shape: List[int]
+    contiguous: bool
 
 
 class CopyOrder(Request):
@@ -532,6 +533,7 @@ class CopyOrder(Request):
     count: int
     dtype: str
     shape: List[int]
+    contiguous: bool
 
 
 class Told(Reply):

@@ -16,7 +16,7 @@ import pytest
 
 from harness.worker import channel, codec, host, inputs, measuring, sampling, target, truth, wire
 from harness.worker.measuring import Measured
-from harness.worker.target import Peer
+from harness.worker.peer import Peer
 from harness.worker.workload import AttentionWorkload
 
 SHAPE = (1, 2, 16, 8)
@@ -74,7 +74,7 @@ class StandIn:
             for slot in range(first, first + count):
                 self._call(slot * self.order.slot_bytes)
         elif kind == channel.DESCRIBE:
-            return json.dumps(codec.dump(wire.Described("float32", list(SHAPE)))).encode()
+            return json.dumps(codec.dump(wire.Described("float32", list(SHAPE), True))).encode()
         elif kind == channel.DELIVER:
             self.outbox = mapped if file is not None else self.outbox
             data = b"".join(np.asarray(output() if callable(output) else output).tobytes() for output in self.outputs)
@@ -216,3 +216,10 @@ def test_an_answer_that_cannot_be_read_is_the_targets_failure(said: bytes) -> No
     with pytest.raises(wire.Failed) as raised:
         peer.read(wire.Described, said)
     assert raised.value.status == "crashed"
+
+
+def test_deliveries_are_late_where_they_lie_above_copies_for_certain() -> None:
+    quick, slow = [float(n) for n in range(8)], [float(n) + 100 for n in range(8)]
+    assert target.exceeds(slow, quick) and not target.exceeds(quick, slow)
+    assert not target.exceeds(quick, quick) and not target.exceeds([*slow[:4], *quick[:4]], quick)
+    assert target.exceeds([*slow, *slow, *slow, *quick], quick * 4), "most are, of many"

@@ -1,0 +1,69 @@
+"""A process that computes, as the one that measures it sees it."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+from . import channel, codec, protocol, wire
+
+R = TypeVar("R")
+
+
+class Peer:
+    """A process that computes. Every answer that is not one fails the target that it was asked about."""
+
+    def __init__(self, connection: channel.Channel, lost: str = "") -> None:
+        self.connection = connection
+        self.lost = lost  # why it is asked nothing any more
+        self.outbox: channel.Memory | None = None
+
+    def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
+        """The payload of its answer; `wire.Failed`."""
+        if self.lost:
+            raise wire.Failed(protocol.NOT_RUN, self.lost)
+        try:
+            answer, content = self.connection.ask(kind, payload, file)
+        except channel.Closed:
+            self.lost = protocol.GONE
+            raise wire.Failed(protocol.CRASHED, protocol.GONE) from None
+        except channel.Unasked:
+            self.lost = "its process answered what it was not asked"
+            raise wire.Failed(protocol.WRONG, self.lost) from None
+        if answer == channel.FAILED:
+            said = self.read(wire.Result, content)
+            raise wire.Failed(said.status, said.message[:8000], said.log_excerpt[-8000:])
+        return content
+
+    def request(self, kind: bytes, message: wire.Request, file: int | None = None) -> bytes:
+        return self.ask(kind, json.dumps(codec.dump(message)).encode(), file)
+
+    def read(self, kind: type[R], content: bytes) -> R:
+        """A message in an answer. `wire.Failed`."""
+        try:
+            return codec.read(kind, json.loads(content))
+        except (ValueError, RecursionError):
+            raise wire.Failed(protocol.CRASHED, wire.UNREADABLE) from None
+
+    def tell(self, kind: bytes) -> None:
+        """An order without an answer: the next one finds out whether it is gone."""
+        try:
+            self.connection.tell(kind)
+        except channel.Closed:
+            self.lost = protocol.GONE
+
+    def used(self) -> wire.Told | None:
+        try:
+            return self.read(wire.Told, self.ask(channel.TELL, b"idle"))
+        except wire.Failed:
+            return None
+
+    def delivery(self, kind: bytes, size_bytes: int, payload: bytes = b"") -> channel.Memory:
+        """Have so many bytes written to its outbox, which this gives."""
+        anew = self.outbox is None or self.outbox.size_bytes < size_bytes
+        if anew:
+            self.outbox = channel.Memory(size_bytes)
+        outbox = self.outbox
+        assert outbox is not None
+        self.ask(kind, payload, outbox.file if anew else None)
+        return outbox
