@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ BAD = (THROUGH, ACCUSED, BREAKS)
 
 
 def main(arguments: list[str] | None = None) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends, too
     parser = argparse.ArgumentParser(prog="python -m tests.candidates.corpus", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these alone")
     parser.add_argument("--family", nargs="+", default=[], help="of these families alone")

@@ -172,6 +172,7 @@ def run_command(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = -1
+        finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -193,7 +194,7 @@ def read_records(run: Path, kind: str) -> list[dict[str, Any]]:
     for path in sorted((run / kind).rglob("*.json")):
         with contextlib.suppress(ValueError, OSError):
             found.append(json.loads(path.read_text(errors="replace")))
-    return [record.get("record", record) if isinstance(record, dict) else {} for record in found]
+    return [record.get("body", record) for record in found if isinstance(record, dict)]
 
 
 def clean() -> None:
