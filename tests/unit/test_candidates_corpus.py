@@ -1,4 +1,4 @@
-"""The corpus of candidates: that it is what it says, and that its judge can tell what gets through from what does not."""
+"""The corpus: that it is what it says, and that its judge can tell what gets through from what does not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def write(path: Path, body: dict[str, Any]) -> None:
     path.write_text(json.dumps({"schema_version": 1, "body": body}))
 
 
-def record(run: Path, name: str, us: list[float], *, status: str = "ok", correct: bool = True, model: float = 100) -> None:
+def record(
+    run: Path, name: str, us: list[float], *, status: str = "ok", correct: bool = True, model: float = 100
+) -> None:
     write(run / "validations" / name / "w.json", {"kernel": name, "status": status, "message": ""})
     for index, median in enumerate(us):
         rows = [
