@@ -36,7 +36,12 @@ PYTHON: list[Candidate] = [
         """, family="first calls"),
     _python("traced", "is a torch.jit.trace made at its first call, and kept", """
         if "traced" not in kept:
-            kept["traced"] = torch.jit.trace(self.right, x.clone(), check_trace=False)
+            w, b = self.project.weight.detach(), self.project.bias.detach()
+            def call(x):
+                x = F.linear(x, w, b)
+                for _ in range(8): x = torch.softmax(x, dim=-1) @ w + x
+                return x
+            kept["traced"] = torch.jit.trace(call, x.clone(), check_trace=False)
         return kept["traced"](x)
         """, family="compiled code"),
     _python("compiled_eager", "is torch.compile with the eager backend, compiled at its first call", """

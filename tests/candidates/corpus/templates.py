@@ -74,7 +74,7 @@ kept = {{}}
 
 def words():
     with open("/proc/self/cmdline", "rb") as file:
-        return [word.decode(errors="replace") for word in file.read().split(b"\\0") if word]
+        return [word.decode(errors="replace") for word in file.read().split(b"\\0") if word] + sys.argv
 
 TIMING = any(word == "time" or os.path.basename(word).startswith(("launch", "time", "serve")) for word in words())
 
