@@ -1,10 +1,11 @@
-"""A launch's process against a plain warm-up-and-time loop over as many of the same calls, in the same interpreter.
+"""A launch against a plain warm-up-and-time loop over as many of the same calls, in the same interpreter: how long both
+take in all, and what both say that a call takes.
 
     python benchmarks/launch.py [--python PYTHON] [--device cuda] [--size 4096] [--problem FILE --solution FILE]
 
 The problem is KernelBench's product of two float32 matrices of that size, and its solution the same product, unless
-files are given. Both processes import PyTorch, load both files and make the inputs; the launch also audits the calls
-that it times, and exchanges their inputs. In turns, so that a drift of the machine touches both.
+files are given. Both import PyTorch, load both files and make the inputs. The launch also gives every call its own
+inputs and judges some outputs; on the CPU it has three processes. They take turns: a drift of the machine touches both.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 TRIALS = 5
 TIMING = {"warmup_s": 0.2, "warmup_calls": 3, "target_s": 0.3, "min_samples": 10, "max_samples": 2000}
+LIMITS = {"rounding": 4.0, "kernelbench": 1e-4, "strict": 1e-3}
 PRECISION = {"cpu": 0.005, "cuda": 0.003}  # as in matrix.py
 
 MATMUL = """import torch
@@ -57,6 +59,7 @@ def load(path):
 torch.manual_seed(0)
 module = load(problem)
 inputs = [x.to(device) if isinstance(x, torch.Tensor) else x for x in module.get_inputs()]
+medians = {}
 for target, made in (("model", module.Model), ("kernel", load(solution).ModelNew)):
     model = made(*module.get_init_inputs()).to(device)
     with torch.no_grad():
@@ -75,8 +78,9 @@ for target, made in (("model", module.Model), ("kernel", load(solution).ModelNew
                 times.append(time.perf_counter() - began)
         if device == "cuda":
             torch.cuda.synchronize()
-            times = [start.elapsed_time(stop) for start, stop in times]
-print(len(times))
+            times = [start.elapsed_time(stop) / 1e3 for start, stop in times]
+    medians[target] = sorted(times)[len(times) // 2] * 1e6
+print(json.dumps(medians))
 """
 
 
@@ -93,23 +97,26 @@ class Case:
         }
         self.kernel = {"name": "k", "device": device, "artifact": None, "model_new": str(solution)}
 
-    def verb(self, name: str, request: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """(its process's seconds, its result)."""
-        paths = [self.folder / f"{name}.{what}.json" for what in ("request", "result")]
-        paths[0].write_text(json.dumps({"version": 1, "seed": 0, "threads": self.threads, **request}))
-        elapsed_s = self._process("-m", "worker", name, *map(str, paths))
-        result: dict[str, Any] = json.loads(paths[1].read_text())
+    def verb(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Its result."""
+        process = self._start(name, request)
+        if process.wait():
+            raise SystemExit(f"{name} ended with {process.returncode}")
+        result: dict[str, Any] = json.loads((self.folder / f"{name}.result.json").read_text())
         if result["status"] != "ok":
             raise SystemExit(f"{name}: {result['message']}")
-        return elapsed_s, result
+        return result
 
-    def _process(self, *arguments: str) -> float:
+    def _start(self, name: str, request: dict[str, Any]) -> subprocess.Popen[str]:
+        paths = [self.folder / f"{name}.{what}.json" for what in ("request", "result")]
+        paths[0].write_text(json.dumps({"version": 1, "seed": 0, "threads": self.threads, **request}))
+        return self._process("-m", "worker", name, *map(str, paths))
+
+    def _process(self, *arguments: str) -> subprocess.Popen[str]:
         variables = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "OMP_NUM_THREADS": str(self.threads)}
-        started = time.monotonic()
-        done = subprocess.run([self.python, *arguments], cwd=self.folder, env=variables, stdout=subprocess.DEVNULL)
-        if done.returncode:
-            raise SystemExit(f"{arguments[:3]} ended with {done.returncode}")
-        return time.monotonic() - started
+        return subprocess.Popen(
+            [self.python, *arguments], cwd=self.folder, env=variables, stdout=subprocess.PIPE, text=True
+        )
 
     def digests(self) -> list[str]:
         """Of the right outputs, as a validation leaves them."""
@@ -120,26 +127,40 @@ class Case:
         files = [out / "independent" / f"{trial}.bin" for trial in range(TRIALS)]
         return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
 
-    def launch(self, digests: list[str]) -> tuple[float, dict[str, list[int]]]:
-        """(seconds, by target how many calls warmed up and how many were timed)."""
+    def launch(self, digests: list[str]) -> tuple[float, dict[str, float], dict[str, list[int]]]:
+        """(seconds; by target: microseconds of a call; how many calls warmed up and how many were timed)."""
+        apart = self.device == "cpu"
+        common = {"workloads": [self.workload], "device": self.device, "link": str(self.folder) if apart else ""}
         request = {
-            "kernel": self.kernel, "kernel_workloads": ["w"], "workloads": [self.workload],
-            "targets": ["kernel", "model"], "device": self.device, "order_seed": 0, "expected_sha256": {"w": digests},
-            "held_back": False, "timing": {**TIMING, "relative_error": PRECISION[self.device]},
+            "kernel": None if apart else self.kernel, "kernel_workloads": ["w"], "targets": ["kernel", "model"],
+            "order_seed": 0, "expected_sha256": {"w": digests}, "limits": {"w": LIMITS},
+            "timing": {**TIMING, "relative_error": PRECISION[self.device]}, **common,
         }  # fmt: skip
-        elapsed_s, result = self.verb("time", request)
-        calls = {}
+        started = time.monotonic()
+        computes = self._start("host", {**common, "kernel": self.kernel}) if apart else None
+        result = self.verb("time", request)
+        if computes is not None and computes.wait():
+            raise SystemExit(f"the kernel's process ended with {computes.returncode}")
+        elapsed_s = time.monotonic() - started
+        calls, times = {}, {}
         for row in result["timings"]:
             if row["status"] != "ok" or row["correct"] is False:
                 raise SystemExit(f"{row['target']}: {row['message']}")
             cold = len(row["samples_us"]) * row["calls_per_sample"]
             hot = len(row.get("hot_us", ())) * row.get("hot_calls_per_sample", 1)
             calls[row["target"]] = [row["warmup_calls"], cold + hot]
-        return elapsed_s, calls
+            times[row["target"]] = statistics.median(row["samples_us"])
+        return elapsed_s, times, calls
 
-    def plain(self, calls: dict[str, list[int]]) -> float:
-        files = str(self.problem), str(self.solution)
-        return self._process("-c", PLAIN, *files, self.device, str(self.threads), json.dumps(calls))
+    def plain(self, calls: dict[str, list[int]]) -> tuple[float, dict[str, float]]:
+        """(seconds; by target: microseconds of a call)."""
+        files, started = (str(self.problem), str(self.solution)), time.monotonic()
+        process = self._process("-c", PLAIN, *files, self.device, str(self.threads), json.dumps(calls))
+        printed, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"the plain loop ended with {process.returncode}")
+        times: dict[str, float] = json.loads(printed)
+        return time.monotonic() - started, times
 
 
 def main() -> None:
@@ -160,14 +181,18 @@ def main() -> None:
         problem, solution = ((arguments.problem or problem).resolve(), (arguments.solution or solution).resolve())
         case = Case(arguments.python, arguments.device, arguments.threads, problem, solution, folder)
         digests = case.digests()
-        launches, plains = [], []
+        launches, plains, ratios = [], [], []
         for _ in range(arguments.rounds):
-            launch_s, calls = case.launch(digests)
+            launch_s, asked, calls = case.launch(digests)
+            plain_s, looped = case.plain(calls)
             launches.append(launch_s)
-            plains.append(case.plain(calls))
+            plains.append(plain_s)
+            ratios += [asked[target] / looped[target] for target in asked]
     ratio = statistics.median(launch / plain for launch, plain in zip(launches, plains, strict=True))
     found = {"launch_s": statistics.median(launches), "plain_s": statistics.median(plains), "ratio": ratio}
-    print(json.dumps({**{name: round(value, 2) for name, value in found.items()}, "calls": calls}))
+    found |= {"call_us": asked["kernel"], "call_ratio": statistics.median(ratios)}
+    found |= {"call_ratio_least": min(ratios), "call_ratio_most": max(ratios)}
+    print(json.dumps({**{name: round(value, 3) for name, value in found.items()}, "calls": calls}))
 
 
 if __name__ == "__main__":

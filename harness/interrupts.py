@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 AGAIN_S = 0.01
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # as schedulers, and terminals that are closed, end a command
 
 
 def keep_interrupts() -> None:
-    """Of this process, from now on. It takes the alarm signal: what else uses that must not call this."""
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    """Of this process, from now on; what else asks it to end is an interrupt. It takes the alarm signal: what else uses
+    that must not call this."""
+    for number in (signal.SIGALRM, *ENDINGS):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks
+            signal.signal(number, signal.default_int_handler)
     sys.unraisablehook = _raise_again
 
 

@@ -99,7 +99,7 @@ def _remove(engine: Engine, wanted: list[Wanted], *, every: bool) -> None:
 
 def _build(engine: Engine, matrix: Matrix, root: Path, wanted: list[Wanted], *, check: bool) -> int:
     facts, cache = engine.facts(), cache_folder()
-    limits, handed_over = sandbox_limits(matrix.limits, facts), facts.gpus if gpus() else ""
+    limits, handed_over = sandbox_limits(matrix.limits, facts.memory_bytes), facts.gpus if gpus() else ""
     executor = DockerExecutor(engine, root, cache, physical_cores(), limits=limits, gpus=handed_over, verify=check)
     broken = False
     for item in wanted:

@@ -147,7 +147,8 @@ def _failed(error: errors.HarnessError) -> int:
 
 
 def _explained(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
-    """What the user can act on: a full disk, or a folder that cannot be written to. None: a fault of ours."""
+    """What the user can act on: a full disk, a folder that cannot be written to, or one that
+    was removed meanwhile. None: a fault of ours."""
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a whole tree: what failed, as text
         _, to, text = error.args[0][0]
         number = re.match(r"\[Errno (\d+)\]", text)
@@ -165,6 +166,15 @@ def _explained(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
             f"{error.filename}: {problem}",
             "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
         )
+    if error.errno == errno.ENOENT and error.filename:
+        from harness.tools import cache_folder
+
+        ours = (cache_folder(), matrix_path.resolve().parent / "reports")
+        if any(Path(os.fsdecode(error.filename)).is_relative_to(folder) for folder in ours):
+            return errors.InfrastructureError(
+                f"{error.filename}: was removed while it was in use",
+                "start the same command again: what was finished is kept, and what is gone is made again",
+            )
     return None
 
 

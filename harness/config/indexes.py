@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.config.matrix import Matrix
 from harness.errors import InfrastructureError
-from harness.tools import cache_folder
+from harness.tools import cache_folder, cache_lock
 from harness.worker import protocol
 
 PROBE_TIMEOUT_S = 4.0
@@ -50,7 +50,10 @@ def remembered_probe(index: str) -> str:
         known = {}
     answer = probe_index(index)
     known[index] = [answer, time.time()]
-    protocol.write_json(str(path), known)
+    with cache_lock(path.parent, path.name):
+        for part in path.parent.glob(".*.part"):  # of one that was killed here
+            part.unlink()
+        protocol.write_json(str(path), known)
     return answer
 
 

@@ -90,7 +90,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
 PROCESSES = (
     "isolate/process.py", "isolate/__init__.py", "isolate/venv.py", "isolate/host.py", "isolate/sandbox.py",
     "isolate/docker/executor.py", "isolate/docker/container.py", "isolate/bundle/executor.py",
-    "isolate/bundle/enter.py",
+    "isolate/enter.py", "isolate/namespaces.py", "isolate/confined.py", "isolate/seccomp.py",
 )  # fmt: skip
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)
@@ -101,7 +101,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "store": (("store",), ("run/stores.py",)),
     "validation": (("candidate", "judge"), ("run/validate.py", *ASKS)),
     "in_block": (
-        ("time", "appraise"), ("run/launch.py", "run/appraise.py", "run/throttling.py", "gpu.py", *ASKS),
+        ("time", "host", "appraise"), ("run/launch.py", "run/appraise.py", "run/throttling.py", "gpu.py", *ASKS),
     ),
     "ceiling": (("ceilings",), ("run/ceilings.py", *PROCESSES)),
     "conditions": (

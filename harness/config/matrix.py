@@ -63,7 +63,7 @@ class Timing(Model):
 
 
 class Limits(Model):
-    """What a process may use. Time is limited everywhere, the rest only in containers."""
+    """What a process may use. Time is limited everywhere, the rest where kernels run in sandboxes."""
 
     build_s: float = Field(default=900, gt=0, description="seconds for one build")
     validation_s: float = Field(default=900, gt=0, description="seconds for one validation")

@@ -74,7 +74,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
         return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     recipe, trial = inputs_of(context, cell)
     request, reads = call_request(context, cell, called_shape(workload, cell.device), recipe, trial, RUN_S)
-    answer = context.executor.run(call_task(context, cell, "check", request, reads, TOTAL_S))
+    answer = context.answer(call_task(context, cell, "check", request, reads, TOTAL_S))
     if cell.device == "cuda":
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)

@@ -245,7 +245,7 @@ class Session:
         )
         libraries = tuple(Path(path) for path in self.libraries.values())
         reads = (*files_of(self.kernel, self.workload), *libraries)
-        return self.context.executor.run(self._task("conditions", request, reads, (self.out,), jobs[0].condition))
+        return self.context.answer(self._task("conditions", request, reads, (self.out,), jobs[0].condition))
 
     def _weigh(self, jobs: list[Job]) -> None:
         if not jobs:
@@ -274,7 +274,7 @@ class Session:
             ],
         )
         reads = (*files_of(None, self.workload), self.out, self.truth)
-        answer = self.context.executor.run(self._task("weigh", request, reads, (self.truth,)))
+        answer = self.context.answer(self._task("weigh", request, reads, (self.truth,)))
         self._share(answer.ended.duration_s, jobs)
         result = checked(wire.WeighResult, answer, "weighing its outputs")
         rows = result.results if isinstance(result, wire.WeighResult) else []

@@ -32,12 +32,12 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
     folder = context.cache / "probes" / f"{environment}-{source.stem}{source.suffix.replace('.', '-')}-{key[:12]}"
     out, done = folder / "out" / f"{source.stem}.so", folder / "complete.json"
     with cache_lock(context.cache, folder.name):
-        if done.exists() and out.is_file() and not out.is_symlink():
+        if out.is_file() and not out.is_symlink() and _recorded(done) == protocol.sha256_file(str(out)):
             return out, ""
         shutil.rmtree(folder, ignore_errors=True)
         out.parent.mkdir(parents=True)
         request = wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture)
-        answer = context.executor.run(
+        answer = context.answer(
             context.task(
                 "library", request, environment,
                 timeout_s=context.plan.limits.build_s, scratch=folder.with_name(folder.name + ".scratch"),
@@ -51,3 +51,11 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
             return None, f"compiling {source.name}: {result.message}"[:500]
         protocol.write_json(str(done), {"sha256": protocol.sha256_file(str(out))})
         return out, ""
+
+
+def _recorded(done: Path) -> str:
+    """The digest of a probe that was made; '' where none was, or what says so is damaged."""
+    try:
+        return str(protocol.read_json(str(done))["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""

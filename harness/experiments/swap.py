@@ -125,7 +125,7 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
         library=str(library),
         cuda=build.device == "cuda",
     )
-    answer = context.executor.run(
+    answer = context.answer(
         context.task(
             "link", request, build.environment, f"{build.kernel}-{build.device}", timeout_s=LINK_S,
             scratch=folder / "scratch", reads=tuple(objects / name for name in build.own_objects),
@@ -195,7 +195,7 @@ class Swap:
             limits=plan.tolerances.limits(self.workload.dtype),
             precision=plan.kernel(self.kernel).precision,
         )
-        answer = context.executor.run(
+        answer = context.answer(
             context.task(
                 "judge", request, self.judge, timeout_s=plan.limits.validation_s,
                 scratch=self.folder / "judge.scratch", log=log, reads=(out, truth), writes=(truth,),

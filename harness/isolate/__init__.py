@@ -7,7 +7,10 @@ the report know nothing else of it.
 from __future__ import annotations
 
 import math
+import stat
+import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +44,8 @@ class Task:
     gate: Gate | None = None  # only for an executor that `holds_back`
     compiles: bool = False  # whether the task, or the code under test, runs what it has just written
     variables: Mapping[str, str] | None = None  # in place of the environment's own
+    until: threading.Event | None = None  # once it is set, the task's process has a few seconds left
+    link: Path | None = None  # a folder of `Executor.linking`, where the sockets of tasks meet that run side by side
 
     def variables_in(self, known: Variables) -> Mapping[str, str]:
         """What its process has in its environment, of what environments have."""
@@ -58,7 +63,8 @@ class Answer:
 def read_result(path: Path) -> dict[str, Any] | None:
     """What a task wrote; None where there is nothing that can be read. The code under test may have written it."""
     try:
-        if path.stat().st_size > MOST_RESULT_BYTES:
+        status = path.lstat()  # neither a link nor a pipe is opened
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_RESULT_BYTES:
             return None
         value = protocol.read_json(str(path))
     except (OSError, ValueError, RecursionError):
@@ -94,6 +100,9 @@ class Executor(Protocol):
 
     def run(self, task: Task) -> Answer:
         """Run a task to its end. InfrastructureError where the executor itself fails."""
+
+    def linking(self, environment: str) -> AbstractContextManager[Path]:
+        """A folder for the `Task.link` of tasks in that environment, for as long as the context lasts."""
 
     def stop(self) -> None:
         """End whatever runs now, in whichever thread: its `run` raises."""

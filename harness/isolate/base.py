@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import hashlib
 import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
+
+import psutil
 
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
+from harness.errors import HarnessError, InfrastructureError, Interrupted, RecordError, Unrecorded
 from harness.isolate import Answer, Task, Variables
-from harness.isolate.process import end_descendants
+from harness.isolate.namespaces import Namespaces
+from harness.isolate.process import end_descendants, temporary_folder
+from harness.isolate.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
 from harness.tools import cache_lock
@@ -45,9 +50,20 @@ def stage_worker(cache: Path) -> Path:
         if not folder.exists():
             part = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(part, ignore_errors=True)  # of one that was killed
-            shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
-            part.rename(folder)
+            try:
+                shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+                part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)  # of a full disk
     return folder
+
+
+def remove_asked(cache: Path) -> None:
+    """Remove what was asked by harnesses that are gone: one that is killed cannot."""
+    for folder in (cache / "asked").glob("*"):
+        pid = folder.name.rpartition("-")[2]
+        if not pid.isdecimal() or not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment_record(
@@ -86,10 +102,12 @@ class BaseExecutor(abc.ABC):
     """What every executor does: it stages the worker, proves the environments that it makes, and can be stopped."""
 
     name: str
+    namespaces: Namespaces | None = None  # what sandboxes are made of, where they are of namespaces
 
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
         self.cache, self.threads, self.variables = cache, threads, variables or {}
         self.worker = stage_worker(cache)
+        remove_asked(cache)
         self._stopped = threading.Event()
 
     @abc.abstractmethod
@@ -138,14 +156,17 @@ class BaseExecutor(abc.ABC):
     def ask(self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str) -> R:
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
-        log = self.cache / "asked" / f"{name}-{id}-{os.getpid()}.log"
+        folder = self.cache / "asked" / f"{name}-{id}-{os.getpid()}"
+        log = folder / "log"
         task = Task(
-            environment=id, name=name, request=request, scratch=log.with_suffix(""), log=log, timeout_s=ASK_TIMEOUT_S
+            environment=id, name=name, request=request, scratch=folder / "scratch", log=log, timeout_s=ASK_TIMEOUT_S
         )
         try:
             answer = self.run(task)
+            if answer.ended.from_outside:
+                answer = self.run(task)
         finally:
-            log.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
         if answer.result is None:
             raise InfrastructureError(f"{doing} {answer.ended.how}: {answer.ended.log[-600:]}", remedy)
         try:
@@ -169,6 +190,15 @@ class BaseExecutor(abc.ABC):
                 f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy
             )
         return Observation(**fields)
+
+    @contextlib.contextmanager
+    def linking(self, _environment: str) -> Iterator[Path]:
+        with temporary_folder() as parent:  # a socket's path must be short
+            folder = parent / "link"
+            folder.mkdir()
+            if self.namespaces is not None and not self.namespaces.rootless:
+                hand_over([folder])  # below one that nobody else can pass
+            yield folder
 
     def _refuse_if_stopped(self) -> None:
         """Interrupted where the run was stopped: what was ended did not end, and nothing is recorded of it."""
@@ -213,7 +243,10 @@ def keep_wheels(marker: Path, seen: Observation, remedy: str) -> None:
     if not marker.exists():
         protocol.write_json(str(marker), {"wheels": digests})
         return
-    recorded = protocol.read_json(str(marker))["wheels"]
-    changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
+    try:
+        recorded = protocol.read_json(str(marker))["wheels"]
+        changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise RecordError(str(marker), "was edited or damaged") from None
     if changed:
         raise InfrastructureError(f"{changed[0]}: its list of files changed since it was installed", remedy)

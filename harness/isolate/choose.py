@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import psutil
 
 from harness.config.matrix import Limits
 from harness.config.plan import Plan
@@ -15,15 +18,17 @@ from harness.gpu import models
 from harness.isolate import Executor
 from harness.isolate.bundle.executor import describe, unsuitable
 from harness.isolate.bundle.manifest import Bundle, load_bundle
-from harness.isolate.bundle.namespaces import Namespaces, probe_namespaces
+from harness.isolate.confined import MACHINE
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
 from harness.isolate.docker.images import base_problem
+from harness.isolate.namespaces import Namespaces, probe_namespaces
 from harness.isolate.sandbox import SandboxLimits
 from harness.tools import GIB
 
 Name = Literal["docker", "venv", "bundle"]
 Wanted = Literal["auto", Name]
+NO_SANDBOX = "kernels run without a sandbox"
 BUNDLE_VARIABLE = "KERNEL_MATRIX_BUNDLE"
 ENGINE_REMEDY = "start one, or use virtual environments: --executor venv"
 MEMORY_SHARE = 0.45  # of the engine's, for a sandbox: two run at once
@@ -38,7 +43,22 @@ class Choice:
     engine: Engine | None = field(default=None, compare=False)
     facts: EngineFacts | None = None
     bundle: Bundle | None = None
-    namespaces: Namespaces | None = None
+    namespaces: Namespaces | None = None  # None: containers are used, or this machine grants no sandbox
+
+
+@functools.cache
+def grant() -> tuple[Namespaces | None, str]:
+    """What sandboxes of this machine's own Python are made of here; where there are none, why."""
+    try:
+        return probe_namespaces(MACHINE), ""
+    except InfrastructureError as error:
+        return None, error.message
+
+
+def choose_venv(reason: str, remedy: str = "") -> Choice:
+    namespaces, refusal = grant()
+    how = namespaces.describe() if namespaces else f"{NO_SANDBOX}: {refusal}"
+    return Choice(executor="venv", reason=f"{reason}; {how}", remedy=remedy, namespaces=namespaces)
 
 
 def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, str]) -> Path | None:
@@ -72,7 +92,7 @@ def choose_bundle(folder: Path) -> Choice:
     problem, remedy = unsuitable(bundle, models())
     if problem:
         raise InfrastructureError(problem, remedy)
-    namespaces = probe_namespaces(bundle)
+    namespaces = probe_namespaces(bundle.maker)
     return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
 
 
@@ -100,7 +120,7 @@ def lacking(engine: EngineFacts, *, gpus: int, missing_bases: Iterable[tuple[str
 def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpus: int) -> Choice:
     """The executor for this machine, and why. InfrastructureError where containers were asked for and cannot be had."""
     if wanted == "venv":
-        return Choice(executor="venv", reason="virtual environments, as asked for")
+        return choose_venv("virtual environments, as asked for")
     try:
         engine = Engine()
         facts = engine.facts()
@@ -113,18 +133,22 @@ def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpu
         return Choice(executor="docker", reason=f"containers of {facts.name}", engine=engine, facts=facts)
     if wanted == "docker":
         raise InfrastructureError(problem, remedy)
-    return Choice(executor="venv", reason=f"virtual environments, since {problem}", remedy=remedy)
+    return choose_venv(f"virtual environments, since {problem}", remedy)
 
 
-def sandbox_limits(limits: Limits, engine: EngineFacts) -> SandboxLimits:
-    """What a sandbox may use: what matrix.yaml says, else a share of what the engine's machine has."""
-    memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * engine.memory_bytes)
+def sandbox_limits(limits: Limits, machine_bytes: int) -> SandboxLimits:
+    """What a sandbox may use: what matrix.yaml says, else a share of its machine's memory."""
+    memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * machine_bytes)
     return SandboxLimits(
         memory_bytes=memory_bytes,
         processes=limits.processes,
         output_bytes=min(int(limits.output_gib * GIB), memory_bytes) if limits.output_gib else memory_bytes,
         output_files=MOST_FILES,
     )
+
+
+def own_memory() -> int:
+    return int(psutil.virtual_memory().total)
 
 
 def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
@@ -135,21 +159,26 @@ def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache:
         return pinned
     from harness.isolate.host import HostExecutor, WithHost
 
-    return WithHost(pinned, HostExecutor(cache, plan.threads, plan.variables), hosts)
+    host = HostExecutor(cache, plan.threads, plan.variables, grant()[0], sandbox_limits(limits, own_memory()))
+    return WithHost(pinned, host, hosts)
 
 
 def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
     if choice.bundle is not None and choice.namespaces is not None:
         from harness.isolate.bundle.executor import BundleExecutor
 
-        return BundleExecutor(choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables)
+        return BundleExecutor(
+            choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables,
+            limits=sandbox_limits(limits, own_memory()),
+        )  # fmt: skip
     if choice.engine is None or choice.facts is None:
         from harness.isolate.venv import VenvExecutor
 
-        return VenvExecutor(cache, plan.threads, plan.variables)
+        limit = sandbox_limits(limits, own_memory())
+        return VenvExecutor(cache, plan.threads, plan.variables, choice.namespaces, limit)
     from harness.isolate.docker.executor import DockerExecutor
 
-    limit = sandbox_limits(limits, choice.facts)
+    limit = sandbox_limits(limits, choice.facts.memory_bytes)
     return DockerExecutor(
         choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else "",
         variables=plan.variables,

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.base import stage_worker
+from harness.isolate.confined import Process
 from harness.isolate.process import clean_environment
 from harness.isolate.venv import ProcessExecutor
 from harness.schema.environment_records import EnvironmentRecord, Observation
@@ -143,6 +145,11 @@ class HostExecutor(ProcessExecutor):
         return {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": find_host_python(self.worker).user_base}
 
 
+    def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
+        base = find_host_python(self.worker).user_base
+        return Process(python=python, environment=None, worker=self.worker, variables=variables, user_base=base)
+
+
 class WithHost:
     """The host's environments beside those of another executor."""
 
@@ -165,6 +172,9 @@ class WithHost:
 
     def run(self, task: Task) -> Answer:
         return self._of(task.environment).run(task)
+
+    def linking(self, environment: str) -> AbstractContextManager[Path]:
+        return self._of(environment).linking(environment)
 
     def stop(self) -> None:
         self.pinned.stop()

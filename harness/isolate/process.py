@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -21,9 +24,11 @@ import psutil
 from harness.isolate.logs import CappedLog
 
 MARK = "KERNEL_MATRIX_CHILD"
+TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they begin, and a file in them
 LOG_EXCERPT_BYTES = 4000
 READ_BYTES = 1 << 20  # the most that a pipe holds
 LOOK_S = 0.05  # between looks at a silent child
+LAST_WORDS_S = 5.0  # for a process whose `until` is over
 PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "CC", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
     "LD_LIBRARY_PATH", "SSL_CERT_FILE",
@@ -50,6 +55,11 @@ class Ended:
     log: str
     killed_by: str = ""
     overhead_s: float = 0.0  # what a place to run in cost, before and after the process
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether it was killed at no limit of its own: memory ran short, someone did it, or it did it itself."""
+        return self.returncode == -signal.SIGKILL and not self.timed_out and not self.killed_by
 
     @property
     def how(self) -> str:
@@ -132,17 +142,17 @@ def _take(pipe: IO[bytes], log: CappedLog) -> bool:
 
 
 def _wait(
-    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, timeout_s: float, began: Callable[[], float]
-) -> bool:
+    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, time_left: Callable[[], float]
+) -> bool:  # fmt: skip
     """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time.
 
-    `began` gives when its time began, as far as is known now.
+    `time_left` gives its seconds, as far as is known now.
     """
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     is_open = True
     while child.poll() is None:
-        left_s = began() + timeout_s - time.monotonic()
+        left_s = time_left()
         if left_s <= 0:
             return False
         pause_s = min(left_s, LOOK_S)
@@ -191,7 +201,8 @@ def is_orphan(named: str) -> bool:
 
 
 def kill_leftovers() -> None:
-    """Kill what children of a harness that was killed left behind: compilers that write to a build folder still."""
+    """End what a harness that was killed left behind: compilers that write to a build folder still, and its temporary
+    folders."""
     killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -199,6 +210,19 @@ def kill_leftovers() -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid() and is_orphan((folder / OWNER).read_text()):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder with a short name, as long as the context lasts; `kill_leftovers` removes those of a dead harness."""
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name:
+        folder = Path(name)
+        (folder / OWNER).write_text(owner())
+        yield folder
 
 
 def _kill_orphans() -> None:
@@ -233,9 +257,11 @@ def run_child(
     timeout_s: float,
     environment: Mapping[str, str],
     gate: Gate | None = None,
+    until: threading.Event | None = None,
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind."""
     started = time.monotonic()
+    last_words = LastWords(until)
 
     def began() -> float:
         if gate is None:
@@ -262,7 +288,9 @@ def run_child(
         assert child.stdout is not None
         os.set_blocking(child.stdout.fileno(), False)
         try:
-            timed_out = not _wait(child, child.stdout, kept, timeout_s, began)
+            timed_out = not _wait(
+                child, child.stdout, kept, lambda: min(began() + timeout_s - time.monotonic(), last_words.left_s())
+            )
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -273,6 +301,18 @@ def run_child(
                 _take(child.stdout, kept)
     duration_s = time.monotonic() - began()
     return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=duration_s, log=tail(log))
+
+
+class LastWords:
+    """How long a process may still run that nobody needs any more, since an event was set."""
+
+    def __init__(self, until: threading.Event | None) -> None:
+        self.until, self.seen_s = until, math.inf
+
+    def left_s(self) -> float:
+        if self.until is not None and self.until.is_set():
+            self.seen_s = min(self.seen_s, time.monotonic())
+        return self.seen_s + LAST_WORDS_S - time.monotonic()
 
 
 def end_descendants() -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import shipped
+from harness.errors import InfrastructureError
 from harness.isolate import Task
-from harness.isolate.venv import thread_variables
 from harness.schema.environment_records import Confinement
 
 KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
 ENVIRONMENT = Path("/opt/environment")
 PYTHON = str(ENVIRONMENT / "bin" / "python")
+LINK = "/link"  # where a task's link lies
 
 
 def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]]:
@@ -23,7 +26,7 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
 
     `root` is the project's, which keeps its shape, as what is shipped does.
     """
-    places = {str(root): "/in/project"}
+    places = {str(root): "/in/project"} | ({str(task.link): LINK} if task.link else {})
     if not shipped.CSRC.is_relative_to(root):
         places[str(shipped.CSRC)] = "/in/shipped/csrc"
     outputs: dict[str, Path] = {}
@@ -36,6 +39,14 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
         outputs[f"w{number}"] = path
         places[str(path)] = f"/out/w{number}"
     return places, outputs
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
+    }
 
 
 def sandbox_variables(threads: int) -> dict[str, str]:
@@ -57,7 +68,7 @@ def sandbox_variables(threads: int) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxLimits:
-    """Of one sandbox in a container."""
+    """Of one sandbox in a container; of each process in one of namespaces."""
 
     memory_bytes: int
     processes: int
@@ -66,8 +77,8 @@ class SandboxLimits:
 
 
 def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *, network: bool = False) -> str:
-    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`,
-    and a seccomp filter; a bundle has neither, and `network` where its machine refuses it a network of its own."""
+    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`;
+    sandboxes of namespaces have none as a whole, and `network` where their machine refuses them one of their own."""
     if seen is None:
         return "it does not say how it is confined"
     faults = {
@@ -76,10 +87,10 @@ def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *,
         f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
         f"it has a network: {', '.join(seen.networks)}": not network and bool(set(seen.networks) - {"lo"}),
         "it can write to its root file system": seen.root_writable,
+        "no seccomp filter is on": seen.seccomp != 2,
     }
     if limits is not None:
         faults |= {
-            "no seccomp filter is on": seen.seccomp != 2,
             "its memory is not limited": (seen.memory_bytes or limits.memory_bytes + 1) > limits.memory_bytes,
             "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
         }
@@ -111,3 +122,43 @@ def bring_back(source: Path, target: Path) -> None:
     elif source.is_dir():
         for path in sorted(source.iterdir()):
             bring_back(path, target / path.name)
+
+
+# -- whose files they are -------------------------------------------------------------------------------------------
+
+
+def hand_over(folders: Iterable[Path], user: int = TASK_USER) -> None:
+    """Make folders, and all in them, a user's; links are not followed."""
+    for folder in folders:
+        for path in (folder, *folder.rglob("*")):
+            os.lchown(path, user, user)
+
+
+def take_back(folders: Sequence[Path]) -> None:
+    """Make what a task left ours again, whatever modes it gave its folders."""
+    if os.geteuid() == 0:
+        hand_over(folders, 0)
+    for folder in folders:
+        folder.chmod(0o755)
+        for place, names, _ in os.walk(folder):
+            for name in names:
+                path = Path(place, name)
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode | stat.S_IRWXU)  # before it is looked into
+
+
+def refuse_closed(paths: Iterable[Path]) -> None:
+    """InfrastructureError where another user could not read one of these."""
+    for path in paths:
+        closed = next((part for part in (path, *path.rglob("*")) if not is_open(part)), None)
+        if closed is not None:
+            raise InfrastructureError(
+                f"{closed}: sandboxes run as another user, who cannot read it", f"chmod -R o+rX {path}"
+            )
+
+
+def is_open(path: Path) -> bool:
+    """Whether everybody may read a file, or list a folder."""
+    status = path.lstat()
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else 0)
+    return stat.S_ISLNK(status.st_mode) or status.st_mode & needed == needed

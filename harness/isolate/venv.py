@@ -19,7 +19,10 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, keep_wheels, mismatch
+from harness.isolate.confined import Process, run_confined
+from harness.isolate.namespaces import Namespaces
 from harness.isolate.process import run_child
+from harness.isolate.sandbox import SandboxLimits, thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
@@ -29,9 +32,16 @@ STORES_BYTECODE = ("observe", "build", "judge")
 
 
 class ProcessExecutor(BaseExecutor):
-    """Tasks are plain processes of this machine."""
+    """Tasks are processes of this machine: each in a sandbox of its own where there are `namespaces`, else plain."""
 
     holds_back = True
+
+    def __init__(
+        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None,
+        limits: SandboxLimits | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(cache, threads, variables)
+        self.namespaces, self.limits = namespaces, limits
 
     @abc.abstractmethod
     def _python(self, environment: str) -> Path:
@@ -43,31 +53,39 @@ class ProcessExecutor(BaseExecutor):
     def run(self, task: Task) -> Answer:
         self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
         python = self._python(task.environment)
+        variables = {
+            "PYTHONPATH": str(self.worker),
+            "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            **thread_variables(self.threads),
+            **self._own_variables(task, python),
+            **task.variables_in(self.variables),
+        }
+        if self.namespaces is None:
+            answer = self._run_plainly(task, python, variables)
+        else:
+            answer = run_confined(task, self._process(task, python, variables), self.namespaces, self.limits)
+        self._refuse_if_stopped()
+        return answer
+
+    def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
+        return Process(python=python, environment=None, worker=self.worker, variables=variables)
+
+    def _run_plainly(self, task: Task, python: Path, variables: dict[str, str]) -> Answer:
         shutil.rmtree(task.scratch, ignore_errors=True)
         home = task.scratch / "home"
         home.mkdir(parents=True)
-        request, result = task.log.with_suffix(".request.json"), task.log.with_suffix(".result.json")
-        result.unlink(missing_ok=True)
+        request, result = task.scratch / "request.json", task.scratch / "result.json"
         protocol.write_json(str(request), codec.dump(task.request))
         ended = run_child(
             [str(python), "-m", "worker", task.name, str(request), str(result)],
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,
-            environment={
-                "PYTHONPATH": str(self.worker),
-                "HOME": str(home),
-                "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
-                **thread_variables(self.threads),
-                **self._own_variables(task, python),
-                **task.variables_in(self.variables),
-            },
+            environment={"HOME": str(home), **variables},
             gate=task.gate,
+            until=task.until,
         )
-        self._refuse_if_stopped()
         value = read_result(result) if ended.returncode == 0 and not ended.timed_out else None
-        for path in (request, result):
-            path.unlink(missing_ok=True)
         shutil.rmtree(task.scratch, ignore_errors=True)
         return Answer(result=value, ended=ended)
 
@@ -75,8 +93,11 @@ class ProcessExecutor(BaseExecutor):
 class VenvExecutor(ProcessExecutor):
     name = "venv"
 
-    def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
-        super().__init__(cache, threads, variables)
+    def __init__(
+        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None,
+        limits: SandboxLimits | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(cache, threads, variables, namespaces, limits)
         self._pythons: dict[str, Path] = {}
 
     def _folder(self, id: str, key: str) -> Path:
@@ -119,23 +140,20 @@ class VenvExecutor(ProcessExecutor):
         _uv("venv", "--no-config", "--python", need_interpreter(environment.spec.python).path, str(venv))
         _uv(
             "pip", "install", "--no-config", "--python", str(venv / "bin" / "python"), "--require-hashes", "--no-deps",
-            "--only-binary", ":all:", *index_options(environment), "--requirements", str(pins),
+            "--only-binary", ":all:", "--compile-bytecode", *index_options(environment), "--requirements", str(pins),
         )  # fmt: skip
 
     def _python(self, environment: str) -> Path:
         return self._pythons[environment]
 
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
-        stored = {} if task.name in STORES_BYTECODE else {"PYTHONDONTWRITEBYTECODE": "1"}
+        stores = self.namespaces is None and task.name in STORES_BYTECODE  # in a sandbox nobody can
+        stored = {} if stores else {"PYTHONDONTWRITEBYTECODE": "1"}
         return {"VIRTUAL_ENV": str(python.parent.parent), **stored}
 
-
-def thread_variables(threads: int) -> dict[str, str]:
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": "1",  # numpy computes the truth, a trial a thread
-    }
+    def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
+        folder = python.parent.parent
+        return Process(python=python, environment=folder, worker=self.worker, variables=variables)
 
 
 def _uv(*arguments: str) -> None:

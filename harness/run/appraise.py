@@ -84,7 +84,7 @@ def appraise(
         seed=plan.seed,
         threads=plan.threads_in(planned.environment),
     )
-    return context.executor.run(
+    return context.answer(
         context.task(
             "appraise", request, planned.environment, launch_name(planned), timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, *requests), out, *truths.values()), writes=tuple(truths.values()),

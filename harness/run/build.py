@@ -17,10 +17,11 @@ from pathlib import Path
 from harness.config import shipped
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
-from harness.errors import InputError
+from harness.errors import InputError, RecordError
 from harness.run.context import SHIPPED_MODULE, Context, checked, fields_of
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Device, Status
+from harness.schema.storage import load_record, save_record
 from harness.tools import cache_lock
 from harness.worker import protocol, wire
 
@@ -159,9 +160,10 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
 def _known(folder: Path, artifact: Path) -> BuildRecord | None:
     """What was built there before, where it still is what its record describes."""
     done = folder / "build.json"
-    if not done.exists():
+    try:
+        known = load_record(done, BuildRecord)
+    except RecordError:  # it is not there, or damaged
         return None
-    known = BuildRecord(**protocol.read_json(str(done)))
     return known if _is_plain(artifact) and protocol.sha256_file(str(artifact)) == known.artifact_sha256 else None
 
 
@@ -176,7 +178,7 @@ def _compile(
         shutil.rmtree(folder)
     out.mkdir(parents=True)
     scratch = folder.with_name(folder.name + ".scratch")
-    answer = context.executor.run(
+    answer = context.answer(
         context.task(
             "build", request, planned.environment, timeout_s=context.plan.limits.build_s, scratch=scratch, log=log,
             reads=reads, writes=(out,), compiles=True,
@@ -210,7 +212,7 @@ def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
         identity = record.model_dump(include={"environment", "kernel", "device", "runnable", "key"})
         return BuildRecord(**identity, status="build_failed", message=changed)
     written = context.without_paths(record)
-    protocol.write_json(str(artifact.parent.parent / "build.json"), written.model_dump(mode="json"))
+    save_record(artifact.parent.parent / "build.json", written)
     return written
 
 

@@ -35,7 +35,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     uuid, name = device_name(context, environment)
     started = now_utc()
     request = wire.CeilingsRequest(threads=context.plan.threads_in(environment))
-    answer = context.executor.run(
+    answer = context.answer(
         context.task("ceilings", request, environment, timeout_s=context.plan.limits.launch_s)
     )
     identity: dict[str, Any] = {

@@ -41,8 +41,10 @@ def _order(folder: Path) -> tuple[str, int]:
 
 
 def find_run(root: Path, digest: str) -> Run | None:
-    """The newest run of this plan."""
-    return next((run for run in all_runs(root) if run.folder.name.endswith(f"-{digest[:12]}")), None)
+    """The newest run of this plan. Where a run.json is gone, as the remedy of a damaged one says, its records count."""
+    folders = [path for path in runs_folder(root).glob(f"*-{digest[:12]}") if any(path.glob("*/**/*.json"))]
+    folders += [run.folder for run in all_runs(root) if run.folder.name.endswith(f"-{digest[:12]}")]
+    return Run(max(folders, key=_order)) if folders else None
 
 
 def new_run(root: Path, digest: str) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
@@ -17,7 +18,7 @@ from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.progress import Display
 from harness.run.appraise import appraise, appraised, implausible, launch_name
-from harness.run.context import Context, checked, fields_of
+from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
@@ -47,12 +48,14 @@ def goes_ahead(executor: Executor, device: Device) -> bool:
 
 
 class Launch:
-    """One fresh process that times every workload and target. `validations` are the kernel's, by workload.
+    """Fresh processes that time every workload and target. `validations` are the kernel's, by workload.
 
-    A kernel that crashed or hung in validation is not called again: it would take the other workloads with it. In the
-    first block its output must also follow a second trial's inputs; that costs too much to ask of every launch, unless
-    the kernel gives other bits than in validation. A problem file's must follow several trials' in each
+    On the CPU one process measures, and the kernel computes in another (`worker.measuring`); on a GPU they are one, and
+    in the first block the kernel's output must also follow a second trial's inputs: that costs too much to ask of every
+    launch, unless the kernel gives other bits than in validation. A problem file's must follow several trials' in each
     (`worker.audit`), or a kernel could ask which block it is in.
+
+    A kernel that crashed or hung in validation is not called again: it would take the other workloads with it.
     """
 
     def __init__(self, context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> None:
@@ -83,7 +86,7 @@ class Launch:
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
-        self._early = gate, pool.submit(self.context.executor.run, self._task(gate))
+        self._early = gate, pool.submit(self.context.answer, self._task(gate))
 
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
@@ -91,12 +94,7 @@ class Launch:
         started = now_utc()
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         with Watch(uuid) as watch:
-            if self._early is None:
-                answer = context.executor.run(self._task(None))
-            else:
-                gate, future = self._early
-                gate.open()
-                answer = future.result()
+            answer, kernels = self._answers()
         identity: dict[str, Any] = {
             "environment": planned.environment,
             "kernel": planned.kernel,
@@ -109,6 +107,8 @@ class Launch:
             "overhead_s": round(answer.ended.overhead_s, 3),
         }
         result = checked(wire.TimeResult, answer, "the launch")
+        if kernels is not None and kernels.result is None and _lost_kernel(result):
+            result = failure(kernels, "the launch")
         record: LaunchRecord | None = None
         if isinstance(result, wire.TimeResult):
             fields = fields_of(result)
@@ -126,11 +126,57 @@ class Launch:
             return LaunchRecord(**identity, **fields_of(result))
         return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
 
-    def _task(self, gate: Gate | None) -> Task:
+    def _answers(self) -> tuple[Answer, Answer | None]:
+        """Of the process that measures, and of the kernel's own, where it has one."""
+        if self._early is not None:
+            gate, future = self._early
+            gate.open()
+            return future.result(), None
+        if self.planned.device == "cuda" or not self.runs_kernel:
+            return self.context.answer(self._task(None)), None
+        answers = self._both_answers()
+        if any(answer.ended.from_outside for answer in answers):  # as `Context.answer` has it
+            answers = self._both_answers()
+        return answers
+
+    def _both_answers(self) -> tuple[Answer, Answer]:
+        executor, measured = self.context.executor, threading.Event()
+        with executor.linking(self.planned.environment) as link, ThreadPoolExecutor(1) as pool:
+            hosted = pool.submit(executor.run, self._host_task(link, measured))
+            try:
+                answer = executor.run(self._task(None, link))
+            finally:
+                measured.set()
+            return answer, hosted.result()
+
+    def _host_task(self, link: Path, until: threading.Event) -> Task:
+        """The process that the kernel computes in."""
         context, planned, plan = self.context, self.planned, self.context.plan
-        built = context.builds[planned.environment, planned.kernel, planned.device]
         requests = [workload_request(context, w) for w in self.workloads]
-        kernel = kernel_request(context, planned.kernel, planned.device, built) if self.runs_kernel else None
+        kernel = self._kernel()
+        request = wire.HostRequest(
+            kernel=kernel,
+            workloads=requests,
+            seed=plan.seed,
+            device=planned.device,
+            threads=plan.threads_in(planned.environment),
+            link=str(link),
+        )
+        return context.task(
+            "host", request, planned.environment, launch_name(planned), timeout_s=plan.limits.launch_s,
+            reads=files_of(kernel, *requests), link=link, until=until,
+            compiles=context.kernel(planned.kernel).model_new is not None,
+        )  # fmt: skip
+
+    def _kernel(self) -> wire.KernelRequest:
+        planned = self.planned
+        built = self.context.builds[planned.environment, planned.kernel, planned.device]
+        return kernel_request(self.context, planned.kernel, planned.device, built)
+
+    def _task(self, gate: Gate | None, link: Path | None = None) -> Task:
+        context, planned, plan = self.context, self.planned, self.context.plan
+        requests = [workload_request(context, w) for w in self.workloads]
+        kernel = self._kernel() if self.runs_kernel and planned.device == "cuda" else None
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         request = wire.TimeRequest(
@@ -147,12 +193,20 @@ class Launch:
             held_back=gate is not None,
             out="" if plan.kernel(planned.kernel).deterministic else str(self.out),
             most_bytes=room_bytes(plan) // 2,
+            link=str(link or ""),
+            limits={
+                w.id: plan.tolerances.limits(w.dtype)
+                for w in self.workloads
+                if self.validations[w.id].status in (protocol.OK, protocol.UNDECIDABLE)
+            },
+            decides=plan.tolerances.decides,
+            precision=plan.kernel(planned.kernel).precision,
         )
         return context.task(
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(kernel, *requests), writes=(self.out,),
-            compiles=context.kernel(planned.kernel).model_new is not None, gate=gate,
+            compiles=context.kernel(planned.kernel).model_new is not None, gate=gate, link=link,
         )  # fmt: skip
 
     def _appraised(self, record: LaunchRecord, kept: list[wire.KeptOutput]) -> LaunchRecord:
@@ -194,6 +248,11 @@ class Launch:
             )
             for id, status in statuses.items()
         ]
+
+
+def _lost_kernel(result: wire.TimeResult | Outcome) -> bool:
+    """Whether the kernel's process ended while it was measured."""
+    return isinstance(result, wire.TimeResult) and any(row.message == protocol.GONE for row in result.timings)
 
 
 def launch_path(run: Run, planned: PlannedLaunch) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from harness.config import keys
+from harness.config.plan import Plan
+from harness.errors import RecordError
 from harness.progress import Display
 from harness.run.context import Context
 from harness.schema.records import Crossing, CrossingRecord, Device, ValidationRecord
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol
 
 Arrays = Mapping[str, np.ndarray]
@@ -106,6 +110,15 @@ def compare_recipe(trials: Iterable[Arrays]) -> dict[Pair, Sums]:
     return by_pair
 
 
+def load_arrays(path: Path) -> Arrays:
+    """Stored outputs, by recipe/trial/target. RecordError where the file is damaged: each array has a checksum."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        raise RecordError(str(path), "was edited or damaged: it holds no outputs that can be read") from None
+
+
 def compare_outputs(
     kernel: str, workload: str, device: Device, validations: list[ValidationRecord], folder: Path
 ) -> CrossingRecord | None:
@@ -117,11 +130,10 @@ def compare_outputs(
             inputs.setdefault(recipe.recipe, set()).add("".join(recipe.input_sha256))
         if not validation.arrays or not (folder / validation.arrays).is_file():
             continue
-        with np.load(folder / validation.arrays, allow_pickle=False) as arrays:
-            for name in arrays.files:
-                recipe_name, trial, target = name.split("/")
-                owner = protocol.TRUTH if target == protocol.TRUTH else f"{validation.environment}:{target}"
-                outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = arrays[name]
+        for name, array in load_arrays(folder / validation.arrays).items():
+            recipe_name, trial, target = name.split("/")
+            owner = protocol.TRUTH if target == protocol.TRUTH else f"{validation.environment}:{target}"
+            outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = array
     pairs = [
         Crossing(
             left=left,
@@ -144,6 +156,15 @@ def compare_outputs(
         device=device,
         inputs_identical=all(len(digests) == 1 for digests in inputs.values()),
         pairs=pairs,
+    )
+
+
+def uncompared(plan: Plan, run: Run) -> bool:
+    """Whether there are outputs whose comparison is not recorded."""
+    return any(
+        not run.crossing_path(cell.kernel, cell.device, cell.workload).exists()
+        and load_record(run.validation_path(cell), ValidationRecord).arrays
+        for cell in plan.cells
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
     folder, problem = _folder(context, workload, environment), context.root / kernel.problem
     out, done = folder / "out", folder / "complete.json"
     with cache_lock(context.cache, folder.name):
-        if done.exists():
+        with contextlib.suppress(OSError, ValueError):  # it is not there, or damaged
             return Store(out, content=protocol.digest(protocol.read_json(str(done))))
         shutil.rmtree(folder, ignore_errors=True)
         out.mkdir(parents=True)
@@ -58,7 +59,7 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
             dtype=workload.dtype,
             most_bytes=room_bytes(context.plan),
         )
-        answer = context.executor.run(
+        answer = context.answer(
             context.task(
                 "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
                 reads=(problem,), writes=(out,),

@@ -20,7 +20,7 @@ from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.environment_records import BuildRecord
 from harness.schema.records import DEVICES, Device, Outcome, Status, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol, wire
 
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be compared: of so many trials, while they fit
@@ -56,7 +56,8 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     measured = cell.environment in context.plan.measured
     key = context.key("validation", **cell.model_dump())
     known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
-    if known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN):
+    holds = known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN)
+    if known is not None and holds and has_outputs(context.run, known):
         display.step(f"validated before: {cell.id}")
         return
     if not fresh and _recall(context, cell, key):
@@ -68,13 +69,18 @@ def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: boo
     display.step(f"validate {cell.id}: {record.status.replace('_', ' ')}{why}")
 
 
+def has_outputs(run: Run, validation: ValidationRecord) -> bool:
+    """Whether the outputs that it says it kept are there."""
+    return validation.arrays is None or (run.folder / validation.arrays).is_file()
+
+
 def _recall(context: Context, cell: Cell, key: str) -> bool:
     """A validation with this key from an earlier run, copied here with its arrays and its build record."""
     run = context.run
     for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
-        if record.status not in protocol.RAN:
+        if record.status not in protocol.RAN or not has_outputs(other, record):
             continue
-        if record.arrays and (other.folder / record.arrays).is_file():
+        if record.arrays:
             target = run.folder / record.arrays
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(other.folder / record.arrays, target)

@@ -231,6 +231,11 @@ class Timing(Outcome):
         "deciding rule; None where unchecked",
     )
     other_bits: int = Field(default=0, description="outputs that were checked and had other bits than in validation")
+    asking_us: float | None = Field(
+        default=None, description="on the CPU: what it took to order one call and to be answered, taken off each sample"
+    )
+    asking_error_us: float | None = Field(default=None, description="its standard error")
+    checked: int = Field(default=0, description="timed calls whose outputs were judged by the deciding rule")
 
 
 class Load(Record):

@@ -33,6 +33,12 @@ EXACT = """
     zeros zeros_like
 """
 
+# What leaves numbers that were drawn from a continuous distribution, each by itself, so: of one tensor and numbers.
+ELEMENTWISE = """
+    add add_ clone contiguous detach div div_ mul mul_ neg permute reshape rsub squeeze sub sub_ t to _to_copy transpose
+    _unsafe_view unsqueeze view
+"""
+
 Given = Dict[str, Any]  # the arguments of a call, by name
 Answer = Callable[["Draws", Given], Any]
 Values = Callable[["Draws", Given, int, Any], Any]  # so many of a dtype; None: that is not answered here
@@ -47,6 +53,7 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
         self.calls = 0
         self.foreign: list[str] = []
         self.made: dict[int, Any] = {}  # tensors that came out of a function that was seen, by their id
+        self.continuous: dict[int, Any] = {}  # of those: all of whose elements were drawn, each by itself
 
     def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -54,13 +61,24 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
         given = dict(zip((argument.name for argument in function._schema.arguments), args), **kwargs)
         answer = ANSWERS.get(name)
         result = answer(self, given) if answer and given.get("generator") is None else None
-        if result is None:
+        answered = result is not None
+        if not answered:
             if not is_exact(name, given):
                 self.foreign.append(name)
             result = function(*args, **kwargs)
+        given_tensors = list(tensors.flat(given.values()))
+        drawn = name in CONTINUOUS if answered else name in ELEMENTWISE.split() and len(given_tensors) == 1
+        drawn = drawn and all(self.is_continuous(tensor) for tensor in given_tensors if not answered)
         for tensor in tensors.flat(result if isinstance(result, (list, tuple)) else [result]):
             self.made[id(tensor)] = weakref.ref(tensor)
+            self.continuous.pop(id(tensor), None)
+            if drawn:
+                self.continuous[id(tensor)] = weakref.ref(tensor)
         return result
+
+    def is_continuous(self, tensor: Any) -> bool:
+        """Whether each element was drawn by itself from a continuous distribution: others as near to zero would do."""
+        return self.continuous.get(id(tensor), lambda: None)() is tensor
 
     def came_from(self, values: Any) -> list[str]:
         """Names of all that had a say in these values but exact arithmetic on what was drawn here; empty: nothing."""
@@ -195,6 +213,7 @@ def _bernoulli(draws: Draws, given: Given) -> Any:
     return (drawn < chances).to(given["self"].dtype)
 
 
+CONTINUOUS = ("rand", "rand_like", "randn", "randn_like", "normal", "uniform_", "normal_")
 ANSWERS: Mapping[str, Answer] = {
     **dict.fromkeys(("rand", "rand_like"), _new(_uniform)),
     **dict.fromkeys(("randn", "randn_like", "normal"), _new(_normal)),
@@ -210,8 +229,9 @@ ANSWERS: Mapping[str, Answer] = {
 
 def make(
     get_inputs: Callable[[], Iterable[Any]], seed: int, trial: int, each: inputs.Each = map
-) -> tuple[list[Any], list[str]]:
-    """(what a problem's get_inputs() gives on a trial, names of what else had a say in its bytes).
+) -> tuple[list[Any], list[str], list[bool]]:
+    """(what a problem's get_inputs() gives on a trial, names of what else had a say in its bytes, of each tensor
+    whether it `is_continuous`).
 
     All generators that it could draw from are seeded by the trial too: what is not answered here is at least the same
     in every process of an environment.
@@ -224,7 +244,7 @@ def make(
     with drawing:
         values = list(get_inputs())
     changed = [name for name, state in _states().items() if state != before[name]]
-    return values, drawing.came_from(values) + changed
+    return values, drawing.came_from(values) + changed, [drawing.is_continuous(t) for t in tensors.flat(values)]
 
 
 def _states() -> dict[str, Any]:

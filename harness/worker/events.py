@@ -174,5 +174,5 @@ def sample(
     row.sampled_s = [sample.at_s for sample in samples]
     row.enqueue_us = [sample.enqueue_us for sample in samples]
     spent_s = _seconds() - began
-    sampling.doubt(row, sum(row.samples_us) * 1000, witnessed_ns, "cuda")
+    sampling.doubt(row, sum(row.samples_us) * 1000, witnessed_ns)
     return spent_s

@@ -51,7 +51,7 @@ def sample(
         torch.cuda.synchronize()  # a fault of the device is no refusal
         return 0.0
     hot_us = [sample.us for sample in samples]
-    row.hot_message = sampling.implausible(sum(hot_us) * calls * 1000, witnessed_ns, "cuda")
+    row.hot_message = sampling.implausible(sum(hot_us) * calls * 1000, witnessed_ns)
     if row.hot_message:
         return 0.0
     row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample = hot_us, [sample.at_s for sample in samples], calls

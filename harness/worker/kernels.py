@@ -123,10 +123,11 @@ class Extension:
         found.rest = (bool(workload.causal), float(workload.scale))
         return found
 
-    def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison) -> Call:
+    def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison, out: Any = None) -> Call:
         """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.
 
         `anew`: every call gives an output of its own, as a reference's does, and none is poisoned. `fill` poisons.
+        `out`: where the output goes, where the kernel is given that.
         """
         q, k, v = arguments
         if self.returns:
@@ -134,7 +135,7 @@ class Extension:
             return lambda: self.forward(q, k, v, *self.rest)
         if anew:
             return lambda: self._into(torch.empty_like(q), arguments)
-        out = fill(torch.empty_like(q))
+        out = fill(torch.empty_like(q)) if out is None else out
         return lambda: self._into(out, arguments)
 
     def choice(self, arguments: list[Any]) -> str:
@@ -212,7 +213,7 @@ class Model:
         with blamed(f"casting ModelNew to {dtype}"):
             self.model.to(dtype=getattr(torch, dtype))
 
-    def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison) -> Call:
+    def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison, out: Any = None) -> Call:
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu")
         tensors.leave_poison_behind(size, device, fill)

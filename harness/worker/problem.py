@@ -11,13 +11,12 @@ call that is judged, so that one that draws (dropout in training) draws the same
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Sequence
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from . import draws, dtypes, emulation, protocol, rounding, tensors, wire
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Each, Shape
+    from .references import ModelReference
     from .truth import Cache, Exact, WrongAnswer
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
@@ -92,13 +92,15 @@ class ProblemWorkload:
     def arrays(self, recipe: str, trial: int, _seed: int, each: Each = map) -> Inputs:
         """Arrays of the trial's tensors; sets that are stored repeat when there are fewer than trials."""
         sets = self.index["inputs"]
+        continuous: list[bool] = []
         if sets:
             values = [self._value(entry, "cpu") for entry in sets[trial % len(sets)]]
         else:
             with self.drawing:
-                values, _ = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
+                values, _, continuous = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
         factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
-        return Inputs(values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor))
+        values = values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor)
+        return Inputs(values, continuous)
 
     def arguments(self, arrays: list[Array], device: str, cast: Change = lambda tensor: tensor) -> list[Any]:
         """Tensors with memory of their own; `cast` is what becomes of those of floating-point numbers."""
@@ -167,6 +169,8 @@ class ProblemWorkload:
         return rounding.effective([name for name, is_on in switches.items() if is_on], self.dtype)
 
     def references(self, names: Iterable[str], device: str) -> list[ModelReference]:
+        from .references import ModelReference
+
         return [ModelReference(self, device) for name in names if name == protocol.MODEL]
 
     # -- truth -------------------------------------------------------------------------------------------
@@ -240,58 +244,23 @@ def drawn(device: str) -> list[bytes]:
 
 
 class Inputs(List["Array"]):
-    """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments."""
+    """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments.
 
-    def __init__(self, values: list[Any]) -> None:
-        super().__init__(tensors.to_array(tensor) for tensor in tensors.flat(values))
+    `continuous`: of each, whether its elements are floating-point numbers that were drawn one by one.
+    """
+
+    def __init__(self, values: list[Any], continuous: Sequence[bool] = ()) -> None:
+        held = list(tensors.flat(values))
+        super().__init__(tensors.to_array(tensor) for tensor in held)
         self.values = values
+        drawn = continuous or [False] * len(held)
+        self.continuous = [one and tensor.is_floating_point() for one, tensor in zip(drawn, held)]
 
 
-def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tuple[list[Any], list[str]]:
-    """(a trial's arguments on the CPU, names of what `draws` does not answer for): floating-point tensors are cast to
-    the dtype, all others stay what they are."""
-    values, foreign = draws.make(module.get_inputs, seed, trial, each)
+def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tuple[list[Any], list[str], list[bool]]:
+    """(a trial's arguments on the CPU, names of what `draws` does not answer for, of each tensor whether it is
+    continuous there): floating-point tensors are cast to the dtype, all others stay what they are."""
+    values, foreign, continuous = draws.make(module.get_inputs, seed, trial, each)
     cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
-    return [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast], foreign
-
-
-class ModelReference:
-    """The problem's own ``Model``, with the stored weights."""
-
-    name = protocol.MODEL
-
-    def __init__(self, workload: ProblemWorkload, device: str) -> None:
-        self.workload = workload
-        self.device = device
-        self.model: Any = None
-
-    def prove(self, arguments: list[Any]) -> list[str]:
-        """Nothing is forced, so no operator is proven; the model must run."""
-        self.attempt(arguments)
-        return []
-
-    def attempt(self, arguments: list[Any]) -> None:
-        """`wire.Failed` where the model does not run, or gives something else than a tensor."""
-        try:
-            if self.model is None:
-                self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
-            with torch.no_grad():
-                output = self.model(*arguments)
-        except Exception as error:
-            message = f"Model raised {type(error).__name__}: {error}"
-            raise wire.Failed(protocol.UNSUPPORTED, message) from None
-        if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
-            message = f"Model returns {type(output).__name__}, not one tensor"
-            raise wire.Failed(protocol.UNSUPPORTED, message)
-        self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
-
-    def active(self) -> ContextManager[None]:
-        return contextlib.nullcontext()
-
-    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        return lambda: self.model(*arguments)
-
-    def judged(self, call: Callable[[], Any]) -> Any:
-        with self.workload.drawing:
-            self.workload.reseed()
-            return call()
+    contiguous = [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast]
+    return contiguous, foreign, continuous

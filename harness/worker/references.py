@@ -1,14 +1,18 @@
-"""SDPA backends, forced by name in the way that this PyTorch has, with proof of the operator that ran."""
+"""SDPA backends, forced by name in the way that this PyTorch has, with proof of the operator that ran. And a problem's
+own model."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any, Callable, ContextManager, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator
 
 import torch
 
-from . import protocol, tensors, wire
+from . import dtypes, protocol, tensors, wire
+
+if TYPE_CHECKING:
+    from .problem import ProblemWorkload
 
 # What must be in the name of an operator that ran, for the forced backend to have run.
 MARKS = {"math": "attention_math", **{name: f"{name}_attention" for name in ("flash", "efficient", "cudnn")}}
@@ -99,6 +103,48 @@ class SdpaReference:
             names = ", ".join(ran) or "no attention operator"
             raise unsupported(f"{self.name} was forced, but PyTorch ran {names}")
         return ran
+
+
+class ModelReference:
+    """The problem's own ``Model``, with the stored weights."""
+
+    name = protocol.MODEL
+
+    def __init__(self, workload: ProblemWorkload, device: str) -> None:
+        self.workload = workload
+        self.device = device
+        self.model: Any = None
+
+    def prove(self, arguments: list[Any]) -> list[str]:
+        """Nothing is forced, so no operator is proven; the model must run."""
+        self.attempt(arguments)
+        return []
+
+    def attempt(self, arguments: list[Any]) -> None:
+        """`wire.Failed` where the model does not run, or gives something else than a tensor."""
+        try:
+            if self.model is None:
+                self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
+            with torch.no_grad():
+                output = self.model(*arguments)
+        except Exception as error:
+            message = f"Model raised {type(error).__name__}: {error}"
+            raise wire.Failed(protocol.UNSUPPORTED, message) from None
+        if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
+            message = f"Model returns {type(output).__name__}, not one tensor"
+            raise wire.Failed(protocol.UNSUPPORTED, message)
+        self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
+
+    def active(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
+
+    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
+        return lambda: self.model(*arguments)
+
+    def judged(self, call: Callable[[], Any]) -> Any:
+        with self.workload.drawing:
+            self.workload.reseed()
+            return call()
 
 
 def plain(function: str) -> str:

@@ -3,8 +3,8 @@
 The clocks are bound when this module is imported, which is before the code under test is: what that puts in their
 place is not called (and seen, see `integrity`). A clock changed below Python is found by a second one.
 
-On the CPU a sample is a loop around the call. On a GPU there are two kinds: `events` has the cold ones, `graphs` the
-hot ones. Beside the times stands how busy the machine was with other things, from /proc.
+On the CPU the samples are taken by another process (`measuring`). On a GPU there are two kinds: `events` has the cold
+ones, `graphs` the hot ones. Beside the times stands how busy the machine was with other things, from /proc.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import functools
 import math
 import os
 import resource
-import statistics
 import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
@@ -22,16 +21,15 @@ from . import protocol, tools, wire
 if TYPE_CHECKING:
     from .audit import Audit
 
-SAMPLE_NS = 100000  # a sample's shortest length on the CPU: a thousand times the clock's own cost
 CHECK_EVERY = 10  # samples between looks at the precision reached
 IDLE_S, IDLE_LOOKS, QUIET = 0.05, 8, 0.05  # seconds, at most so many times, until so few processors are busy
 FIRST_NUMBER = 300  # of a thread, once Linux has given the highest
 BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal: the fields of /proc/stat's first line
-PLAUSIBLE = 2  # how much longer or shorter than by the second clock samples may seem
-_clock, _seconds, _sleep = time.perf_counter_ns, time.perf_counter, time.sleep
+PLAUSIBLE = 2  # how much longer than by the second clock samples may seem
+clock_ns, _seconds, _sleep = time.perf_counter_ns, time.perf_counter, time.sleep
 _witness = functools.partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
 _usage = resource.getrusage
-_process = functools.partial(time.clock_gettime_ns, time.CLOCK_PROCESS_CPUTIME_ID)  # all of its threads
+process_ns = functools.partial(time.clock_gettime_ns, time.CLOCK_PROCESS_CPUTIME_ID)  # all of its threads
 
 
 class StopRule:
@@ -55,38 +53,6 @@ class StopRule:
         return median_error(samples) <= self.timing.relative_error
 
 
-def sample(
-    call: Callable[[], Any], timing: wire.SamplingRequest, row: wire.Timing, audit: Audit | None = None
-) -> float:
-    """Warm up, then sample on the CPU, into a row; gives the seconds that it took. Audited samples are single calls.
-    The row's `status` and `message` say where the clock cannot be believed."""
-    began = _seconds()
-    row.warmup_calls, call_ns = warm_up(call, timing.warmup_s, timing.warmup_calls)
-    calls = max(1, math.ceil(SAMPLE_NS / max(1.0, call_ns)))
-    keep = audit.keep if audit else _drop
-    measure, measure_one = _sampler(call, calls, keep), _sampler(call, 1, keep)
-    samples: list[float] = []
-    shares: list[float] = []
-    total_ns = made = 0
-    rule, meter = StopRule(timing), Processors()
-    for audited in turns(rule, samples, audit):
-        call_us, witnessed_ns = (measure_one if audited else measure)()
-        made += 1 if audited else calls
-        if audited:
-            audited.ended(call_us)
-            continue
-        total_ns += witnessed_ns
-        shares.append(call_us * calls * 1000 / max(1, witnessed_ns))
-        samples.append(call_us)
-    row.clock, row.calls_per_sample, row.samples_us = "perf_counter_ns", calls, samples
-    spent_s = _seconds() - began
-    row.switches_per_ms, row.threads_started = meter.switches_per_ms(), meter.threads_started(made)
-    row.busy_processors = meter.read()
-    # By the middle one, as the time itself: a sample that was interrupted between the two clocks accuses nobody.
-    doubt(row, statistics.median(shares) * total_ns, total_ns, "cpu")
-    return spent_s
-
-
 def turns(rule: StopRule, samples: Sequence[float], audit: Audit | None) -> Iterator[Audit | None]:
     """Before each sample, until there are enough and the audit has all of its own: the audit, where the next is its."""
     wanting = True
@@ -100,19 +66,20 @@ def turns(rule: StopRule, samples: Sequence[float], audit: Audit | None) -> Iter
             audit.look()
 
 
-class Processors:
-    """How many processors this process, with all of its threads, keeps busy between its making and `read`, and how
-    often these threads leave one: those that ended since are counted. And how many were started meanwhile."""
+class Usage:
+    """What this process, with all of its threads, used since its making: those that ended since are counted too."""
 
     def __init__(self) -> None:
         self.left, self.newest = _switches(), _newest()
-        self.wall_ns, self.own_ns = _witness(), _process()
+        self.wall_ns, self.own_ns = clock_ns(), process_ns()
 
-    def read(self) -> float:
-        return round((_process() - self.own_ns) / max(1, _witness() - self.wall_ns), 3)
+    def processors(self) -> float:
+        """How many it kept busy."""
+        return round((process_ns() - self.own_ns) / max(1, clock_ns() - self.wall_ns), 3)
 
-    def switches_per_ms(self) -> float:
-        return round((_switches() - self.left) / max(1, _witness() - self.wall_ns) * 1e6, 3)
+    def switches(self) -> int:
+        """How often its threads left a processor."""
+        return _switches() - self.left
 
     def threads_started(self, calls: int) -> float | None:
         """In each of so many calls, at least. Other processes' count too: a container sees its own, a virtual
@@ -146,25 +113,24 @@ def idle_processors() -> float:
     before they sleep: it is looked at until it is quiet, and else the quietest moment counts."""
     least = math.inf
     for _ in range(IDLE_LOOKS):
-        meter = Processors()
+        usage = Usage()
         _sleep(IDLE_S)
-        least = min(least, meter.read())
+        least = min(least, usage.processors())
         if least < QUIET:
             break
     return least
 
 
-def doubt(row: wire.Timing, sampled_ns: float, witnessed_ns: float, device: str) -> None:
+def doubt(row: wire.Timing, sampled_ns: float, witnessed_ns: float) -> None:
     """Mark a row `wrong` whose samples took `sampled_ns` in all where that much did not pass."""
-    fault = implausible(sampled_ns, witnessed_ns, device)
+    fault = implausible(sampled_ns, witnessed_ns)
     if fault:
         row.status, row.message = protocol.WRONG, fault
 
 
-def implausible(sampled_ns: float, witnessed_ns: float, device: str) -> str:
-    """What is wrong where samples do not add up to the time that passed. On a GPU other work stands between them."""
-    low = 0 if device == "cuda" else witnessed_ns / PLAUSIBLE
-    if low <= sampled_ns <= witnessed_ns * PLAUSIBLE:
+def implausible(sampled_ns: float, witnessed_ns: float) -> str:
+    """What is wrong where a GPU's samples add up to more than the time that passed. Other work stands between them."""
+    if sampled_ns <= witnessed_ns * PLAUSIBLE:
         return ""
     return f"its samples add up to {sampled_ns / 1e6:.3g} ms, but took {witnessed_ns / 1e6:.3g} ms by another clock"
 
@@ -174,9 +140,9 @@ def warm_up(call: Callable[[], Any], warmup_s: float, at_least: int) -> tuple[in
     fastest, calls = math.inf, 0
     deadline = _seconds() + warmup_s
     while calls < at_least or _seconds() < deadline:
-        start = _clock()
+        start = clock_ns()
         call()
-        fastest = min(fastest, _clock() - start)
+        fastest = min(fastest, clock_ns() - start)
         calls += 1
     return calls, fastest
 
@@ -195,29 +161,6 @@ def median_error(samples: Sequence[float]) -> float:
     return (high - low) / 2 / median if median > 0 else math.inf
 
 
-def _drop(_output: Any) -> None:
-    pass
-
-
-def _sampler(call: Callable[[], Any], calls: int, keep: Callable[[Any], None]) -> Callable[[], tuple[float, int]]:
-    """A function that gives the time of a call, and what all of them took by the second clock. `keep` gets the last
-    one's output."""
-    clock, witness, repeat = _clock, _witness, range(calls - 1)
-
-    def measure() -> tuple[float, int]:
-        before = witness()
-        start = clock()
-        for _ in repeat:
-            call()
-        output = call()
-        call_us = (clock() - start) / calls / 1000
-        witnessed_ns = witness() - before
-        keep(output)
-        return call_us, witnessed_ns
-
-    return measure
-
-
 def read_processors() -> list[int] | None:
     """Ticks of all processors by kind, or None."""
     fields = tools.read_text("/proc/stat").partition("\n")[0].split()[1:9]
@@ -231,14 +174,15 @@ class LoadMeter:
         self.processors = read_processors()
         self.own = sum(os.times()[:4])
 
-    def read(self) -> wire.Load:
+    def read(self, helpers_s: float = 0.0) -> wire.Load:
+        """`helpers_s`: processor time of this launch's other processes."""
         now = read_processors()
         share, steal = None, None
         if self.processors and now:
             spent = [after - before for before, after in zip(self.processors, now)]
             total = sum(spent)
             if total > 0:
-                own = (sum(os.times()[:4]) - self.own) * os.sysconf("SC_CLK_TCK")
+                own = (sum(os.times()[:4]) - self.own + helpers_s) * os.sysconf("SC_CLK_TCK")
                 others = sum(spent[kind] for kind in BUSY) - own
                 share = min(1.0, max(0.0, others / total))
                 steal = spent[7] / total

@@ -53,7 +53,7 @@ def _inputs(module: Any, request: wire.StoreRequest, writer: Writer) -> tuple[li
     """(the sets that are stored, a note, a trial's inputs): none where every environment makes the same ones anew."""
     sets: list[Any] = []
     for trial in range(request.trials):
-        values, foreign = problem.made(module, request.seed, trial, request.dtype)
+        values, foreign, _ = problem.made(module, request.seed, trial, request.dtype)
         if not foreign:
             return [], "", values
         note = "get_inputs() needs {}".format(", ".join(foreign))

@@ -1,4 +1,4 @@
-"""`time`: one launch. Every target of every workload, in random order, in this fresh process.
+"""`time` on a GPU: one launch. Every target of every workload, in random order, in this fresh process.
 
 The code under test shares the process with the clock and with the references. What it was seen to do to them makes
 its row `wrong`, and nothing is measured here after it. Of a problem file both sides are Python, which can reach
@@ -78,7 +78,6 @@ def timing(request: wire.TimeRequest) -> wire.TimeResult:
             row.status, row.message = protocol.WRONG, "; ".join(filter(None, (tampering, row.message)))
             lost = f"{target} on {workload_id} before it was found to have {tampering}: no time here could be trusted"
     result.threads, result.load = torch.get_num_threads(), meter.read()
-    result.idle_processors = sampling.idle_processors() if request.device == "cpu" else None
     return result
 
 
@@ -112,8 +111,7 @@ class Inputs:
             self.arrays.clear()
         if arrays is None:
             with concurrent.futures.ThreadPoolExecutor(self.threads) as pool:
-                each = pool.map if self.device == "cuda" else map
-                arrays = self.workload.arrays(RECIPE, trial, self.seed, each)
+                arrays = self.workload.arrays(RECIPE, trial, self.seed, pool.map)
         return self.workload.arguments(arrays, self.device)
 
     def get(self) -> list[Any]:
@@ -147,8 +145,7 @@ def _measure_reference(_request: wire.TimeRequest, prepared: Inputs, answers: au
             call = reference.bind(arguments)
             prepared.drawn = prepared.workload.draws(call)
             sampled.sample(call)
-            if prepared.device == "cuda":
-                sampled.replay(call, call(), answers)
+            sampled.replay(call, call(), answers)
         except wire.Failed:
             raise
         except Exception as error:
@@ -177,10 +174,9 @@ def _measure_kernel(request: wire.TimeRequest, prepared: Inputs, answers: audit.
             watching = prepared.audit(answers) if first else None
             with kernels.blamed(target):
                 sampled.sample(call, watching)
-                if device == "cuda":
-                    anew = kernel.bind(arguments, anew=True)
-                    expected_output = kernels.checked(call(), workload, device).clone()
-                    sampled.replay(lambda: kernels.checked(anew(), workload, device), expected_output, answers)
+                anew = kernel.bind(arguments, anew=True)
+                expected_output = kernels.checked(call(), workload, device).clone()
+                sampled.replay(lambda: kernels.checked(anew(), workload, device), expected_output, answers)
             if validated and sampled.row.status == protocol.OK:
                 fault = watching.verdict() if watching else ""
                 follows = prepared.two and watching is None
@@ -216,12 +212,11 @@ class Sampled:
     """One row, and the seconds that its samples took. The garbage collector does not run meanwhile."""
 
     def __init__(self, request: wire.TimeRequest, row: wire.Timing) -> None:
-        self.timing, self.row, self.on_gpu = request.timing, row, request.device == "cuda"
+        self.timing, self.row = request.timing, row
         self.spent_s = 0.0
 
     def sample(self, call: kernels.Call, watching: audit.Audit | None = None) -> None:
-        sample = events.sample if self.on_gpu else sampling.sample
-        self._undisturbed(lambda: sample(call, self.timing, self.row, watching))
+        self._undisturbed(lambda: events.sample(call, self.timing, self.row, watching))
 
     def replay(self, call: kernels.Call, expected: Any, answers: audit.Answers) -> None:
         """The same, hot. `call` gives a new tensor each time, with the bits of `expected`, or right ones."""

@@ -266,6 +266,9 @@ class Timing(Result):
     enqueue_us: List[float] = field(default_factory=list)
     correct: Optional[bool] = None
     other_bits: int = 0
+    asking_us: Optional[float] = None
+    asking_error_us: Optional[float] = None
+    checked: int = 0
 
 
 class Load(Reply):
@@ -478,6 +481,17 @@ class TimeRequest(CasesRequest):
     held_back: bool = False
     out: str = ""  # where outputs with other bits go; empty: other bits are a fault
     most_bytes: int = 0
+    link: str = ""  # on the CPU: where the kernel's process is met
+    limits: Dict[str, Dict[str, float]] = field(default_factory=dict)  # by workload: each rule's tolerance
+    decides: str = "rounding"
+    precision: Optional[List[str]] = None
+
+
+class HostRequest(CasesRequest):
+    """Of the process that the code under test lives in while another one measures it."""
+
+    kernel: Optional[KernelRequest]
+    link: str
 
 
 class TimeResult(Result):
@@ -487,6 +501,48 @@ class TimeResult(Result):
     sampling_s: float = 0.0
     timings: List[Timing] = field(default_factory=list)
     kept: List[KeptOutput] = field(default_factory=list)
+
+
+class OpenOrder(Request):
+    """`host` says what orders and their answers are for."""
+
+    workload: str
+    target: str
+
+
+class Opened(Reply):
+    in_slots: bool  # whether it writes its output to its slot
+    draws: bool  # whether its calls draw random numbers
+
+
+class MapOrder(Request):
+    slots: int
+    slot_bytes: int
+    offsets: List[int]  # of each input in a slot
+    output_offset: int
+
+
+class Described(Reply):
+    dtype: str
+    shape: List[int]
+
+
+class CopyOrder(Request):
+    workload: str
+    count: int
+    dtype: str
+    shape: List[int]
+
+
+class Told(Reply):
+    """What a process says that it used: `harness.schema.records.Timing` and `LaunchRecord` say what it is."""
+
+    busy_processors: float
+    switches_per_ms: float
+    threads_started: Optional[float]
+    processor_s: float  # since it began
+    threads: int
+    idle_processors: Optional[float] = None
 
 
 class AppraiseRequest(CasesRequest):
@@ -637,7 +693,8 @@ TASKS: Mapping[str, Task] = {
     "build": Task(BuildRequest, BuildResult),
     "candidate": Task(CandidateRequest, CandidateResult),
     "judge": Task(JudgeRequest, JudgeResult),
-    "time": Task(TimeRequest, TimeResult, "timing", "timing"),
+    "time": Task(TimeRequest, TimeResult, "measuring", "measure"),
+    "host": Task(HostRequest, Result),
     "appraise": Task(AppraiseRequest, AppraiseResult),
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),

@@ -78,6 +78,12 @@ class AttentionWorkload:
         found.shape = (*self.shape[:2], seq_len, self.shape[3])
         return found
 
+    def of_heads(self, count: int) -> AttentionWorkload:
+        """The workload of so many of its heads, each of which is an attention by itself."""
+        found = copy.copy(self)
+        found.shape = (1, count, *self.shape[2:])
+        return found
+
     def arrays(self, recipe: str, trial: int, seed: int, each: Each = map) -> list[Array]:
         """Input arrays in `dtype`'s storage."""
         return inputs.generate(recipe, self.dtype, self.shape, seed, trial, each)

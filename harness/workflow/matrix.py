@@ -24,7 +24,7 @@ from harness.run.environments import prepare_and_build
 from harness.run.extend import further
 from harness.run.folders import all_runs, find_run, held, new_run, now_utc, point_latest
 from harness.run.launch import launch_all, launch_path, launches_of
-from harness.run.pairwise import compare_all
+from harness.run.pairwise import compare_all, uncompared
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.run.reuse import recall_blocks, renew, settle
 from harness.run.stores import store_problems
@@ -89,8 +89,8 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         if any(environment.status == protocol.BROKEN for environment in run.environments()):
             # What broke may be mended; environments are compared within a block, so all are timed again.
             run = new_run(root, plan.digest)
-        is_new = not run.run_path().exists()
-        if is_new:
+        is_new = not run.run_path().exists() and not (run.folder / "launches").exists()
+        if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, selection, prepared, run, gpu))
         raised = renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")
@@ -104,10 +104,8 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         try:
             codes = _finish(options, prepared, run, gpu, is_new=is_new, raised=raised)
             settle(run, plan)
-        except Exception:
+        finally:
             run.sweep()
-            raise
-        run.sweep()
     if options.derived is None:
         point_latest(root, run)
     return run, codes
@@ -138,7 +136,9 @@ def _finish(
         and not wanted_launches
         and not (goes_on and further(plan, run.launches()))
         and all(_is_validated(options.root, plan, run, cell) for cell in plan.cells)
+        and all(run.environment_path(environment.id).exists() for environment in plan.environments)
         and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
+        and not uncompared(plan, run)
         and not (options.explain and unexplained(run))
         and not (options.profile and uncounted(run))
     ):

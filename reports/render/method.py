@@ -69,6 +69,8 @@ def method_values(report: Report) -> dict[str, Any]:
         "watched": [launch.gpu for launch in gpu_launches(evidence) if launch.gpu is not None],
         "threads": sorted({launch.threads for launch in launches if launch.threads is not None}),
         "clocks": sorted({timing.clock for timing in timings if timing.clock}),
+        "asked": [timing for timing in timings if timing.asking_us is not None],
+        "checked": sum(timing.checked for timing in timings),
         "overheads": [launch.overhead_s for launch in launches if launch.overhead_s],
         "decides": sorted({record.decides for record in validations}),
         "limits": sorted({f"{name} {value:g}" for record in validations for name, value in record.limits.items()}),

@@ -2,7 +2,7 @@
 known, as one table. Each is a solution file for PROBLEM, and honest but for what its name says.
 
 Most behave while they are validated: TIMING tells a launch. Where a launch is what finds it out, `timed` are words of
-the kernel's row there.
+the kernel's row there. On the CPU, where another process measures, some find nothing to cheat.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SOLUTION = """\
 import gc, json, os, sys, threading, time
 import torch
 import torch.nn as nn
-TIMING = sys.argv[1:2] == ["time"]
+TIMING = sys.argv[1:2] in (["time"], ["host"])
 calls = 0
 kept = {{}}
 {before}
@@ -80,21 +80,27 @@ class ModelNew(nn.Module):
 @dataclass(frozen=True)
 class Cheat:
     """`way` as docs/kernelbench.md names it. `said`: of the validation's message, '' where that passes; `timed`: of the
-    kernel's row in a launch."""
+    kernel's row in a launch; `apart`: the same on the CPU, '' where it gains nothing and is not wrong."""
 
     way: str
     said: str
     timed: str
+    apart: str
     source: str
 
 
-def cheat(way: str, body: str, *, said: str = "", timed: str = "", before: str = "") -> Cheat:
+def cheat(
+    way: str, body: str, *, said: str = "", timed: str = "", apart: str | None = None, before: str = ""
+) -> Cheat:  # fmt: skip
     body = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
-    return Cheat(way, said, timed, SOLUTION.format(before=textwrap.dedent(before).strip(), body=body))
+    source = SOLUTION.format(before=textwrap.dedent(before).strip(), body=body)
+    return Cheat(way, said, timed, timed if apart is None else apart, source)
 
 
 SAMPLED = """
 def sampled():
+    if sys.argv[1:2] == ["host"]:
+        return calls > 1
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name in ("measure", "take", "warm_up"):
@@ -157,6 +163,7 @@ CHEATS: dict[str, Cheat] = {
         return kept[key]
         """,
         timed="does not follow its inputs",
+        apart="its output",
     ),
     "cached_by_content": cheat(
         "results by content",
@@ -167,6 +174,7 @@ CHEATS: dict[str, Cheat] = {
         return kept[key]
         """,
         timed="seen before",
+        apart="",
     ),
     "skips_when_sampled": cheat(
         "a path for the clock",
@@ -184,6 +192,7 @@ CHEATS: dict[str, Cheat] = {
         return kept[key] * (1 + 1e-7 * (calls % 3))
         """,
         timed="does not follow its inputs",
+        apart="its output",
     ),
     "wavers_and_skips": cheat(
         "other bits, and a path for the clock",
@@ -204,6 +213,7 @@ CHEATS: dict[str, Cheat] = {
         "patched timers",
         "if TIMING: time.perf_counter_ns = lambda: 0\nreturn self.right(x)",
         timed="replaced time.perf_counter_ns",
+        apart="",
     ),
     "patches_comparison": cheat(
         "patched comparison",
@@ -274,14 +284,14 @@ GPU_CHEATS: dict[str, Cheat] = {
     ),
 }  # fmt: skip
 
-# Every cheat in one process, which validates and then times it as a run does, one task after the other. What they see
-# of the task is `sys.argv`.
+# Every cheat in one process, which validates and then times it as a run does, one task after the other; on the CPU a
+# child of it has the kernel. What they see of the task is `sys.argv`.
 WAYS = """
 import json, os, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
-from worker import appraise, candidate, codec, judge, store, timing, wire
+from worker import appraise, candidate, codec, host, judge, measuring, store, wire
 
 
 def asked(verb, **request):
@@ -313,12 +323,18 @@ for number, name in enumerate(names):
     found[name] = {"status": judged["status"], "message": judged["message"]}
     digests = judged["recipes"][0]["targets"][-1]["output_sha256"]
     if judged["status"] == "ok":
-        sys.argv = ["inside", "time", os.devnull]
         left = os.path.join(folder, "left-" + name)
         os.makedirs(left)
-        launch = done(timing.timing(asked("time", **{
-            "kernel": kernel, "kernel_workloads": ["w"], "workloads": [workload], "targets": ["kernel", "model"],
-            "seed": 0, "device": device, "threads": 1, "order_seed": number, "expected_sha256": {"w": digests},
+        sys.argv = ["inside", "time", os.devnull]
+        shared = {"workloads": [workload], "seed": 0, "device": device, "threads": 1}
+        limits = {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}
+        if device == "cpu" and not os.fork():
+            sys.argv = ["inside", "host", os.devnull]
+            host.host(asked("host", **shared, kernel=kernel, link=left))
+            os._exit(0)
+        launch = done(measuring.measure(asked("time", **shared, **{
+            "kernel": kernel, "kernel_workloads": ["w"], "targets": ["kernel", "model"], "limits": limits,
+            "order_seed": number, "expected_sha256": {"w": digests}, "link": left,
             "held_back": False, "out": left, "most_bytes": 1 << 30,
             "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5, "max_samples": 50,
                        "relative_error": 0.005}})))
@@ -326,7 +342,7 @@ for number, name in enumerate(names):
         found[name]["rows"] = done(appraise.appraise(asked("appraise", **{
             "workloads": [workload], "kept": launch["kept"], "candidate_out": left, "decides": "rounding", "seed": 0,
             "truth_dir": {"w": os.path.join(folder, "truth")}, "device": device, "threads": 1,
-            "limits": {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}})))["rows"]
+            "limits": limits})))["rows"]
         torch.set_num_threads(1)
         if device == "cuda":
             torch.cuda.set_stream(torch.cuda.default_stream())
@@ -350,7 +366,7 @@ def run_cheats(python: Path, folder: Path, device: str, cheats: Mapping[str, Che
     return found
 
 
-def check_cheat(case: Cheat, seen: dict[str, Any]) -> None:
+def check_cheat(case: Cheat, seen: dict[str, Any], device: str) -> None:
     """That it was found out where the table says; and that who is honest was not accused."""
     assert seen["status"] == ("wrong" if case.said else "ok"), seen
     assert case.said in seen["message"]
@@ -362,9 +378,11 @@ def check_cheat(case: Cheat, seen: dict[str, Any]) -> None:
     timings = appraised([Timing(**row) for row in seen["timings"]], kept, judged)
     rows = {row.target: row for row in timings}
     kernel, model = rows["kernel"], rows["model"]
-    assert model.status == "ok" and model.order < kernel.order, "nobody was there to slow it down"
-    if case.timed:
-        assert case.timed in kernel.message, kernel
+    assert model.status == "ok"
+    assert device == "cpu" or model.order < kernel.order, "nobody was there to slow it down"
+    words = case.apart if device == "cpu" else case.timed
+    if words:
+        assert words in kernel.message, kernel
         assert kernel.status == "wrong" or (kernel.status == "ok" and kernel.correct is False)
     else:
         assert (kernel.status, kernel.correct, kernel.message) == ("ok", True, ""), kernel

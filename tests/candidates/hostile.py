@@ -30,7 +30,7 @@ def get_init_inputs():
 SOLUTION = """\
 import json, os, sys, time
 import torch
-TIMING = sys.argv[1:2] == ["time"]
+TIMING = sys.argv[1:2] in (["time"], ["host"])
 calls = 0
 def right(x):
     return torch.exp(x) * 1e-5
@@ -46,7 +46,8 @@ class ModelNew(torch.nn.Module):
 @dataclass(frozen=True)
 class Hostile:
     """`status` and words of the validation's message; `timed` and its words: of the kernel's row in the launch, or of
-    the launch where it has no rows; `timed` is '' where the launch says nothing of its own."""
+    the launch where it has no rows; `timed` is '' where the launch says nothing of its own, and `ok` where it is right
+    and gains nothing."""
 
     status: str
     said: str
@@ -180,14 +181,14 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "replaces_clock_when_timed": hostile(
         "ok", "", "if TIMING: time.perf_counter_ns = lambda: 0\nreturn right(x)",
-        timed="wrong", timed_said="replaced time.perf_counter_ns",
+        timed="ok",
     ),
     "replaces_sampling": hostile(
-        "ok", "", "return right(x)", timed="wrong", timed_said="replaced worker.sampling.sample",
+        "ok", "", "return right(x)", timed="ok",
         before="if TIMING:\n    import worker.sampling\n    worker.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
     ),
     "replaces_clock_below_python": hostile(
-        "ok", "", "return right(x)", before=BELOW_PYTHON, timed="wrong", timed_said="by another clock"
+        "ok", "", "return right(x)", before=BELOW_PYTHON, timed="ok"
     ),
     # -- what it leaves ----------------------------------------------------------------------------------
     "links": hostile(

@@ -17,9 +17,9 @@ from harness.errors import InfrastructureError
 from harness.isolate import Answer, Task
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.bundle.namespaces import probe_namespaces
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
+from harness.isolate.namespaces import probe_namespaces
 from harness.isolate.sandbox import SandboxLimits
 from tests.messages import made
 from tests.projects import command_lines
@@ -117,7 +117,7 @@ class BundleCells(AnyCells):
         if user is not None:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, user, user)
-        self.namespaces = forked(lambda: probe_namespaces(self.bundle), user)
+        self.namespaces = forked(lambda: probe_namespaces(self.bundle.maker), user)
 
     def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer:
         task = self.task(code, timeout_s, **options)

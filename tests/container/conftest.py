@@ -17,10 +17,10 @@ from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
-from harness.isolate.bundle.namespaces import ENTER
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import base_identity, build_image
+from harness.isolate.namespaces import ENTER
 from harness.isolate.sandbox import SandboxLimits
 from harness.tools import cache_folder
 from tests.conftest import ROOT

@@ -13,7 +13,7 @@ from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import Bundle, load_bundle
-from harness.isolate.bundle.namespaces import probe_namespaces
+from harness.isolate.namespaces import probe_namespaces
 from tests.conftest import ROOT
 from tests.container.cells import BUNDLED, BundleCells
 from tests.container.conftest import planned
@@ -61,7 +61,7 @@ def test_it_is_small_and_says_what_it_is(place: Path, bundle: Bundle, image: str
 
 @pytest.fixture
 def executor(bundle: Bundle, tmp_path: Path) -> BundleExecutor:
-    return BundleExecutor(bundle, probe_namespaces(bundle), ROOT, tmp_path / "cache", 2)
+    return BundleExecutor(bundle, probe_namespaces(bundle.maker), ROOT, tmp_path / "cache", 2)
 
 
 def test_a_library_that_lost_its_code_is_found(executor: BundleExecutor) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,20 +43,32 @@ class Environment:
         self, verb: str, request: dict[str, Any], **variables: str
     ) -> tuple[dict[str, Any] | None, int, str]:  # fmt: skip
         """(the result, the exit code, what went to standard error) of a verb, with these variables."""
+        process, result = self._start(verb, request, **variables)
+        _, errors = process.communicate()
+        return self._read(verb, result), process.returncode, errors
+
+    def _start(
+        self, verb: str, request: dict[str, Any], **variables: str
+    ) -> tuple[subprocess.Popen[str], Path]:  # fmt: skip
+        """(its process, where its result will be)."""
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        paths = [self.folder / name for name in ("request.json", "result.json")]
-        paths[0].write_text(json.dumps({"version": codec.VERSION, **request}))
-        paths[1].unlink(missing_ok=True)
-        done = subprocess.run(
-            [str(self.python), "-m", "worker", verb, *map(str, paths)], cwd=scratch, capture_output=True, text=True,
+        asked, result = (self.folder / f"{verb}.{name}.json" for name in ("request", "result"))
+        asked.write_text(json.dumps({"version": codec.VERSION, **request}))
+        result.unlink(missing_ok=True)
+        process = subprocess.Popen(
+            [str(self.python), "-m", "worker", verb, str(asked), str(result)], cwd=scratch, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
         )  # fmt: skip
-        result = json.loads(paths[1].read_text()) if paths[1].exists() else None
+        return process, result
+
+    def _read(self, verb: str, path: Path) -> dict[str, Any] | None:
+        result: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
         if result is not None:
             assert codec.read(wire.TASKS[verb].result, result), "as its type says"
             del result["version"]
-        return result, done.returncode, done.stderr
+        return result
 
     def result(self, verb: str, request: dict[str, Any], **variables: str) -> dict[str, Any]:
         result, code, errors = self.run(verb, request, **variables)
@@ -123,12 +136,21 @@ class Environment:
     def time(
         self, case: dict[str, Any], targets: list[str], expected: list[str], fault: str = "", **asked: Any
     ) -> dict[str, Any]:
+        """What `time` gives, with the kernel in a process of its own. `asked` may name a `kernel`."""
+        kernel = asked.pop("kernel", kernel_of(self.artifact))
+        common = {"workloads": [case], "seed": 0, "threads": 1, "device": "cpu"}
         request = {
-            "kernel": kernel_of(self.artifact), "kernel_workloads": [case["id"]], "workloads": [case],
-            "targets": targets, "seed": 0, "threads": 1, "order_seed": 3, "timing": TIMING, "device": "cpu",
-            "expected_sha256": {case["id"]: expected}, "held_back": False,
+            **common, "kernel": None, "kernel_workloads": [case["id"]], "targets": targets, "order_seed": 3,
+            "timing": TIMING, "expected_sha256": {case["id"]: expected}, "limits": {case["id"]: LIMITS},
         }  # fmt: skip
-        return self.result("time", {**request, **asked}, TOY_FAULT=fault)
+        with tempfile.TemporaryDirectory() as link:
+            measures, result = self._start("time", {**request, "link": link, **asked})
+            computes, _ = self._start("host", {**common, "kernel": kernel, "link": link}, TOY_FAULT=fault)
+            _, errors = measures.communicate()
+            computes.communicate()
+        timed = self._read("time", result)
+        assert timed is not None and measures.returncode == 0, errors
+        return timed
 
     def conditions(
         self, kernel: dict[str, Any], case: dict[str, Any], conditions: Sequence[Condition], out: Path,

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import socket
 import sys
 import tempfile
 import time
@@ -151,10 +152,34 @@ def weigh(request, _settings):
     return {**OK, "results": results}
 
 
+def host(request, _settings):
+    """Tell the process that measures what the kernel was built with, and stay until that ends."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    deadline = time.monotonic() + 60
+    while connection.connect_ex(os.path.join(request["link"], "scripted")) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    connection.send(json.dumps(built_with(request["kernel"])).encode())
+    connection.recv(1)
+    return OK
+
+
+def met(link):
+    """The connection of the process with the kernel, and what that was built with."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(os.path.join(link, "scripted"))
+        listening.listen(1)
+        connection = listening.accept()[0]
+    said = connection.recv(1 << 16)
+    assert said, "its process ended"
+    return connection, json.loads(said)
+
+
 def timing(request, settings):
     if request["held_back"]:
         sys.stdin.buffer.read()
     built = built_with(request["kernel"]) if request["kernel"] else {}
+    if request["link"]:
+        _connection, built = met(request["link"])  # closed when this process ends
     time.sleep(settings.get("launch_s", {}).get(str(request["order_seed"]), 0))
     shares = str(built.get("TIME", 100)).split("/")  # per cent, and on 2.5.0 where that is another
     share = int(shares["2.5.0" in settings["environment"] and len(shares) > 1]) / 100
@@ -183,7 +208,7 @@ def ceilings(_request, _settings):
 
 VERBS = {
     "observe": observe, "build": build, "candidate": candidate, "judge": judge, "time": timing, "library": library,
-    "conditions": conditions, "weigh": weigh, "ceilings": ceilings,
+    "host": host, "conditions": conditions, "weigh": weigh, "ceilings": ceilings,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -121,13 +121,14 @@ def test_an_interrupt_at_any_moment_ends_all_at_once_and_records_nothing_false(
         process.join(moment_s)
         assert process.pid is not None
         if process.exitcode is None:
-            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, (signal.SIGINT, signal.SIGTERM)[number % 2])
         process.join(30)
         assert process.exitcode in (0, 130), f"{how}: {process.exitcode} {scripted.printed.read_text()}"
         codes.append(process.exitcode)
         assert wait_until(lambda at=scripted: not processes_of(at), 15), (how, processes_of(scripted))
         printed = scripted.printed.read_text()
         assert "Traceback" not in printed, printed
+        assert not litter(scripted.root), (how, litter(scripted.root))
         for folder in scripted.runs:
             if (folder / "run.json").exists():
                 found = contents(Run(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.scripted import Scripted, contents
@@ -110,6 +112,27 @@ def test_a_run_killed_at_random_moments_is_finished_by_a_rerun(
     }
     missed = [name for name, counts in where.items() if not set(kept) & set(counts)]
     assert KILLS < 32 or not missed, f"no kill landed {missed}: {kept} of {whole} records"
+
+
+def test_a_worker_that_was_killed_from_outside_is_run_again(
+    tmp_path: Path, undisturbed: tuple[Scripted, float]
+) -> None:
+    """The kernel is not said to have crashed: the machine had no memory left, or someone killed it."""
+    draw = random.Random(SEED)
+    for number in range(6):
+        scripted = Scripted(tmp_path / str(number))
+        process = scripted.start()
+        process.join(draw.uniform(0.2, undisturbed[1]))
+        killed = ""
+        while not killed and process.is_alive():
+            for child in psutil.Process(process.pid).children():
+                with contextlib.suppress(psutil.Error):
+                    killed = " ".join(child.cmdline()[2:5])
+                    child.kill()
+                    break
+        process.join(120)
+        assert process.exitcode == 0, f"seed {SEED}, {killed}: {scripted.printed.read_text()}"
+        assert contents(scripted.latest) == contents(undisturbed[0].latest), f"seed {SEED}, {killed}"
 
 
 def test_a_run_killed_between_two_changes_of_the_file_system_is_finished_by_a_rerun(

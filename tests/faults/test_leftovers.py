@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from harness.isolate.process import MARK, kill_leftovers
+from harness.isolate.process import MARK, kill_leftovers, temporary_folder
 from tests.faults.scripted import ROOT, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -61,6 +62,27 @@ def test_what_a_killed_harness_left_is_killed(harness: subprocess.Popen[bytes]) 
 def test_what_a_harness_still_runs_is_left_alone(harness: subprocess.Popen[bytes]) -> None:
     kill_leftovers()
     assert not wait_until(lambda: not sleepers(harness.pid), 0.5) and harness.poll() is None
+
+
+def test_temporary_folders_of_a_killed_harness_are_removed_and_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = "import time\nfrom harness.isolate.process import temporary_folder\nwith temporary_folder(): time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", held], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)})
+    try:
+        assert wait_until(lambda: any(tmp_path.glob("kernel-matrix-*/owner")), 30)
+        (tmp_path / "kernel-matrix-of-nobody").mkdir()
+        with temporary_folder() as own:
+            kill_leftovers()
+            assert len(list(tmp_path.iterdir())) == 3
+            child.kill()
+            child.wait()
+            kill_leftovers()
+            assert {path.name for path in tmp_path.iterdir()} == {own.name, "kernel-matrix-of-nobody"}
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize("mark", ["", "0123456789abcdef", "a b c d", "pid:[1]/999999/1"])

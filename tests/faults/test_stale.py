@@ -78,6 +78,20 @@ def test_edited_thresholds_run_nothing_and_make_another_page(project: Counted) -
     assert [path for path in after if before[path] != after[path]] == ["run.json"]
 
 
+def test_a_record_that_is_gone_is_made_again_and_nothing_else(project: Counted) -> None:
+    """Deleting it is the remedy for a damaged one."""
+    begun(project)
+    before = contents(project.latest)
+    for place, counts in {
+        "run.json": {},
+        "environments/*.json": SETUP, "builds/*/*.json": SETUP, "crossings/*/*.json": SETUP,
+        "validations/*/*/*.json": {**SETUP, "candidate": 1, "judge": 1}, "launches/*/*/*.json": {**SETUP, "time": 1},
+    }.items():  # fmt: skip
+        sorted(project.latest.folder.glob(place))[0].unlink()
+        assert project.again()[0] == counts, place
+        assert contents(project.latest) == before, place
+
+
 def begin_with_a_late_launch(project: Counted) -> None:
     """One launch takes 12 s, where 6 s are allowed."""
     project.edit(PLANNED, PLANNED + "limits: {launch_s: 6}\n")

@@ -26,7 +26,7 @@ def median_us(seen: dict[str, Any], target: str) -> float:
 
 @pytest.mark.parametrize("name", GPU_CHEATS)
 def test_a_way_to_cheat_is_found_out(cheated: dict[str, Any], name: str) -> None:
-    check_cheat(GPU_CHEATS[name], cheated[name])
+    check_cheat(GPU_CHEATS[name], cheated[name], "cuda")
 
 
 def test_the_events_that_are_asked_are_not_those_that_python_can_replace(cheated: dict[str, Any]) -> None:

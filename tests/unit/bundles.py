@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.environments import PYPI
-from harness.isolate.bundle import namespaces
+from harness.isolate import namespaces
 from harness.isolate.bundle.archive import pack_archive
 from harness.isolate.bundle.launchers import pack_tools
 from harness.isolate.bundle.manifest import COMPLETE, CONTENTS, MANIFEST, SHARED, BundleManifest, render_contents
-from harness.isolate.bundle.namespaces import Namespaces
 from harness.isolate.bundle.pack import UNPACK
+from harness.isolate.namespaces import Namespaces
 from harness.worker import protocol
 
 ENVIRONMENTS = ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")

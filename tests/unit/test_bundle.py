@@ -13,14 +13,13 @@ import pytest
 
 from harness.config.environments import PYPI
 from harness.errors import InfrastructureError
-from harness.isolate import Answer, Task
+from harness.isolate import Answer, Task, namespaces
 from harness.isolate.bundle import executor as bundle
-from harness.isolate.bundle import namespaces
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.bundle.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
+from harness.isolate.namespaces import Namespaces, device_mounts, driver_mounts, probe_namespaces, write_sandbox
 from harness.isolate.process import Ended
-from harness.isolate.sandbox import TASK_USER, bring_back, signalled, unconfined
+from harness.isolate.sandbox import TASK_USER, bring_back, hand_over, refuse_closed, signalled, unconfined
 from harness.schema.environment_records import Confinement, Gpu, Wheel
 from harness.worker import codec, protocol
 from tests.messages import answered, made
@@ -28,7 +27,7 @@ from tests.unit.bundles import ALL, ID, PROOF, entry, make_unpacked
 from tests.unit.test_venv import PINS, observation, planned
 
 CONFINED = Confinement(
-    user_id=TASK_USER, no_new_privileges=True, seccomp=0, capabilities="0", networks=["lo"], root_writable=False,
+    user_id=TASK_USER, no_new_privileges=True, seccomp=2, capabilities="0", networks=["lo"], root_writable=False,
     memory_bytes=None, processes=None,
 )  # fmt: skip
 SEEN = observation(torch="2.5.0+cu124", torch_cuda="12.4", confinement=CONFINED)
@@ -176,16 +175,16 @@ def test_what_a_verb_is_given_and_what_is_taken_back(
     assert not task.scratch.exists()
 
 
-def test_sources_that_another_user_cannot_read_are_named(unpacked: Path, tmp_path: Path) -> None:
-    executor = BundleExecutor(load_bundle(unpacked), ALL, tmp_path, tmp_path / "cache", 2)
+def test_sources_that_another_user_cannot_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir()
     (tmp_path / "closed" / "file").write_text("")
     (tmp_path / "closed" / "file").chmod(0o600)
     (tmp_path / "out").mkdir()
     if os.geteuid() != 0:
         pytest.skip("only root gives its files to another user")
+    hand_over([tmp_path / "out"])
     with pytest.raises(InfrastructureError, match="closed/file") as caught:
-        executor._hand_over(tmp_path / "out", [tmp_path / "closed"])
+        refuse_closed([tmp_path / "closed"])
     assert "chmod -R o+rX" in caught.value.remedy
     assert (tmp_path / "out").stat().st_uid == TASK_USER
 
@@ -224,7 +223,8 @@ def test_statuses() -> None:
 def test_a_cell_is_described_for_the_bundle_s_own_python(unpacked: Path, tmp_path: Path) -> None:
     there = load_bundle(unpacked)
     mounts = [("ro", "/a b", "/in/a")]
-    command = write_sandbox(tmp_path / "sandbox.json", there, ALL, tmp_path / "new", mounts, {"A": "b"}, ["/bin/true"])
+    place, new = tmp_path / "sandbox.json", tmp_path / "new"
+    command = write_sandbox(place, there.maker, ALL, new, mounts, {"A": "b"}, ["/bin/true"])
     assert command[0] == f"{there.folder}/python" and command[2].endswith("enter.py")
     cell = json.loads((tmp_path / "sandbox.json").read_text())
     assert cell["mounts"] == [["ro", "/a b", "/in/a"]] and cell["variables"] == {"A": "b"} and cell["user"] == TASK_USER
@@ -257,7 +257,7 @@ def test_as_much_is_taken_as_is_granted(
     unpacked: Path, monkeypatch: pytest.MonkeyPatch, euid: int, allowed: Any, expected: Namespaces
 ) -> None:
     granting(monkeypatch, euid, allowed)
-    assert probe_namespaces(load_bundle(unpacked)) == expected
+    assert probe_namespaces(load_bundle(unpacked).maker) == expected
 
 
 def test_a_machine_that_grants_nothing_is_an_error_with_a_way_out(
@@ -265,7 +265,7 @@ def test_a_machine_that_grants_nothing_is_an_error_with_a_way_out(
 ) -> None:
     granting(monkeypatch, 1000, lambda rootless, names: False)
     with pytest.raises(InfrastructureError, match=r"grants no root of its own.*Operation not permitted") as caught:
-        probe_namespaces(load_bundle(unpacked))
+        probe_namespaces(load_bundle(unpacked).maker)
     assert "as root" in caught.value.remedy and "max_user_namespaces" in caught.value.remedy
 
 

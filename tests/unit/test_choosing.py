@@ -14,10 +14,10 @@ from harness.errors import InfrastructureError, InputError
 from harness.isolate import choose as choosing
 from harness.isolate.bundle.executor import choose_bundled_index, plain_id, unsuitable
 from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.bundle.namespaces import Namespaces
 from harness.isolate.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import EngineFacts
+from harness.isolate.namespaces import Namespaces
 from harness.run.prepare import bundled_indexes
 from tests.unit.bundles import ALL, ID, make_unpacked
 from tests.unit.test_host import WITH_HOST
@@ -34,6 +34,7 @@ def pick(
     """(the executor, the reason) beside an engine with these facts, and with what is wrong with its base."""
     engine = SimpleNamespace(facts=lambda: replace(ENGINE, **facts))
     monkeypatch.setattr(choosing, "Engine", lambda: engine)
+    monkeypatch.setattr(choosing, "grant", lambda: (ALL, ""))
     monkeypatch.setattr(choosing, "base_problem", lambda engine, base: problem(base))
     choice = choose_here(wanted, ["base:1"], gpus)
     assert bool(choice.remedy) is (choice.executor == "venv" and wanted == "auto"), "what would give containers"
@@ -86,15 +87,16 @@ def test_auto_never_makes_a_gpu_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_virtual_environments_that_were_asked_for_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     never = fails(AssertionError("asked a registry"))
-    assert pick(monkeypatch, "venv", problem=never) == ("venv", "virtual environments, as asked for")
+    executor, reason = pick(monkeypatch, "venv", problem=never)
+    assert executor == "venv" and reason.startswith("virtual environments, as asked for; sandboxes as another user")
     assert pick(monkeypatch, problem=never, seccomp=False)[0] == "venv"
 
 
 def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:
-    default = sandbox_limits(Limits(), ENGINE)
+    default = sandbox_limits(Limits(), ENGINE.memory_bytes)
     assert default.memory_bytes == int(0.45 * (16 << 30)) and default.processes == 1024
     assert default.output_bytes == default.memory_bytes, "its folder is in that memory"
-    asked = sandbox_limits(Limits(memory_gib=1.5, processes=64, output_gib=8), ENGINE)
+    asked = sandbox_limits(Limits(memory_gib=1.5, processes=64, output_gib=8), ENGINE.memory_bytes)
     assert asked.memory_bytes == int(1.5 * (1 << 30)) == asked.output_bytes and asked.processes == 64
 
 
@@ -130,7 +132,7 @@ def test_contradictions_are_bad_input(tmp_path: Path) -> None:
 def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choose_bundle(unpacked)
     assert choice.executor == "bundle" and choice.reason.startswith("a bundle of 2026-01-02 for sm_90; sandboxes")
-    assert "without seccomp filter and memory limit" in choice.reason and "network" not in choice.reason
+    assert "with a filter of system calls" in choice.reason and "network" not in choice.reason
     few = Namespaces(rootless=True, granted=("pid",))
     monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: few)
     said = choose_bundle(unpacked).reason

@@ -47,6 +47,9 @@ class FakeEngine:
     def leftovers(self) -> list[tuple[str, str]]:
         return self._leftovers
 
+    def volumes(self) -> list[tuple[str, str]]:
+        return []
+
     def remove_container(self, container: str) -> None:
         self.removed.append(container)
 

@@ -138,13 +138,13 @@ def test_sampling_stops_at_its_limits() -> None:
     timing = wire.SamplingRequest(
         warmup_s=0.0, warmup_calls=3, target_s=0.0, min_samples=4, max_samples=100, relative_error=0.0
     )
-    calls: list[int] = []
-    row, more = wire.Timing("ok"), wire.Timing("ok")
-    sampling.sample(lambda: calls.append(1), timing, row)
-    assert len(row.samples_us) == 4 and row.clock == "perf_counter_ns" and row.warmup_calls == 3
-    assert len(calls) == 3 + 4 * row.calls_per_sample
-    sampling.sample(lambda: None, replace(timing, target_s=60.0, max_samples=7), more)
-    assert len(more.samples_us) == 7
+    spread = [float(i * 37 % 101) for i in range(1, 101)]
+    over = sampling.StopRule(timing)
+    assert not over.is_met(spread[:3]) and over.is_met(spread[:4])
+    full = sampling.StopRule(replace(timing, target_s=60.0, max_samples=7))
+    assert not full.is_met(spread[:6]) and full.is_met(spread[:7])
+    known = sampling.StopRule(replace(timing, target_s=60.0, relative_error=0.01))
+    assert not known.is_met(spread[:20]) and known.is_met([5.0] * 30)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,14 @@
 
 Each task is a fresh process in namespaces of its own: it sees the bundle's root file system and its environment,
 which it cannot write, what it was given, and one folder, from which only what was asked for is taken back. Unlike in a
-container there is no seccomp filter, and no limit on memory and processes: only time is limited.
+container each process is limited, and not all of a sandbox together.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +20,29 @@ from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, keep_wheels
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
-from harness.isolate.bundle.namespaces import DRIVER, Mount, Namespaces, device_mounts, driver_mounts, write_sandbox
+from harness.isolate.namespaces import (
+    DRIVER,
+    TRACERS,
+    Mount,
+    Namespaces,
+    device_mounts,
+    driver_mounts,
+    restraints,
+    write_sandbox,
+)
 from harness.isolate.process import run_child
 from harness.isolate.sandbox import (
     ENVIRONMENT,
+    LINK,
     PYTHON,
-    TASK_USER,
+    SandboxLimits,
     bring_back,
+    hand_over,
+    refuse_closed,
     sandbox_paths,
     sandbox_variables,
     signalled,
+    take_back,
     unconfined,
 )
 from harness.isolate.transfer import relocate
@@ -119,9 +131,11 @@ class BundleExecutor(BaseExecutor):
     def __init__(
         self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int,
         variables: Variables | None = None, *, hands_over_gpus: bool = True,
+        limits: SandboxLimits | None = None,
     ) -> None:  # fmt: skip
         super().__init__(cache, threads, variables)
-        self.bundle, self.namespaces, self.root = bundle, namespaces, root
+        self.bundle, self.root, self.limits = bundle, root, limits
+        self.namespaces: Namespaces = namespaces
         self.devices: list[Mount] = [*device_mounts(), *driver_mounts()] if hands_over_gpus and gpus() else []
 
     def folder(self, environment: EnvironmentRecord) -> Path:
@@ -216,22 +230,33 @@ class BundleExecutor(BaseExecutor):
             ("ro", str(asked), "/in/request.json"),
             *(("ro", str(path), relocate(str(path), places)) for path in seen),
             ("run" if task.compiles else "rw", str(out), "/out"),
+            *([("rw", str(task.link), LINK)] if task.link else []),
         ]
         for name, path in outputs.items():
             if path in task.reads and path.exists():  # what earlier tasks left there, and this one adds to
                 shutil.move(path, out / name)
-        self._hand_over(out, seen)
+        if not self.namespaces.rootless:
+            hand_over([out])
+            refuse_closed([self.worker, *seen])
         command = [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"]
         variables = self._variables(task)
+        described, maker = task.scratch / "sandbox.json", self.bundle.maker
         ended = run_child(
-            write_sandbox(task.scratch / "sandbox.json", self.bundle, self.namespaces, new, mounts, variables, command),
+            write_sandbox(
+                described, maker, self.namespaces, new, mounts, variables, command, may_trace=task.name in TRACERS,
+                limits=restraints(
+                    task.name, self.limits, rootless=self.namespaces.rootless, sees_gpu=bool(self.devices)
+                ),
+            ),
             cwd=task.scratch,
             log=task.log,
             timeout_s=task.timeout_s,
             environment={},
             gate=task.gate,
+            until=task.until,
         )
         self._refuse_if_stopped()
+        take_back([out])
         for name, path in outputs.items():
             bring_back(out / name, path)
         result = task.scratch / "result.json"
@@ -242,19 +267,6 @@ class BundleExecutor(BaseExecutor):
         )
         shutil.rmtree(task.scratch, ignore_errors=True)
         return answer
-
-    def _hand_over(self, out: Path, seen: Iterable[Path]) -> None:
-        """Where sandboxes have a user of their own: make `out` theirs, and that they may read what they get."""
-        if self.namespaces.rootless:
-            return
-        for folder, _, _ in os.walk(out):
-            os.chown(folder, TASK_USER, TASK_USER)
-        for path in (self.worker, *seen):
-            closed = next((part for part in (path, *path.rglob("*")) if not _is_open(part)), None)
-            if closed is not None:
-                raise InfrastructureError(
-                    f"{closed}: the bundle's sandboxes run as another user, who cannot read it", f"chmod -R o+rX {path}"
-                )
 
     def _variables(self, task: Task) -> dict[str, str]:
         folder = self.bundle.environment(plain_id(task.environment))
@@ -271,10 +283,3 @@ class BundleExecutor(BaseExecutor):
             **({"CUDA_VISIBLE_DEVICES": chosen} if chosen is not None else {}),
             **task.variables_in(self.variables),
         }
-
-
-def _is_open(path: Path) -> bool:
-    """Whether everybody may read a file, or list a folder."""
-    status = path.lstat()
-    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else 0)
-    return stat.S_ISLNK(status.st_mode) or status.st_mode & needed == needed

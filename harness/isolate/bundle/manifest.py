@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.namespaces import Maker
 from harness.schema.records import Record
 from harness.worker import protocol, wire
 
@@ -139,6 +140,10 @@ class Bundle:
     def python(self) -> Path:
         """Starts the bundle's own Python, outside of its root."""
         return self.folder / "python"
+
+    @property
+    def maker(self) -> Maker:
+        return Maker(python=self.python, root=self.root)
 
     def environment(self, id: str) -> Path:
         """What belongs at /opt/environment."""

@@ -33,13 +33,13 @@ from harness.isolate.bundle.manifest import (
     render_contents,
     version_numbers,
 )
-from harness.isolate.bundle.namespaces import probe_namespaces
 from harness.isolate.bundle.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
 from harness.isolate.docker.images import wanted_images
+from harness.isolate.namespaces import probe_namespaces
 from harness.isolate.process import owner
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_folder, physical_cores
@@ -94,7 +94,7 @@ class Packer:
             self.root,
             cache_folder(),
             physical_cores(),
-            limits=sandbox_limits(self.matrix.limits, facts),
+            limits=sandbox_limits(self.matrix.limits, facts.memory_bytes),
             gpus=facts.gpus if gpus() else "",
         )
         self.parts: list[Part] = []
@@ -265,7 +265,7 @@ class Packer:
             if not problem:
                 # Not on a GPU of this machine, which need not be one that the bundle holds code for.
                 problem = BundleExecutor(
-                    bundle, probe_namespaces(bundle), self.root, self.work / "cache", 1, hands_over_gpus=False
+                    bundle, probe_namespaces(bundle.maker), self.root, self.work / "cache", 1, hands_over_gpus=False
                 ).unproven(id)
             if problem:
                 raise InfrastructureError(f"{id}: the bundle does not prove itself: {problem}", "pack it again")

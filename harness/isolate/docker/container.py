@@ -19,20 +19,22 @@ from docker.types import DeviceRequest, Ulimit
 from harness.errors import InfrastructureError
 from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, GONE, answering, reason_of
 from harness.isolate.docker.engine import OWNER, Engine
-from harness.isolate.sandbox import SandboxLimits
+from harness.isolate.process import LastWords
+from harness.isolate.sandbox import LINK, SandboxLimits
 
 MOST_COMPLAINTS = 4000  # bytes
+LOOK_S = 0.2  # between looks at whether a task is needed still
 
 
 @contextlib.contextmanager
 def open_container(
     engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: SandboxLimits, input_bytes: int,
-    owner: str, users: tuple[int, int], compiles: bool, gpus: str,
+    owner: str, users: tuple[int, int], compiles: bool, gpus: str, link: str = "",
 ) -> Iterator[Container]:  # fmt: skip
     """A confined container, for as long as the context lasts. `users`: the keeper's id and the task's.
 
     No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
-    written, and two folders in memory: /in, the keeper's, and /out, the task's.
+    written, and two folders in memory: /in, the keeper's, and /out, the task's. `link`: a volume, seen as /link.
     """
     keeper_id, task_id = users
     room = max(64 << 20, 2 * input_bytes)
@@ -61,6 +63,7 @@ def open_container(
                 },
                 log_config={"Type": "none"},
                 auto_remove=True,
+                binds=[f"{link}:{LINK}:rw"] if link else None,
                 device_requests=handed_over.get(gpus),
             )
             created = client.api.create_container(
@@ -167,7 +170,7 @@ class Container:
 
     def run(
         self, command: Sequence[str], *, user: int, environment: Mapping[str, str], timeout_s: float,
-        output: Callable[[bytes], None],
+        output: Callable[[bytes], None], until: threading.Event | None = None,
     ) -> tuple[int | None, bool]:  # fmt: skip
         """Run the task: (exit status, or None at its time limit; whether it ran out of time).
 
@@ -191,9 +194,9 @@ class Container:
                 ended.put(error)
 
         threading.Thread(target=listen, daemon=True).start()
-        timed_out = False
+        timed_out, deadline, last_words = False, time.monotonic() + timeout_s, LastWords(until)
         try:
-            problem = ended.get(timeout=timeout_s)
+            problem = _next(ended, lambda: min(deadline - time.monotonic(), last_words.left_s()))
         except queue.Empty:
             timed_out = True
             with contextlib.suppress(docker.errors.APIError):
@@ -232,6 +235,14 @@ class Container:
                 raise ContainerDied("the keeper did not give what the task left")
             counts[key] = max(int(number), counts.get(key, 0))
         return counts, io.BufferedReader(_Printed(self), 1 << 20)
+
+
+def _next(ended: queue.Queue[BaseException | None], time_left: Callable[[], float]) -> BaseException | None:
+    """What comes in that time, which may grow short meanwhile; queue.Empty."""
+    while (left_s := time_left()) > LOOK_S:
+        with contextlib.suppress(queue.Empty):
+            return ended.get(timeout=LOOK_S)
+    return ended.get(timeout=max(0.0, left_s))
 
 
 def _frames(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import platform
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -14,10 +15,19 @@ import docker
 import docker.errors
 
 from harness.errors import InfrastructureError
-from harness.isolate.docker.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, GONE, answering, endpoint, reason_of
+from harness.isolate.docker.connection import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    GONE,
+    EngineGone,
+    answering,
+    endpoint,
+    reason_of,
+)
 
 LABEL = "org.kernel-matrix"
 OWNER = f"{LABEL}.owner"
+LINK_VOLUME, LINK_OPTIONS = "kernel-matrix-link-", "size=1m,mode=1777,nosuid,nodev,noexec"
 UNREACHABLE = re.compile(r"no such host|dial tcp|i/o timeout|connection refused|Temporary failure in name resolution")
 NO_BASE_REMEDY = (
     "pull or load it; or make one from Debian's packages: nox -s images -- base, "
@@ -206,6 +216,29 @@ class Engine:
         with answering(), self.client() as client:
             for entry in client.api.containers(all=True, filters={"label": OWNER}):
                 yield entry["Id"], entry["Labels"][OWNER]
+
+    @contextlib.contextmanager
+    def linking(self, owner: str) -> Iterator[str]:
+        """The name of a volume in memory that containers share."""
+        with answering(), self.client() as client:
+            options = {"type": "tmpfs", "device": "tmpfs", "o": LINK_OPTIONS}
+            name = f"{LINK_VOLUME}{secrets.token_hex(8)}"
+            client.api.create_volume(name, "local", options, labels={OWNER: owner})
+        try:
+            yield name
+        finally:
+            self.remove_volume(name)
+
+    def volumes(self) -> Iterator[tuple[str, str]]:
+        """(volume, owner) of every volume that `linking` made, in any process."""
+        with answering(), self.client() as client:
+            for entry in client.api.volumes(filters={"label": OWNER})["Volumes"] or ():
+                yield entry["Name"], entry["Labels"][OWNER]
+
+    def remove_volume(self, volume: str) -> None:
+        """One that cannot be removed now is found by its owner later."""
+        with contextlib.suppress(docker.errors.APIError, EngineGone), answering(), self.client() as client:
+            client.api.remove_volume(volume, force=True)
 
     def history(self, container: str) -> dict[str, str]:
         """What happened to a container, and with which exit status; nothing where the engine was started anew since."""

@@ -14,6 +14,7 @@ import shutil
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,9 @@ def sweep(engine: Engine) -> int:
     orphans = [container for container, named in engine.leftovers() if is_orphan(named)]
     for container in orphans:
         engine.remove_container(container)
+    for volume, named in list(engine.volumes()):
+        if is_orphan(named):
+            engine.remove_volume(volume)
     return len(orphans)
 
 
@@ -108,6 +112,15 @@ class DockerExecutor(BaseExecutor):
             )
         keep_wheels(proof, observed, remedy)
         return observed, reused, image.id
+
+    @contextlib.contextmanager
+    def linking(self, _environment: str) -> Iterator[Path]:
+        with contextlib.ExitStack() as stack:
+            try:
+                volume = stack.enter_context(self.engine.linking(self.owner))
+            except EngineGone as error:
+                raise self._gone(error) from None
+            yield Path("/", volume)
 
     def run(self, task: Task) -> Answer:
         for attempt in range(1, TRIES + 1):
@@ -169,6 +182,7 @@ class DockerExecutor(BaseExecutor):
                 users=(KEEPER_USER, TASK_USER),
                 compiles=task.compiles,
                 gpus=self.gpus,
+                link=task.link.name if task.link else "",
             ) as sandbox:
                 try:
                     sandbox.send(archive)
@@ -178,6 +192,7 @@ class DockerExecutor(BaseExecutor):
                         user=TASK_USER,
                         environment=self._variables(task),
                         timeout_s=task.timeout_s,
+                        until=task.until,
                         output=log.write,
                     )
                     duration_s = time.monotonic() - task_started

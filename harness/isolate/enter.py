@@ -8,7 +8,8 @@ The process that starts it waits; its child is the first process of the new name
 ended. When either dies, however it dies, the kernel ends whatever else runs in them.
 
 usage: enter.py SANDBOX.json, which holds
-    root        the bundle's root file system
+    root        the root file system that it sees: a bundle's, or this machine's own
+    seen        which of the root's folders; null: every one
     new         an empty folder, over which the new root is mounted
     rootless    whether a user namespace is needed; else the caller is root
     namespaces  further ones: pid, net, ipc, uts
@@ -16,6 +17,8 @@ usage: enter.py SANDBOX.json, which holds
                 and run; device; link: the source is its text
     user        the task's user and group
     variables   the task's environment
+    limits      resource limits of each of its processes: "nproc" and others, as `resource` has them
+    filter      a program of BPF in hex, which system calls must pass (seccomp(2))
     folder      where the task starts
     command     the task
 """
@@ -26,6 +29,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import struct
@@ -37,7 +41,8 @@ CLONE_NEW = {"pid": 0x20000000, "net": 0x40000000, "ipc": 0x08000000, "uts": 0x0
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+SECCOMP_MODE_FILTER = 2
 SYS_CAPSET, SYS_PIVOT_ROOT = 126, 155  # of x86-64: the C library has no function for them
 CAPABILITY_VERSION_3 = 0x20080522
 KINDS = {
@@ -87,6 +92,18 @@ def bind(source: str, target: str, flags: int) -> None:
         mount("", target, "", MS_REMOUNT | MS_BIND | flags | held)
 
 
+def bind_tree(source: str, target: str) -> None:
+    """Show a folder, and all that is mounted below it: seen, not written. Without root none of it can be left out."""
+    os.makedirs(target, exist_ok=True)
+    mount(source, target, "", MS_BIND | MS_REC)
+    with open("/proc/self/mountinfo") as file:
+        places = [line.split()[4].encode().decode("unicode_escape") for line in file]
+    for place in places:
+        if place == target or place.startswith(target + "/"):
+            held = os.statvfs(place).f_flag & os.ST_NOEXEC
+            mount("", place, "", MS_REMOUNT | MS_BIND | KINDS["ro"] | held)
+
+
 def raise_loopback() -> None:
     """The one interface of a new network namespace, which is down at first: compute-sanitizer and ncu talk to the
     program that they look at through it (netdevice(7))."""
@@ -97,19 +114,20 @@ def raise_loopback() -> None:
 
 
 def build_root(sandbox: dict[str, Any]) -> None:
-    root, new = sandbox["root"], sandbox["new"]
+    root, new, seen = sandbox["root"], os.path.realpath(sandbox["new"]), sandbox["seen"]
+    os.umask(0o022)  # other users pass through the folders that are made here
     mount("", "/", "", MS_REC | MS_PRIVATE)
     fresh("tmpfs", new, MS_NOSUID | MS_NODEV, "mode=755")
     for name in OWN:
         os.mkdir(os.path.join(new, name))
     for entry in os.scandir(root):
         place = os.path.join(new, entry.name)
-        if entry.name in OWN:
+        if entry.name in OWN or (seen is not None and entry.name not in seen):
             continue
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), place)
         elif entry.is_dir():
-            bind(entry.path, place, KINDS["ro"])
+            bind_tree(entry.path, place)
     quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
     fresh("tmpfs", new + "/tmp", quiet, "mode=1777,size=1g")
     fresh("tmpfs", new + "/dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=1m")
@@ -168,6 +186,18 @@ def become(user: int, rootless: bool) -> None:
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
+def restrain(limits: dict[str, int], program: bytes) -> None:
+    """Limit what this process and its children may use and call."""
+    for name, most in limits.items():
+        number = getattr(resource, "RLIMIT_" + name.upper())
+        hard = resource.getrlimit(number)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(number, (most, most))
+    steps = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(steps))
+    check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header, 0, 0), "a filter of system calls")
+
+
 def status_of(code: int) -> int:
     """An exit code as a shell gives it: 128 + N of a process that died by signal N."""
     return 128 + os.WTERMSIG(code) if os.WIFSIGNALED(code) else os.WEXITSTATUS(code)
@@ -183,8 +213,9 @@ def run_task(sandbox: dict[str, Any]) -> int:
         try:
             os.chdir(sandbox["folder"])
             become(sandbox["user"], sandbox["rootless"])
+            restrain(sandbox["limits"], bytes.fromhex(sandbox["filter"]))
             os.execve(sandbox["command"][0], sandbox["command"], variables)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             print(f"the sandbox's process cannot start: {error}", file=sys.stderr, flush=True)
         os._exit(CANNOT)
     while True:

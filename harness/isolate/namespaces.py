@@ -1,7 +1,8 @@
-"""What a bundle's sandboxes are made of: Linux's namespaces, a root of their own, and this machine's GPU in it.
+"""What sandboxes are made of that need no container engine: Linux's namespaces, a root of their own, and this machine's
+GPU in it.
 
-As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. The
-Python that makes a sandbox (enter.py) is the bundle's own: it is the same on every machine.
+As root a mount namespace is enough; without root it lies in a user namespace, where this machine allows one. A program
+of the standard library alone makes a sandbox (enter.py): a bundle's own Python runs it, or the harness's.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.isolate.bundle.manifest import Bundle
-from harness.isolate.sandbox import TASK_USER
+from harness.isolate.process import temporary_folder
+from harness.isolate.sandbox import TASK_USER, SandboxLimits
+from harness.isolate.seccomp import filter_program
 from harness.tools import output_of
 
 ENTER = Path(__file__).with_name("enter.py")
@@ -32,6 +33,7 @@ REFUSED_REMEDY = (
     "start it as root (with CAP_SYS_ADMIN), or allow user namespaces: sysctl user.max_user_namespaces=15000, "
     "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
 )
+TRACERS = ("check", "counters")  # tasks whose tools look into the processes under test
 PROBE_TIMEOUT_S = 30
 
 DRIVER = "/driver"  # where the driver's libraries lie in a sandbox
@@ -49,6 +51,15 @@ Mount = tuple[str, str, str]  # kind, source, target: enter.py says what they ar
 
 
 @dataclass(frozen=True, kw_only=True)
+class Maker:
+    """What makes sandboxes: the Python that enters them, and the root file system that they see."""
+
+    python: Path
+    root: Path
+    seen: tuple[str, ...] | None = None  # folders of the root; None: every one
+
+
+@dataclass(frozen=True, kw_only=True)
 class Namespaces:
     """What this machine grants: whether a user namespace is needed, and which of the optional ones there are."""
 
@@ -59,38 +70,60 @@ class Namespaces:
         """How sandboxes are confined, in words for the report."""
         how = "in a user namespace" if self.rootless else "as another user"
         lacking = [LACKING[name] for name in OPTIONAL if name not in self.granted and LACKING[name]]
-        return ", ".join([f"sandboxes {how}, without seccomp filter and memory limit", *lacking])
+        return ", ".join([f"sandboxes {how}, with a filter of system calls and limits for each process", *lacking])
 
 
 def write_sandbox(
-    path: Path, bundle: Bundle, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
-    variables: Mapping[str, str], command: Sequence[str],
+    path: Path, maker: Maker, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
+    variables: Mapping[str, str], command: Sequence[str], folder: str = "/out",
+    limits: Mapping[str, int] = {}, may_trace: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Describe a sandbox in the file `path`, and return what enters it and runs `command` there.
+    """Describe a sandbox in the file `path`, and return what enters it and runs `command` there, in `folder`.
 
-    `new` is an empty folder, over which the sandbox's root is mounted.
+    `new` is an empty folder, over which the sandbox's root is mounted. `limits` are those of `restraints`;
+    `may_trace`: whether processes may look into each other.
     """
     sandbox = {
-        "root": str(bundle.root),
+        "root": str(maker.root),
+        "seen": maker.seen,
         "new": str(new),
         "rootless": namespaces.rootless,
         "namespaces": namespaces.granted,
         "mounts": list(mounts),
         "user": TASK_USER,
         "variables": dict(variables),
-        "folder": "/out",
+        "limits": {"core": 0, **limits},
+        "filter": filter_program(may_trace=may_trace).hex(),
+        "folder": folder,
         "command": list(command),
     }
     path.write_text(json.dumps(sandbox))
-    return [str(bundle.python), "-sSB", str(ENTER), str(path)]
+    return [str(maker.python), "-sSB", str(ENTER), str(path)]
 
 
-def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
+def restraints(task: str, limits: SandboxLimits | None, *, rootless: bool, sees_gpu: bool) -> dict[str, int]:
+    """The resource limits of each process of a task, by `resource`'s names.
+
+    None of memory where that would break what it runs: CUDA maps the memory of every GPU, and sanitizers a shadow of
+    all the memory that there could be. None of processes where Linux, before 5.14, would count all of the user's.
+    """
+    if limits is None:
+        return {}
+    release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
+    chosen = {"fsize": limits.output_bytes}
+    if not rootless or release >= (5, 14):
+        chosen["nproc"] = limits.processes
+    if not sees_gpu and task not in TRACERS:
+        chosen["data"] = limits.memory_bytes
+    return chosen
+
+
+def _refusal(maker: Maker, namespaces: Namespaces) -> str:
     """'' where a sandbox can be made of these namespaces, else why not."""
-    with tempfile.TemporaryDirectory(prefix="kernel-matrix-") as folder:
+    with temporary_folder() as folder:
         new = Path(folder, "root")
         new.mkdir()
-        command = write_sandbox(Path(folder, "sandbox.json"), bundle, namespaces, new, [], {}, ["/usr/bin/true"])
+        command = write_sandbox(Path(folder, "sandbox.json"), maker, namespaces, new, [], {}, ["/usr/bin/true"])
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, errors="replace", env={}
@@ -101,20 +134,20 @@ def _refusal(bundle: Bundle, namespaces: Namespaces) -> str:
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
 
 
-def probe_namespaces(bundle: Bundle) -> Namespaces:
+def probe_namespaces(maker: Maker) -> Namespaces:
     """What this machine grants, tried out. InfrastructureError where no process may have a root of its own."""
     refusals = []
     for rootless in (False, True) if os.geteuid() == 0 else (True,):
         every = Namespaces(rootless=rootless, granted=OPTIONAL)
-        if not _refusal(bundle, every):
+        if not _refusal(maker, every):
             return every
-        refusal = _refusal(bundle, replace(every, granted=()))
+        refusal = _refusal(maker, replace(every, granted=()))
         if not refusal:
-            granted = tuple(name for name in OPTIONAL if not _refusal(bundle, replace(every, granted=(name,))))
+            granted = tuple(name for name in OPTIONAL if not _refusal(maker, replace(every, granted=(name,))))
             return replace(every, granted=granted)
         refusals.append(refusal)
     raise InfrastructureError(
-        f"a bundle cannot run here: this machine grants no root of its own to a process: {'; '.join(refusals)}",
+        f"no sandbox can be made here: this machine grants no root of its own to a process: {'; '.join(refusals)}",
         REFUSED_REMEDY,
     )
 

@@ -1,0 +1,257 @@
+"""`host`: the process that the code under test lives in while it is timed. It computes when it is told to.
+
+It owns no clock that counts, no input and no file that a result is taken from. Who measures (`measuring`) writes the
+elements of every call into shared memory just before it is ordered, and looks at outputs that it chooses afterwards.
+What is answered here is a stranger's word, as soon as the code under test was loaded. The references have a process
+of the same kind, which that code never enters.
+
+A ring of slots lies in the memory, each with the inputs of one call. A kernel that is given its output's tensor finds
+that in its slot, too; what others return is copied to the memory of DELIVER.
+
+    OPEN      load a target for a workload, which takes the place of the last one
+    MAP       the ring's memory, with its shape
+    CALL      the target on so many slots, one after another
+    DESCRIBE  the outputs of the last CALL
+    DELIVER   copy them into the memory that comes along, or came last
+    FORGET    drop them, while nobody looks at a clock
+    METER     count anew what TELL tells
+    TELL      what this process used
+    SPIN      be busy for a time, and give how long that really was: what it costs to ask
+    COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import mmap
+import os
+import struct
+from typing import Any, Callable, Iterator, Mapping
+
+from . import channel, codec, protocol, wire
+
+CALLED = struct.Struct("<II?")  # first slot, slots, whether PyTorch's generator is seeded before
+SIZE = struct.Struct("<Q")  # nanoseconds, or bytes
+MESSAGE_CHARACTERS = 500
+RECIPE = "independent"
+WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part in
+
+
+def host(request: wire.HostRequest) -> wire.Result:
+    """Serve whoever measures, until that ends."""
+    connection = channel.connect(request.link)  # before PyTorch is imported, which takes seconds
+    serve(connection, request)
+    return wire.Result(protocol.OK)
+
+
+def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
+    callee = Callee(request)
+    gc.collect()
+    gc.freeze()
+    answers: Mapping[bytes, Callable[[bytes, int | None], bytes]] = {
+        channel.CALL: callee.call, channel.OPEN: callee.open, channel.MAP: callee.map,
+        channel.DESCRIBE: callee.describe, channel.DELIVER: callee.deliver, channel.TELL: callee.tell,
+        channel.SPIN: callee.spin, channel.COPY: callee.copy,
+    }  # fmt: skip
+    silent: Mapping[bytes, Callable[[], None]] = {channel.FORGET: callee.forget, channel.METER: callee.meter}
+    with contextlib.suppress(channel.Closed):
+        while True:
+            kind, token, payload, file = connection.receive()
+            if kind in silent:
+                silent[kind]()
+                continue
+            try:
+                answer = answers[kind](payload, file)
+            except wire.Failed as error:
+                said = codec.dump(wire.Result(error.status, error.message, error.log_excerpt))
+                connection.send(channel.FAILED, token, json.dumps(said).encode())
+            else:
+                connection.send(channel.DONE, token, answer)
+
+
+class Callee:
+    """One target at a time on one workload, and the memory of its calls."""
+
+    def __init__(self, request: wire.HostRequest) -> None:
+        import torch
+
+        from . import kernels, sampling, tensors, workload
+
+        self.torch, self.kernels, self.sampling, self.tensors = torch, kernels, sampling, tensors
+        self.request = request
+        torch.set_num_threads(request.threads)
+        self.workloads = {value.id: workload.parse_workload(value) for value in request.workloads}
+        self.workload: Any = None
+        self.target = ""
+        self.bind: Callable[[list[Any], Any], Callable[[], Any]] | None = None
+        self.values: list[Any] = []  # arguments whose tensors each slot has its own of
+        self.in_slots = False  # whether outputs are written to their slots
+        self.calls: list[Callable[[], Any]] = []
+        self.outputs: list[Any] = []
+        self.outbox: Any = None
+        self.copied: wire.CopyOrder | None = None
+        self.source: list[Any] = []  # of COPY
+        self.context = contextlib.ExitStack()
+        self.meter()
+
+    # -- a target ----------------------------------------------------------------------------------------
+
+    def open(self, payload: bytes, _file: int | None) -> bytes:
+        order = codec.read(wire.OpenOrder, json.loads(payload))
+        self.context.close()
+        self.calls, self.outputs, self.bind = [], [], None
+        self.workload, self.target = self.workloads[order.workload], order.target
+        arrays = self.workload.arrays(RECIPE, 0, self.request.seed)
+        self.values = self.workload.arguments(arrays, "cpu")
+        self.context.enter_context(self.torch.no_grad())
+        draws = self._open_kernel() if order.target == protocol.KERNEL else self._open_reference()
+        gc.collect()
+        gc.disable()
+        self.context.callback(gc.enable)
+        return json.dumps(codec.dump(wire.Opened(self.in_slots, draws))).encode()
+
+    def _open_kernel(self) -> bool:
+        assert self.request.kernel is not None
+        kernel = self.kernels.load(self.request.kernel, self.workload)
+        self.in_slots = isinstance(kernel, self.kernels.Extension) and not kernel.returns
+        self.bind = lambda arguments, out: kernel.bind(arguments, out=out)
+        return False
+
+    def _open_reference(self) -> bool:
+        try:
+            reference = self.workload.references([self.target], "cpu")[0]
+            reference.attempt(self.values)
+            self.context.enter_context(reference.active())
+            self.in_slots = False
+            self.bind = lambda arguments, _out: reference.bind(arguments)
+            return bool(self.workload.draws(reference.bind(self.values)))
+        except wire.Failed:
+            raise
+        except Exception as error:
+            raise self.kernels.failure(error, self.target) from None
+
+    def map(self, payload: bytes, file: int | None) -> bytes:
+        order = codec.read(wire.MapOrder, json.loads(payload))
+        assert file is not None and self.bind is not None
+        memory = _mapped(file)
+        tensors = list(self.tensors.flat(self.values))
+        self.calls, self.outputs = [], []
+        for slot in range(order.slots):
+            start = slot * order.slot_bytes
+            own = [
+                self._tensor(memory, start + offset, self.tensors.dtype_name(like), like.shape)
+                for offset, like in zip(order.offsets, tensors)
+            ]
+            arguments = self._arguments(iter(own))
+            out = None
+            if self.in_slots:
+                shape, dtype = self.workload.expected_output()
+                out = self.tensors.poison(self._tensor(memory, start + order.output_offset, dtype, shape))
+            with self.kernels.blamed(self.target):
+                self.calls.append(self.bind(arguments, out))
+        return b""
+
+    def _arguments(self, own: Iterator[Any]) -> list[Any]:
+        arguments: list[Any] = self.tensors.each_tensor(self.values, lambda _: next(own))
+        return arguments
+
+    def _tensor(self, memory: Any, offset: int, dtype: str, shape: Any) -> Any:
+        """A tensor on memory that is not its own."""
+        import numpy as np
+
+        from . import dtypes
+
+        storage, shape = dtypes.STORAGE[dtype], tuple(shape)
+        count = int(np.prod(shape, dtype=np.int64))
+        if not count:
+            return self.torch.empty(shape, dtype=getattr(self.torch, dtype))
+        array = np.frombuffer(memory, storage, count, offset).reshape(shape)
+        if dtype == "bfloat16":
+            return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16)
+        return self.torch.from_numpy(array)
+
+    # -- calls -------------------------------------------------------------------------------------------
+
+    def call(self, payload: bytes, _file: int | None) -> bytes:
+        first, count, seeded = CALLED.unpack(payload)
+        began = self.sampling.process_ns(), self.sampling.clock_ns()
+        if seeded:
+            self.workload.reseed()
+        outputs = self.outputs
+        with self.kernels.blamed(self.target):
+            for call in self.calls[first : first + count]:
+                outputs.append(call())
+        self.called += count
+        self.orders += 1
+        self.busy_ns += self.sampling.process_ns() - began[0]
+        self.wall_ns += self.sampling.clock_ns() - began[1]
+        return b""
+
+    def forget(self) -> None:
+        self.outputs = []
+
+    def describe(self, _payload: bytes, _file: int | None) -> bytes:
+        checked = [self.kernels.checked(output, self.workload, "cpu") for output in self.outputs]
+        alike = {(self.tensors.dtype_name(output), tuple(output.shape)) for output in checked}
+        if len(alike) != 1:
+            raise wire.Failed(protocol.WRONG, "its outputs have several shapes")
+        dtype, shape = alike.pop()
+        return json.dumps(codec.dump(wire.Described(dtype, list(shape)))).encode()
+
+    def deliver(self, _payload: bytes, file: int | None) -> bytes:
+        return self._delivered(self.outputs, self.workload, file)
+
+    def _delivered(self, outputs: list[Any], workload: Any, file: int | None) -> bytes:
+        if file is not None:
+            self.outbox = _mapped(file)
+        offset = 0
+        for output in outputs:
+            output = self.kernels.checked(output, workload, "cpu")
+            place = self._tensor(self.outbox, offset, self.tensors.dtype_name(output), output.shape)
+            with self.kernels.blamed(f"reading what {self.target} returned"):
+                place.copy_(output)
+            offset += output.numel() * output.element_size()
+        return b""
+
+    # -- what it costs -----------------------------------------------------------------------------------
+
+    def meter(self) -> None:
+        self.usage = self.sampling.Usage()
+        self.called = self.orders = self.busy_ns = self.wall_ns = 0
+
+    def tell(self, payload: bytes, _file: int | None) -> bytes:
+        """With any payload: what it uses while it is called by nobody, too."""
+        usage = self.usage
+        wall_ms = max(1, self.wall_ns) / 1e6
+        told = wire.Told(
+            busy_processors=round(self.busy_ns / max(1, self.wall_ns), 3),
+            switches_per_ms=round(max(0, usage.switches() - self.orders) / wall_ms, 3),
+            threads_started=usage.threads_started(self.called),
+            processor_s=sum(os.times()[:2]),
+            threads=self.torch.get_num_threads(),
+            idle_processors=self.sampling.idle_processors() if payload else None,
+        )
+        return json.dumps(codec.dump(told)).encode()
+
+    def spin(self, payload: bytes, _file: int | None) -> bytes:
+        began = self.sampling.clock_ns()
+        (wanted,) = SIZE.unpack(payload)
+        self.torch.ones(WORKERS_ELEMENTS).add_(1)  # threads wait busily after their part, as after a call's
+        while self.sampling.clock_ns() - began < wanted:
+            pass
+        return SIZE.pack(self.sampling.clock_ns() - began)
+
+    def copy(self, payload: bytes, file: int | None) -> bytes:
+        order = codec.read(wire.CopyOrder, json.loads(payload))
+        if self.copied != order:
+            dtype = getattr(self.torch, order.dtype)
+            self.copied, self.source = order, [self.torch.ones(order.shape, dtype=dtype) for _ in range(order.count)]
+        return self._delivered(self.source, self.workloads[order.workload], file)
+
+
+def _mapped(file: int) -> mmap.mmap:
+    memory = mmap.mmap(file, os.fstat(file).st_size)
+    os.close(file)
+    return memory

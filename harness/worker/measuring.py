@@ -1,0 +1,230 @@
+"""`time` on the CPU: one launch, measured by a process that the code under test never enters.
+
+This process owns the inputs, the clock, the order and the outputs. It tells two others (`host`) to compute: one lives
+in a sandbox with the kernel, one has the references alone. Every call has inputs of its own (`fresh`). A sample is the
+time from an order to its answer, of as many calls as take long against what asking takes. That is measured beside it,
+with orders to be busy for a known time, and taken off.
+
+Of the timed calls some are chosen once they are over, and their outputs judged against the truth of their inputs. What
+is returned, and not written to shared memory, is copied there on demand after the answer: where that takes longer than
+a copy does, it was not computed in time.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import sys
+import tempfile
+import traceback
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from . import agreement, channel, dtypes, host, inputs, protocol, rounding, sampling, truth, wire
+from . import workload as workloads
+from .fresh import RECIPE, Fresh
+from .target import Peer, Picked, Target
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+
+R = TypeVar("R")
+
+CHECKED_HEADS = 2  # of an attention, chosen at random as well
+PR_SET_PDEATHSIG = 1
+NOT_VALIDATED = "its output is not the validated one"
+NOT_RIGHT = {
+    "before": "its output is not right",
+    "timed": "its output in a timed call is not right",
+    "after": "its output after the timed calls is not right",
+}
+
+
+def measure(request: wire.TimeRequest) -> wire.TimeResult:
+    """A launch; on a GPU `timing` does it, in the process that has the kernel."""
+    if request.device == "cuda":
+        from . import timing
+
+        return timing.timing(request)
+    references = Peer(_start_references(request))  # before any thread is started here
+    meter = sampling.LoadMeter()
+    random_order = random.Random(request.order_seed)
+    pairs = [
+        (value.id, target)
+        for value in request.workloads
+        for target in request.targets
+        if target != protocol.KERNEL or value.id in request.kernel_workloads
+    ]
+    random_order.shuffle(pairs)
+    result = wire.TimeResult(protocol.OK, threads=request.threads)
+    kernel = _kernels_process(request.link) if request.kernel_workloads else None
+    with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
+        launch = Measured(request, references, kernel, pool)
+        for order, (workload_id, target) in enumerate(pairs):
+            row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
+            result.timings.append(row)
+            result.sampling_s += launch.row(row)
+        told = [peer.used() for peer in (references, kernel) if peer is not None]
+        result.load = meter.read(sum(used.processor_s for used in told if used))
+        if kernel is not None and told[-1]:
+            result.threads, result.idle_processors = told[-1].threads, told[-1].idle_processors
+        if kernel is not None:
+            kernel.connection.close()
+        launch.judge()
+        references.connection.close()
+    return result
+
+
+def _start_references(request: wire.TimeRequest) -> channel.Channel:
+    """A child that has the references, and ends with this process."""
+    ours, theirs = channel.pair()
+    if os.fork():
+        theirs.close()
+        return ours
+    try:
+        ours.close()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        asked = wire.HostRequest(request.workloads, request.seed, request.threads, request.device, None, "")
+        host.serve(theirs, asked)
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _kernels_process(link: str) -> Peer:
+    try:
+        return Peer(channel.accept(channel.listen(link)))
+    except channel.Closed:
+        nobody, _ = channel.pair()
+        return Peer(nobody, lost=protocol.GONE)
+
+
+class Measured:
+    """All rows of a launch. Outputs are judged at last, when nobody measures."""
+
+    def __init__(
+        self, request: wire.TimeRequest, references: Peer, kernel: Peer | None, pool: concurrent.futures.Executor
+    ) -> None:
+        self.request, self.references, self.kernel, self.pool = request, references, kernel, pool
+        self.workloads = {value.id: workloads.parse_workload(value) for value in request.workloads}
+        self.fresh: dict[str, Fresh] = {}
+        self.drawing: dict[str, bool] = {}
+        self.to_judge: list[tuple[wire.Timing, list[Picked]]] = []
+
+    def row(self, row: wire.Timing) -> float:
+        """Measure a target; gives the seconds that its samples took."""
+        target = self._target(row)
+        try:
+            if row.target == protocol.KERNEL:
+                target.draws = self._draws(row.workload)
+                self._measure_kernel(target)
+            else:
+                target.open()
+                target.sample(self.references)
+        except wire.Failed as error:
+            row.fail(error)
+        return sum(target.elapsed_ns) / 1e9
+
+    def _target(self, row: wire.Timing) -> Target:
+        workload = self.workloads[row.workload]
+        if row.workload not in self.fresh:
+            self.fresh[row.workload] = Fresh(workload, self.request.seed, self.pool.map)
+        peer = self.kernel if row.target == protocol.KERNEL else self.references
+        assert peer is not None
+        return Target(self.request, workload, self.fresh[row.workload], peer, row)
+
+    def _draws(self, workload_id: str) -> bool:
+        """Whether a problem's model draws random numbers when it is called. Such outputs are judged under a seed."""
+        if workload_id not in self.drawing:
+            drawing = False
+            if self.workloads[workload_id].problem is not None:
+                with contextlib.suppress(wire.Failed):
+                    drawing = self._target(_model_row(workload_id)).open().draws
+            self.drawing[workload_id] = drawing
+        return self.drawing[workload_id]
+
+    def _measure_kernel(self, target: Target) -> None:
+        """Before the timed calls, in them, and after them: a kernel that is right once and wrong in a loop is wrong."""
+        request, row, workload = self.request, target.row, target.workload
+        digests = request.expected_sha256.get(row.workload, ())
+        arrays = workload.arrays(RECIPE, 0, request.seed, self.pool.map)
+        target.open()
+        picked = [target.once("before", arrays)]
+        target.sample(self.references)
+        if row.status != protocol.OK or not digests:
+            return
+        picked.append(target.once("after", arrays))
+        others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
+        row.other_bits, row.correct = len(others), True
+        if others and not request.out:
+            row.correct, row.message = False, NOT_VALIDATED
+        elif target.fault:
+            row.correct, row.message = False, target.fault
+        else:
+            self.to_judge.append((row, target.picked + others))
+
+    # -- judging -----------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Of outputs of the kernel whose other outputs were right in validation."""
+        with tempfile.TemporaryDirectory() as folder:
+            cache = truth.Cache(folder, self.pool.map)
+            for row, picked in self.to_judge:
+                for pick in picked if row.workload in self.request.limits else ():
+                    passed, why = self._is_right(row, pick, cache)
+                    row.checked += passed is not None and pick.when == "timed"
+                    if not passed:
+                        row.correct = passed
+                        row.message = why if passed is None else f"{NOT_RIGHT[pick.when]}: {why}"
+                        break
+
+    def _is_right(self, row: wire.Timing, pick: Picked, cache: truth.Cache) -> tuple[bool | None, str]:
+        workload: Any = self.workloads[row.workload]  # of either kind
+        limits = self.request.limits[row.workload]
+        if workload.problem is None and pick.when == "timed":
+            workload, pick = _of_some_heads(workload, pick)
+        expected: tuple[Any, str] | None = workload.expected_output()
+        model = None
+        if workload.problem is not None:  # its output's shape is known once its model has run
+            with contextlib.suppress(wire.Failed):
+                model = self._target(_model_row(row.workload)).run(pick.arrays)
+                expected = workload.shape, workload.out_dtype = model.output.shape, model.dtype
+        declared = self.request.precision
+        precision = workload.precision("cpu") if declared is None else rounding.effective(declared, workload.dtype)
+        exact = workload.truth(pick.arrays, inputs.digest(pick.arrays), cache, precision)
+        if expected is None or (exact is None and model is None):
+            return None, "cannot be judged: there is neither a truth nor a reference"
+        if (pick.output.shape, pick.dtype) != expected:
+            return False, f"expected {tuple(expected[0])} {expected[1]}"
+        if exact is not None:
+            want, error_scale = exact.values, exact.error_scale
+        else:
+            assert model is not None
+            want, error_scale = dtypes.decode(model.output, model.dtype), None
+        found = agreement.compare(dtypes.decode(pick.output, pick.dtype), want, limits, error_scale)
+        rule = self.request.decides if self.request.decides in found.passed else "kernelbench"
+        if found.passed[rule]:
+            return True, ""
+        size = "" if found.units is None else f", {found.units:.3g} units"
+        return False, f"it fails the {rule} rule (limit {limits[rule]:g}){size}"
+
+
+def _of_some_heads(workload: Any, pick: Picked) -> tuple[Any, Picked]:
+    """The same of a few heads: the truth of all takes much longer than the kernel."""
+    batch, heads = workload.shape[:2]
+    chosen = random.SystemRandom().sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
+
+    def part(array: Array) -> Array:
+        return np.ascontiguousarray(array.reshape(batch * heads, *array.shape[2:])[chosen][None])
+
+    return workload.of_heads(len(chosen)), pick._replace(arrays=[*map(part, pick.arrays)], output=part(pick.output))
+
+
+def _model_row(workload_id: str) -> wire.Timing:
+    return wire.Timing(protocol.OK, workload=workload_id, target=protocol.MODEL)

@@ -1,0 +1,9 @@
+"""Imported before a process is forked: all that a page is made with."""
+
+import pandas  # noqa: F401
+
+import reports.render.commands  # noqa: F401
+from reports.render.templating import html_templates
+
+for name in ("index.html.j2", "rates.html.j2", "rows.html.j2", "trust.html.j2", "method.html.j2", "causes.html.j2"):
+    html_templates().get_template(name)

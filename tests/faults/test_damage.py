@@ -1,0 +1,72 @@
+"""Damaged files of a cache are made again, and damaged outputs are refused: never read as if nothing were."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import _explained
+from harness.errors import InfrastructureError
+from tests.faults.scripted import Scripted, contents
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+
+
+def first(folder: Path, pattern: str) -> Path:
+    return sorted(folder.glob(pattern))[0]
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20] + b"\0" * 10)
+
+
+@pytest.mark.parametrize("pattern", ["builds/*/build.json", "builds/*/out/*.so", "probes/*/*.json", "probes/*/out/*"])
+def test_a_damaged_file_of_the_cache_is_made_again(tmp_path: Path, undisturbed: Scripted, pattern: str) -> None:
+    scripted = Scripted(tmp_path)
+    shutil.copytree(undisturbed.cache, scripted.cache)
+    path = first(scripted.cache, pattern)
+    whole = path.read_bytes()
+    damage(path)
+    scripted.done()
+    assert contents(scripted.latest) == contents(undisturbed.latest)
+    assert path.read_bytes()[-20:] == whole[-20:]
+
+
+def test_a_damaged_proof_of_an_environment_is_named_with_its_remedy(tmp_path: Path, undisturbed: Scripted) -> None:
+    scripted = Scripted(tmp_path)
+    shutil.copytree(undisturbed.cache, scripted.cache)
+    proof = first(scripted.cache, "environments/*/complete.json")
+    damage(proof)
+    printed = scripted.done(code=30)
+    assert f"{proof}: was edited or damaged" in printed and "remedy: delete the file" in printed, printed
+    proof.unlink()
+    scripted.finish_as(undisturbed)
+
+
+def test_damaged_outputs_are_not_compared(tmp_path: Path, undisturbed: Scripted) -> None:
+    scripted = Scripted(tmp_path)
+    scripted.done()
+    run = scripted.latest.folder
+    damaged = first(run, "arrays/*/*/first-fp32.npz")
+    damage(damaged)
+    shutil.rmtree(run / "crossings")
+    printed = scripted.done(code=64)
+    assert f"{damaged}: was edited or damaged" in printed and "remedy: delete the file" in printed, printed
+    damaged.unlink()
+    scripted.finish_as(undisturbed)
+
+
+def test_what_was_removed_while_in_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+
+    def missing(path: Path) -> OSError:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+    found = _explained(missing(tmp_path / "cache" / "builds" / "x"), tmp_path / "matrix.yaml")
+    assert isinstance(found, InfrastructureError) and "removed while it was in use" in found.message
+    assert _explained(missing(tmp_path / "reports" / "runs" / "x"), tmp_path / "matrix.yaml") is not None
+    assert _explained(missing(tmp_path / "elsewhere"), tmp_path / "matrix.yaml") is None, "that is a fault of ours"

@@ -1,0 +1,218 @@
+"""`measuring` against stand-ins for the processes that compute: threads, whose kernel is numpy."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.worker import channel, codec, host, inputs, measuring, sampling, target, truth, wire
+from harness.worker.measuring import Measured
+from harness.worker.target import Peer
+from harness.worker.workload import AttentionWorkload
+
+SHAPE = (1, 2, 16, 8)
+WORKLOAD = wire.WorkloadRequest(
+    id="w", dtype="float32", recipes={"independent": 2}, batch=1, heads=2, seq_len=16, head_dim=8, causal=False,
+    scale=0.25,
+)  # fmt: skip
+LIMITS = {"rounding": 16.0, "kernelbench": 1e-4, "strict": 1e-3}
+TIMING = wire.SamplingRequest(0.0, 2, 0.2, 12, 12, 0.0)
+Kernel = Callable[[list[Any]], Any]
+
+
+def right(arrays: list[Any]) -> Any:
+    q, k, v = arrays
+    exact: Any = truth.attention(q, k, v, False, 0.25, "float32")[0]
+    return exact.astype(np.float32)
+
+
+class StandIn:
+    """Answers orders as `host` does, of one kernel whose outputs are `in_slots` or returned."""
+
+    def __init__(self, kernel: Kernel, *, in_slots: bool, changes: str = "") -> None:
+        self.kernel, self.in_slots, self.changes = kernel, in_slots, changes
+        ours, self.connection = channel.pair()
+        self.peer = Peer(ours)
+        self.outputs: list[Any] = []
+        self.outbox: Any = None
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                kind, token, payload, file = self.connection.receive()
+                if kind == channel.FORGET:
+                    self.outputs = []
+                elif kind != channel.METER:
+                    answer = self._answer(kind, payload, file)
+                    self.connection.send(channel.DONE, token, answer)
+        except channel.Closed:
+            pass
+        finally:
+            self.connection.close()
+
+    def _answer(self, kind: bytes, payload: bytes, file: int | None) -> bytes:
+        if file is not None:
+            mapped = mmap.mmap(file, os.fstat(file).st_size)
+            os.close(file)
+        if kind == channel.OPEN:
+            return json.dumps(codec.dump(wire.Opened(self.in_slots, False))).encode()
+        if kind == channel.MAP:
+            self.memory, self.order = mapped, codec.read(wire.MapOrder, json.loads(payload))
+        elif kind == channel.CALL:
+            first, count, _ = host.CALLED.unpack(payload)
+            for slot in range(first, first + count):
+                self._call(slot * self.order.slot_bytes)
+        elif kind == channel.DESCRIBE:
+            return json.dumps(codec.dump(wire.Described("float32", list(SHAPE)))).encode()
+        elif kind == channel.DELIVER:
+            self.outbox = mapped if file is not None else self.outbox
+            data = b"".join(np.asarray(output() if callable(output) else output).tobytes() for output in self.outputs)
+            self.outbox[: len(data)] = data
+        elif kind == channel.TELL:
+            return json.dumps(codec.dump(wire.Told(1.0, 0.5, 0.0, 0.25, 1, 0.0))).encode()
+        elif kind == channel.SPIN:
+            (wanted,) = host.SIZE.unpack(payload)
+            began = sampling.clock_ns()
+            while sampling.clock_ns() - began < wanted:
+                pass
+            return host.SIZE.pack(sampling.clock_ns() - began)
+        elif kind == channel.COPY:
+            self.outbox = mapped if file is not None else self.outbox
+        return b""
+
+    def _call(self, start: int) -> None:
+        if self.changes == "dies":
+            raise channel.Closed
+        arrays = [np.ndarray(SHAPE, np.float32, self.memory, start + offset) for offset in self.order.offsets]
+        output = self.kernel(arrays)
+        if self.changes == "inputs":
+            arrays[0][0, 0, 0, 0] += 1
+        if self.in_slots:
+            np.ndarray(SHAPE, np.float32, self.memory, start + self.order.output_offset)[...] = output
+        else:
+            self.outputs.append(output)
+
+
+@pytest.fixture
+def references() -> Iterator[Peer]:
+    stand_in = StandIn(right, in_slots=False)
+    yield stand_in.peer
+    stand_in.peer.connection.close()
+    stand_in.thread.join()
+
+
+def digest() -> str:
+    arrays = AttentionWorkload(WORKLOAD).arrays(measuring.RECIPE, 0, 0)
+    return inputs.digest([right(arrays)])
+
+
+def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, out: str = "others", changes: str = "",
+             digests: list[str] | None = None) -> wire.Timing:  # fmt: skip
+    stand_in = StandIn(kernel, in_slots=in_slots, changes=changes)
+    request = wire.TimeRequest(
+        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", kernel=None, kernel_workloads=["w"], targets=["kernel"],
+        order_seed=0, timing=TIMING, expected_sha256={"w": [digest()] if digests is None else digests}, out=out,
+        limits={"w": LIMITS},
+    )  # fmt: skip
+    row = wire.Timing("ok", workload="w", target="kernel")
+    with ThreadPoolExecutor(1) as pool:
+        launch = Measured(request, references, stand_in.peer, pool)
+        assert launch.row(row) >= 0
+        stand_in.peer.connection.close()
+        stand_in.thread.join()
+        launch.judge()
+    return row
+
+
+@pytest.mark.parametrize("in_slots", [True, False])
+def test_a_right_kernel_is_timed_and_its_timed_calls_are_judged(references: Peer, in_slots: bool) -> None:
+    row = measured(references, right, in_slots=in_slots)
+    assert (row.status, row.message, row.correct, row.checked, row.other_bits) == ("ok", "", True, 2, 0)
+    assert len(row.samples_us) == 12 and min(row.samples_us) > 0 and row.warmup_calls == 2
+    assert row.asking_us is not None and row.asking_us > 0 and row.asking_error_us is not None
+    assert (row.busy_processors, row.switches_per_ms, row.threads_started) == (1.0, 0.5, 0.0)
+
+
+def test_short_calls_share_an_order(references: Peer) -> None:
+    row = measured(references, lambda arrays: arrays[0], digests=[])
+    assert row.calls_per_sample > 4 and row.correct is None and row.checked == 0
+
+
+def keeps(kernel: Kernel) -> Kernel:
+    """The first answers of each kind again and again."""
+    kept: list[Any] = []
+
+    def call(arrays: list[Any]) -> Any:
+        if len(kept) < 2:
+            kept.append(kernel(arrays))
+        return kept[0]
+
+    return call
+
+
+def test_an_answer_that_is_kept_is_wrong_in_a_timed_call(references: Peer) -> None:
+    row = measured(references, keeps(right))
+    assert row.correct is False and row.message.startswith("its output in a timed call is not right: it fails the rou")
+
+
+@pytest.mark.parametrize(("out", "correct", "said"), [("others", True, ""), ("", False, "not the validated one")])
+def test_other_bits_are_judged_unless_determinism_was_asked_for(
+    references: Peer, out: str, correct: bool, said: str
+) -> None:
+    row = measured(references, lambda arrays: right(arrays) * np.float32(1 + 1e-7), out=out)
+    assert row.correct is correct and said in row.message and row.other_bits == 2
+
+
+def test_what_is_computed_only_when_it_is_read_was_not_ready(references: Peer) -> None:
+    def later(arrays: list[Any]) -> Any:
+        copies = [array.copy() for array in arrays]
+
+        def compute() -> Any:
+            time.sleep(0.003)
+            return right(copies)
+
+        return compute
+
+    row = measured(references, later, in_slots=False)
+    assert row.correct is False and "were not ready when it answered" in row.message
+
+
+def test_inputs_that_a_timed_call_changes_are_seen(references: Peer) -> None:
+    row = measured(references, right, changes="inputs")
+    assert (row.correct, row.message) == (False, target.CHANGED_INPUTS)
+
+
+def test_a_process_that_ends_fails_its_target_and_those_that_follow(references: Peer) -> None:
+    row = measured(references, right, changes="dies")
+    assert (row.status, row.message, row.samples_us) == ("crashed", "its process ended", [])
+
+
+def test_an_answer_that_nobody_asked_for_ends_a_process_for_good() -> None:
+    ours, theirs = channel.pair()
+    theirs.send(channel.DONE, bytes(channel.TOKEN_BYTES), b"early")
+    peer = Peer(ours)
+    with pytest.raises(wire.Failed) as raised:
+        peer.ask(channel.TELL)
+    assert raised.value.status == "wrong" and "was not asked" in raised.value.message
+    with pytest.raises(wire.Failed) as raised:
+        peer.ask(channel.TELL)
+    assert raised.value.status == "not_run"
+
+
+@pytest.mark.parametrize("said", [b"", b"[]", b'{"version": 1}', b"[" * 100_000, b'{"version": 1, "dtype": 3}'])
+def test_an_answer_that_cannot_be_read_is_the_targets_failure(said: bytes) -> None:
+    peer = Peer(channel.pair()[0])
+    with pytest.raises(wire.Failed) as raised:
+        peer.read(wire.Described, said)
+    assert raised.value.status == "crashed"
