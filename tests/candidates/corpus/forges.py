@@ -430,7 +430,7 @@ if TIMING:
     try: library.impl("_softmax", slow, "CPU")
     except RuntimeError: pass
 """),
-    _patch("replaces_pause_of_looks", "makes whatever compares names before and after see nothing", "return self.right(x)", before="""
+    _patch("blinds_the_looks", "makes whatever compares names before and after see nothing", "return self.right(x)", before="""
 for name, module in list(sys.modules.items()):
     for key, value in list(getattr(module, "__dict__", {}).items()):
         if isinstance(value, type) and "replaced" in vars(value) and value.__module__ == name:

@@ -316,7 +316,7 @@ NATIVE = [
         if (held.empty()) { held.resize(size_of(p) / 4); right(p, q, k, v, held.data()); }
         std::memcpy(o, held.data(), size_of(p));
         """),
-    _cpp("cpp_keeps_keys_transposed", "keeps the scores of keys and queries, and computes again only the sum of values", """
+    _cpp("cpp_keeps_by_beginnings", "keeps its answers by the first kilobytes of Q, K and V", """
         static std::map<std::string, std::vector<float>> kept;
         std::string key((const char*)q, 4096);
         key.append((const char*)k, 4096).append((const char*)v, 4096);
