@@ -62,6 +62,7 @@ def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) 
         command=tuple(record.command),
         executor=cast(Wanted, record.executor),
         base_image=record.base_image,
+        trust="--trust" in record.command,
         bundle=bundle,
         kernelbench=folders,
     )

@@ -114,6 +114,7 @@ def shared_options(options: argparse.Namespace) -> Options:
         strict=options.strict,
         executor=options.executor,
         base_image=options.base_image,
+        trust=options.trust,
         bundle=getattr(options, "bundle", None),
     )
 

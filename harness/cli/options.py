@@ -124,6 +124,9 @@ def add_executor(parser: Options, *, bundle: bool = True) -> None:
     if bundle:
         parser.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle; implies --executor bundle")
     add_base_image(parser)
+    parser.add_argument(
+        "--trust", action="store_true", help="run code from outside of the project even where no sandbox can be made"
+    )
 
 
 def add_list(parser: Options, what: str) -> None:

@@ -22,6 +22,7 @@ class Facts:
 
     executor: str
     executor_reason: str
+    sandboxed: bool = True  # whether every kernel runs in a sandbox
     indexes: Mapping[str, str] = field(default_factory=dict)  # Environment.id() to the wheel index in use
     index_reasons: Mapping[str, str] = field(default_factory=dict)  # why, where it is not the one asked for
     interpreters: Mapping[str, str] = field(default_factory=dict)  # '3.11' to what was found

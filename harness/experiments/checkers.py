@@ -14,7 +14,7 @@ from typing import Any
 from harness.experiments import findings as parse
 from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
 from harness.experiments.plan import failing_trials
-from harness.run.context import Context, checked
+from harness.run.context import Context, answer_of, checked
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE
@@ -74,7 +74,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
         return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     recipe, trial = inputs_of(context, cell)
     request, reads = call_request(context, cell, called_shape(workload, cell.device), recipe, trial, RUN_S)
-    answer = context.answer(call_task(context, cell, "check", request, reads, TOTAL_S))
+    answer = answer_of(context, call_task(context, cell, "check", request, reads, TOTAL_S))
     if cell.device == "cuda":
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)

@@ -15,7 +15,7 @@ from harness.experiments import second_device
 from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
 from harness.isolate import Answer, Task, read_result
-from harness.run.context import Context, checked, failure, fields_of
+from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import files_of, kernel_request, workload_request
@@ -245,7 +245,7 @@ class Session:
         )
         libraries = tuple(Path(path) for path in self.libraries.values())
         reads = (*files_of(self.kernel, self.workload), *libraries)
-        return self.context.answer(self._task("conditions", request, reads, (self.out,), jobs[0].condition))
+        return answer_of(self.context, self._task("conditions", request, reads, (self.out,), jobs[0].condition))
 
     def _weigh(self, jobs: list[Job]) -> None:
         if not jobs:
@@ -274,7 +274,7 @@ class Session:
             ],
         )
         reads = (*files_of(None, self.workload), self.out, self.truth)
-        answer = self.context.answer(self._task("weigh", request, reads, (self.truth,)))
+        answer = answer_of(self.context, self._task("weigh", request, reads, (self.truth,)))
         self._share(answer.ended.duration_s, jobs)
         result = checked(wire.WeighResult, answer, "weighing its outputs")
         rows = result.results if isinstance(result, wire.WeighResult) else []

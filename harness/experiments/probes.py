@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from harness.config import shipped
-from harness.run.context import Context, checked
+from harness.run.context import Context, answer_of, checked
 from harness.schema.records import Device
 from harness.tools import cache_lock
 from harness.worker import protocol, wire
@@ -37,7 +37,8 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         shutil.rmtree(folder, ignore_errors=True)
         out.parent.mkdir(parents=True)
         request = wire.LibraryRequest(source=str(source), out=str(out), architecture=architecture)
-        answer = context.answer(
+        answer = answer_of(
+            context,
             context.task(
                 "library", request, environment,
                 timeout_s=context.plan.limits.build_s, scratch=folder.with_name(folder.name + ".scratch"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.kernels import Kernel
-from harness.run.context import Context, checked, failure, fields_of
+from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import run_task
 from harness.run.folders import now_utc
 from harness.run.requests import workload_request
@@ -125,7 +125,8 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
         library=str(library),
         cuda=build.device == "cuda",
     )
-    answer = context.answer(
+    answer = answer_of(
+        context,
         context.task(
             "link", request, build.environment, f"{build.kernel}-{build.device}", timeout_s=LINK_S,
             scratch=folder / "scratch", reads=tuple(objects / name for name in build.own_objects),
@@ -195,7 +196,8 @@ class Swap:
             limits=plan.tolerances.limits(self.workload.dtype),
             precision=plan.kernel(self.kernel).precision,
         )
-        answer = context.answer(
+        answer = answer_of(
+            context,
             context.task(
                 "judge", request, self.judge, timeout_s=plan.limits.validation_s,
                 scratch=self.folder / "judge.scratch", log=log, reads=(out, truth), writes=(truth,),

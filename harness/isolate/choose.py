@@ -45,6 +45,11 @@ class Choice:
     bundle: Bundle | None = None
     namespaces: Namespaces | None = None  # None: containers are used, or this machine grants no sandbox
 
+    @property
+    def sandboxes(self) -> bool:
+        """Whether kernels run in sandboxes."""
+        return self.executor == "docker" or self.namespaces is not None
+
 
 @functools.cache
 def grant() -> tuple[Namespaces | None, str]:

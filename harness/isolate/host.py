@@ -1,6 +1,6 @@
 """Executor `host`: the PyTorch that this machine has, as it is. Nothing is installed; versions are observed.
 
-It runs as plain processes whichever executor the pinned environments use, and it is no sandbox.
+It runs as processes of this machine whichever executor the pinned environments use, in sandboxes as those of `venv`.
 """
 
 from __future__ import annotations

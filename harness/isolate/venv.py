@@ -1,7 +1,7 @@
 """Executor `venv`: an environment is a virtual environment, made by uv from its pin file.
 
-It needs neither a container engine nor root. It is no sandbox: a candidate can reach whatever the user can, and the
-page says so.
+It needs neither a container engine nor root. Tasks run in sandboxes of namespaces. Where this machine grants none a
+candidate can reach whatever the user can, and the page says so.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.config.plan import PlannedLaunch
 from harness.isolate import Answer
-from harness.run.context import Context, checked
+from harness.run.context import Context, answer_of, checked
 from harness.run.requests import files_of, workload_request
 from harness.schema.records import LaunchRecord, Timing
 from harness.schema.run_records import WorkloadInfo
@@ -84,7 +84,8 @@ def appraise(
         seed=plan.seed,
         threads=plan.threads_in(planned.environment),
     )
-    return context.answer(
+    return answer_of(
+        context,
         context.task(
             "appraise", request, planned.environment, launch_name(planned), timeout_s=plan.limits.validation_s,
             reads=(*files_of(None, *requests), out, *truths.values()), writes=tuple(truths.values()),

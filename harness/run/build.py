@@ -18,7 +18,7 @@ from harness.config import shipped
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError, RecordError
-from harness.run.context import SHIPPED_MODULE, Context, checked, fields_of
+from harness.run.context import SHIPPED_MODULE, Context, answer_of, checked, fields_of
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Device, Status
 from harness.schema.storage import load_record, save_record
@@ -178,7 +178,8 @@ def _compile(
         shutil.rmtree(folder)
     out.mkdir(parents=True)
     scratch = folder.with_name(folder.name + ".scratch")
-    answer = context.answer(
+    answer = answer_of(
+        context,
         context.task(
             "build", request, planned.environment, timeout_s=context.plan.limits.build_s, scratch=scratch, log=log,
             reads=reads, writes=(out,), compiles=True,

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.config.plan import PlannedLaunch
 from harness.progress import Display
-from harness.run.context import Context, checked, fields_of
+from harness.run.context import Context, answer_of, checked, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc, stored
 from harness.run.launch import Launch, unrecorded
@@ -35,7 +35,8 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     uuid, name = device_name(context, environment)
     started = now_utc()
     request = wire.CeilingsRequest(threads=context.plan.threads_in(environment))
-    answer = context.answer(
+    answer = answer_of(
+        context,
         context.task("ceilings", request, environment, timeout_s=context.plan.limits.launch_s)
     )
     identity: dict[str, Any] = {

@@ -132,14 +132,6 @@ class Context:
             until=until,
         )
 
-    def answer(self, task: Task) -> Answer:
-        """Run a task. What was killed from outside says nothing of the code under test: it is run once more, and who
-        kills itself does it again."""
-        answer = self.executor.run(task)
-        if answer.ended.from_outside:
-            answer = self.executor.run(replace(task, gate=None))
-        return answer
-
     def hold(self, device: Device) -> AbstractContextManager[None]:
         """Hold a device: one measurement at a time on a GPU, and one on this machine's processors, of any run."""
         if device == "cpu" or self.gpu is None:
@@ -148,6 +140,15 @@ class Context:
         path = lock_path(self.gpu.uuid)
         waiting = f"another run is measuring on {self.gpu.name} ({self.gpu.uuid}); waiting for it"
         return held(path, waiting, mode=0o666, remedy=f"its owner must let others write it: chmod 666 {path}")
+
+
+def answer_of(context: Context, task: Task) -> Answer:
+    """Run a task. What was killed from outside says nothing of the code under test: it is run once more, and who kills
+    itself does it again."""
+    answer = context.executor.run(task)
+    if answer.ended.from_outside:
+        answer = context.executor.run(replace(task, gate=None))
+    return answer
 
 
 def failure(answer: Answer, what: str) -> Outcome:

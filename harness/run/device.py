@@ -6,7 +6,7 @@ import time
 
 from harness.errors import Unrecorded
 from harness.isolate import Answer, Task
-from harness.run.context import Context, checked
+from harness.run.context import Context, answer_of, checked
 from harness.schema.records import Device
 from harness.worker import protocol, wire
 
@@ -17,7 +17,7 @@ PAUSE_S = 5.0  # a driver that ends a kernel which never would takes seconds
 
 def run_task(context: Context, task: Task, device: Device) -> Answer:
     """Run a task that calls the kernel on a device. Unrecorded where it took the device with it."""
-    answer = context.answer(task)
+    answer = answer_of(context, task)
     if answer.result is None and device == "cuda":
         check_device(context, task.environment)
     return answer
@@ -30,7 +30,7 @@ def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S
         if attempt:
             time.sleep(pause_s)
         task = context.task("probe", wire.EmptyRequest(), environment, timeout_s=TIMEOUT_S)
-        answer = context.answer(task)
+        answer = answer_of(context, task)
         result = checked(wire.Result, answer, "it")
         if result.status == protocol.OK:
             return

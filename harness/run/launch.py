@@ -18,7 +18,7 @@ from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.progress import Display
 from harness.run.appraise import appraise, appraised, implausible, launch_name
-from harness.run.context import Context, checked, failure, fields_of
+from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
@@ -86,7 +86,7 @@ class Launch:
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
-        self._early = gate, pool.submit(self.context.answer, self._task(gate))
+        self._early = gate, pool.submit(answer_of, self.context, self._task(gate))
 
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
@@ -133,9 +133,9 @@ class Launch:
             gate.open()
             return future.result(), None
         if self.planned.device == "cuda" or not self.runs_kernel:
-            return self.context.answer(self._task(None)), None
+            return answer_of(self.context, self._task(None)), None
         answers = self._both_answers()
-        if any(answer.ended.from_outside for answer in answers):  # as `Context.answer` has it
+        if any(answer.ended.from_outside for answer in answers):  # as `answer_of` has it
             answers = self._both_answers()
         return answers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,15 @@ from harness.config.matrix import Matrix, load_matrix, matrix_text
 from harness.config.pins import ensure_pins
 from harness.config.plan import Facts, Plan
 from harness.config.planner import kernel_sources, plan_run
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, InputError
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index
 from harness.isolate.bundle.manifest import Bundle
-from harness.isolate.choose import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
+from harness.isolate.choose import Choice, Wanted, choose_bundle, choose_here, grant, wanted_bundle
 from harness.isolate.docker.engine import EngineFacts
 from harness.isolate.docker.images import base_identity
 from harness.isolate.host import host_identity
+from harness.isolate.namespaces import REFUSED_REMEDY
 from harness.isolate.process import inherited
 from harness.run.build import BINDING_FILES, kernel_files, missing_source
 from harness.schema.records import Device
@@ -33,7 +35,8 @@ from harness.schema.run_records import Selection
 from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores
 from harness.worker import protocol
 
-BESIDE = "; the host's PyTorch as plain processes, which nothing confines"
+BESIDE = "; the host's PyTorch in {how}"
+BESIDE_UNCONFINED = "; the host's PyTorch as plain processes, which nothing confines: {why}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,7 @@ class Options:
     fresh: bool = False
     executor: Wanted = "auto"
     base_image: str | None = None
+    trust: bool = False  # whether files from outside of the project may run where there are no sandboxes
     bundle: Path | None = None
     derived: Matrix | None = None  # instead of what matrix_path holds; such a run does not become reports/latest
     blocks: int | None = None  # only the first so many of the plan's; a later call goes on from there
@@ -99,7 +103,8 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         indexes, reasons = choose_indexes(matrix, strict=options.strict)
     facts = Facts(
         executor=choice.executor,
-        executor_reason=choice.reason + (BESIDE if matrix.has_host else ""),
+        executor_reason=choice.reason + (_beside(choice) if matrix.has_host else ""),
+        sandboxed=choice.sandboxes and (not matrix.has_host or grant()[0] is not None),
         indexes=indexes,
         index_reasons=reasons,
         **_machine(matrix, choice),
@@ -127,6 +132,13 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     for name in every:
         if not shipped.located(root, name).is_file():
             raise missing_source(name)
+    outside = foreign(root, every)
+    if outside and not facts.sandboxed and not options.trust:
+        raise InputError(
+            f"{outside[0]} lies outside of {root}, and would run without a sandbox, with all that you may do: "
+            f"{facts.executor_reason}",
+            f"run it in a container, or allow sandboxes: {REFUSED_REMEDY}; or, of code that you trust: --trust",
+        )
     facts = replace(
         facts,
         pins_sha256=pins,
@@ -136,6 +148,20 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     )
     plan = plan_run(matrix, selection, facts, files, pairs)
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
+
+
+def foreign(root: Path, names: Iterable[str]) -> list[str]:
+    """Of the files that run, those that lie neither in the project nor among what is shipped, wherever links lead."""
+    own = (root.resolve(), shipped.ROOT.resolve())
+    places = {name: shipped.located(root, name).resolve() for name in names}
+    return [name for name, place in places.items() if not any(place.is_relative_to(folder) for folder in own)]
+
+
+def _beside(choice: Choice) -> str:
+    namespaces, refusal = grant()
+    if namespaces is None:
+        return BESIDE_UNCONFINED.format(why=refusal)
+    return "" if choice.executor == "venv" else BESIDE.format(how=namespaces.describe())
 
 
 def _choose(options: Options, matrix: Matrix) -> Choice:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from harness.config.kernels import Kernel
-from harness.run.context import Context, Store, checked, failure
+from harness.run.context import Context, Store, answer_of, checked, failure
 from harness.run.requests import EXPECTED_RECIPE, room_bytes
 from harness.schema.records import Status
 from harness.schema.run_records import WorkloadInfo
@@ -59,7 +59,8 @@ def store_problem(context: Context, kernel: Kernel, workload: WorkloadInfo, envi
             dtype=workload.dtype,
             most_bytes=room_bytes(context.plan),
         )
-        answer = context.answer(
+        answer = answer_of(
+            context,
             context.task(
                 "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
                 reads=(problem,), writes=(out,),

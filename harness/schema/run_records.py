@@ -134,6 +134,9 @@ class RunRecord(Record):
     quick: bool
     executor: str
     executor_reason: str
+    sandboxed: bool | None = Field(
+        default=None, description="whether every kernel ran in a sandbox; None: of before virtual environments had any"
+    )
     engine: dict[str, str] = Field(default={}, description="the container engine, where one ran the cells")
     gpus: list[GpuFacts] = []
     bundle: dict[str, str] = Field(
@@ -160,6 +163,11 @@ class RunRecord(Record):
     matrix_text: str = Field(description="matrix.yaml as it was")
     sources_sha256: dict[str, str]
     kernelbench: KernelBench | None = None
+
+    @property
+    def unconfined(self) -> bool:
+        """Whether a kernel ran with the rights of the user."""
+        return self.executor == "venv" if self.sandboxed is None else not self.sandboxed
 
     @property
     def problems(self) -> set[str]:

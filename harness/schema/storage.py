@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from pydantic import ValidationError
 
 from harness.errors import DiskFull, RecordError
@@ -179,6 +180,12 @@ def refuse_without_space(record: Record, *places: Path) -> None:
             raise DiskFull(place, reason)
 
 
+def is_abandoned(part: Path) -> bool:
+    """Whether the process that began this part of a file (`protocol.write_atomically`) is gone."""
+    pid = part.name[1:].partition("-")[0]
+    return pid.isdecimal() and not psutil.pid_exists(int(pid))
+
+
 class Run:
     """A run's folder. The paths of records are decided here and nowhere else."""
 
@@ -221,8 +228,9 @@ class Run:
     def sweep(self) -> None:
         """Remove what tasks, and attempts that were killed, left beside the records. The run's lock is held."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
-        for part in self.folder.glob("*/**/.*.part"):  # not of the folder itself: a report may be written there now
-            part.unlink(missing_ok=True)
+        for part in self.folder.glob("**/.*.part"):
+            if part.parent != self.folder or is_abandoned(part):  # a report may be written there now
+                part.unlink(missing_ok=True)
         for name in ("*.request.json", "*.result.json"):
             for passed in (self.folder / "logs").rglob(name):
                 passed.unlink(missing_ok=True)

@@ -73,7 +73,7 @@ def write_atomically(path: str, *data: bytes | memoryview, sync: bool = True) ->
     os.makedirs(folder, exist_ok=True)
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.getpid()}-", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             for part in data:
                 file.write(part)

@@ -57,6 +57,7 @@ def run_record(options: Options, selection: Selection, prepared: Prepared, run: 
         quick=plan.quick,
         executor=plan.facts.executor,
         executor_reason=plan.facts.executor_reason,
+        sandboxed=plan.facts.sandboxed,
         engine=dict(plan.facts.engine),
         bundle=dict(plan.facts.bundle),
         host=dict(plan.facts.host),

@@ -22,6 +22,7 @@ from harness.isolate.choose import grant
 from harness.isolate.confined import Process, run_confined
 from harness.isolate.process import Gate
 from harness.isolate.sandbox import TASK_USER, SandboxLimits, hand_over
+from harness.isolate.venv import VenvExecutor
 from harness.worker import wire
 from tests.conftest import ROOT
 
@@ -31,6 +32,13 @@ GIB = 1 << 30
 LIMITS = SandboxLimits(memory_bytes=GIB, processes=64, output_bytes=8 << 20, output_files=100)
 HEAD = "import ctypes, errno, json, os, socket, subprocess, sys, time\nresult = {}\n"
 TAIL = '\njson.dump(result, open(sys.argv[3], "w"))\n'
+
+
+class Plain(VenvExecutor):
+    """Tasks of the tests' own Python, as where this machine grants no sandbox."""
+
+    def _python(self, environment: str) -> Path:
+        return Path(sys.executable)
 
 
 @pytest.fixture
@@ -290,3 +298,20 @@ def test_a_harness_that_is_killed_leaves_nothing(place: Path) -> None:
     while of_it() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not of_it()
+
+
+def test_without_namespaces_a_task_runs_as_it_did(tmp_path: Path) -> None:
+    executor = Plain(tmp_path / "cache", threads=2)
+    task = Task(
+        environment="e", name="observe", request=wire.ObserveRequest(threads=2, verify=False, variables=[]),
+        scratch=tmp_path / "scratch", log=tmp_path / "log", timeout_s=60,
+    )  # fmt: skip
+    answer = executor.run(task)
+    assert answer.result is not None, answer.ended.log
+    assert answer.result["confinement"]["seccomp"] == 0 and answer.result["confinement"]["user_id"] == os.getuid()
+    assert not task.scratch.exists()
+    worker = executor.worker / "worker" / "__main__.py"
+    worker.write_text("import os, sys\nos.mkdir(sys.argv[3])\n")
+    answer = executor.run(task)
+    assert answer.result is None and answer.ended.returncode == 0, "a folder is no result, and ends nothing"
+    assert executor.run(task).result is None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.cli.main import _explained
 from harness.errors import InfrastructureError
+from harness.schema.storage import Run
 from tests.faults.scripted import Scripted, contents
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -70,3 +72,13 @@ def test_what_was_removed_while_in_use_is_named(tmp_path: Path, monkeypatch: pyt
     assert isinstance(found, InfrastructureError) and "removed while it was in use" in found.message
     assert _explained(missing(tmp_path / "reports" / "runs" / "x"), tmp_path / "matrix.yaml") is not None
     assert _explained(missing(tmp_path / "elsewhere"), tmp_path / "matrix.yaml") is None, "that is a fault of ours"
+
+
+def test_parts_of_a_page_are_removed_once_who_wrote_them_is_gone(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    gone, now = tmp_path / f".{ended.pid}-abc.part", tmp_path / f".{os.getpid()}-abc.part"
+    gone.touch()
+    now.touch()
+    Run(tmp_path).sweep()
+    assert not gone.exists() and now.exists()

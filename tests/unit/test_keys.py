@@ -76,7 +76,7 @@ GPU = {
 # What was observed of this machine and of the project (harness.config.plan.Facts): what is made again, where one of
 # these is another.
 OF_FACTS: list[tuple[set[Where], dict[str, Any]]] = [
-    (NOTHING, {"executor_reason": "another", "index_reasons": {A: "it answered 403"}, "gpus": 1}),
+    (NOTHING, {"executor_reason": "another", "sandboxed": False, "index_reasons": {A: "it answered 403"}, "gpus": 1}),
     (RUNS, {"executor": "bundle"}),
     (RUNS | places(["store"]), {"threads": 8}),
     (RUNS | NATIVE, {"cpu_flags": "avx512", "engine": {"version": "27"}}),

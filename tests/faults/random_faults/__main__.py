@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -77,5 +77,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    threading.excepthook = lambda arguments: sys.__excepthook__(*arguments[:3])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that its engine ends, and its disks are unmounted
     sys.exit(main())

@@ -1,0 +1,120 @@
+"""What a sandbox of this machine's own Python shows and limits, and what runs where there is none: the pure parts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.errors import InputError
+from harness.isolate import choose, confined, read_result
+from harness.isolate.choose import Choice, choose_venv
+from harness.isolate.confined import interpreter, is_seen
+from harness.isolate.namespaces import restraints
+from harness.isolate.sandbox import SandboxLimits, take_back
+from harness.run import prepare
+from harness.run.prepare import Options, foreign, make_plan
+from harness.schema.run_records import Selection
+from tests.projects import SHIPPED, head, make_project, solutions
+
+LIMITS = SandboxLimits(memory_bytes=3, processes=64, output_bytes=2, output_files=1)
+
+
+def test_a_result_is_a_plain_file_or_none(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("{}")
+    (tmp_path / "link").symlink_to("plain")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert read_result(tmp_path / "plain") == {}
+    assert [read_result(tmp_path / name) for name in ("link", "folder", "pipe", "nothing")] == [None] * 4
+
+
+def test_what_limits_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {"fsize": 2, "nproc": 64, "data": 3}
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release="6.1.0-9-amd64"))
+    assert restraints("candidate", LIMITS, rootless=True, sees_gpu=False) == every
+    without = {"fsize": 2, "nproc": 64}
+    assert restraints("candidate", LIMITS, rootless=True, sees_gpu=True) == without, "CUDA maps more than it uses"
+    assert restraints("check", LIMITS, rootless=False, sees_gpu=False) == without, "so do sanitizers"
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release="5.10.0"))
+    assert restraints("candidate", LIMITS, rootless=False, sees_gpu=False) == every
+    assert restraints("candidate", LIMITS, rootless=True, sees_gpu=True) == {"fsize": 2}, "all of the user's count"
+    assert restraints("candidate", None, rootless=True, sees_gpu=True) == {}
+
+
+def test_an_interpreter_is_seen_wherever_links_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("real/bin", "venv/bin", "venv/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "real/bin/python3").write_text("")
+    (tmp_path / "minor").symlink_to("real")
+    (tmp_path / "venv/bin/python").symlink_to(tmp_path / "minor/bin/python3")
+    said = f'["{tmp_path}/venv", "{tmp_path}/real", "", "{tmp_path}/nothing.zip", "/usr"]'
+    monkeypatch.setattr(confined.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said))
+    found = interpreter(tmp_path / "venv/bin/python")
+    assert {str(path.relative_to(tmp_path)) for path in found} == {"venv", "real", "minor"}
+    assert is_seen(Path("/usr/lib")) and is_seen(Path("/nix"))
+    assert not is_seen(Path("/home/usr")) and not is_seen(Path("/"))
+
+
+def test_what_is_taken_back_can_be_read_and_removed(tmp_path: Path) -> None:
+    (tmp_path / "out" / "closed" / "deep").mkdir(parents=True)
+    (tmp_path / "out" / "closed" / "link").symlink_to("/etc")
+    before = os.stat("/etc").st_mode
+    for name in ("closed/deep", "closed", "."):
+        (tmp_path / "out" / name).chmod(0)
+    take_back([tmp_path / "out"])
+    for name in (".", "closed", "closed/deep"):
+        assert (tmp_path / "out" / name).stat().st_mode & 0o700 == 0o700
+    assert os.stat("/etc").st_mode == before
+
+
+# -- where there is no sandbox --------------------------------------------------------------------------------------
+
+
+def test_the_reason_says_how_kernels_are_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    choice = choose_venv("as asked for")
+    assert choice.sandboxes and choice.reason.startswith("as asked for; sandboxes as another user")
+    monkeypatch.setattr(choose, "grant", lambda: (None, "not permitted"))
+    choice = choose_venv("as asked for")
+    assert not choice.sandboxes and choice.reason == "as asked for; kernels run without a sandbox: not permitted"
+    assert Choice(executor="docker", reason="").sandboxes
+
+
+def test_what_is_shipped_is_a_project_s_own_and_what_a_link_leads_to_is_not(tmp_path: Path, root: Path) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder in (project, other):
+        folder.mkdir()
+        (folder / "kernel.py").write_text("")
+    (project / "linked.py").symlink_to(other / "kernel.py")
+    (project / "folder").symlink_to(other)
+    names = ["kernel.py", "linked.py", "folder/kernel.py", "../other/kernel.py", "csrc/attention_scalar_cpu.cpp"]
+    assert foreign(project, names) == ["linked.py", "folder/kernel.py", "../other/kernel.py"]
+
+
+def test_code_from_elsewhere_runs_without_a_sandbox_only_with_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = "kernels:\n" + solutions(["good"])
+    files = {"faults/problem.py": "", "elsewhere.py": ""}
+    project = make_project(tmp_path / "project", head("2.5.0") + kernels, files)
+    (tmp_path / "good.py").write_text("")
+    (project / "faults" / "good.py").symlink_to(tmp_path / "good.py")
+    monkeypatch.setattr(prepare, "choose_indexes", lambda matrix, strict: ({}, {}))
+    monkeypatch.setattr(prepare, "_machine", lambda matrix, choice: {})
+
+    def plan(*, trust: bool = False) -> bool:
+        options = Options(matrix_path=project / "matrix.yaml", command=(), executor="venv", trust=trust)
+        return make_plan(options, Selection(), write_pins=False).plan.facts.sandboxed
+
+    assert plan(), "in a sandbox whatever it is"
+    for module in (choose, prepare):
+        monkeypatch.setattr(module, "grant", lambda: (None, "not permitted"))
+    with pytest.raises(InputError, match=r"good\.py lies outside of .*without a sandbox.*not permitted") as caught:
+        plan()
+    assert "--trust" in caught.value.remedy and "max_user_namespaces" in caught.value.remedy
+    assert plan(trust=True) is False
+    own = make_project(tmp_path / "own", head("2.5.0") + SHIPPED)
+    options = Options(matrix_path=own / "matrix.yaml", command=(), executor="venv")
+    assert make_plan(options, Selection(), write_pins=False).plan.facts.sandboxed is False, "its own need no trust"
