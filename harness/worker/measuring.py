@@ -15,6 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import math
 import os
 import random
 import signal
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-CHECKED_HEADS = 2  # of an attention, chosen at random as well
+CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
 PR_SET_PDEATHSIG = 1
 NOT_VALIDATED = "its output is not the validated one"
 NOT_RIGHT = {
@@ -218,8 +219,9 @@ class Measured:
 
 def _of_some_heads(workload: Any, pick: Picked) -> tuple[Any, Picked]:
     """The same of a few heads: the truth of all takes much longer than the kernel."""
-    batch, heads = workload.shape[:2]
-    chosen = random.SystemRandom().sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
+    batch, heads, rows, columns = workload.shape
+    count = max(CHECKED_HEADS, math.ceil(CHECKED_ELEMENTS / (rows * columns)))
+    chosen = random.SystemRandom().sample(range(batch * heads), min(count, batch * heads))
 
     def part(array: Array) -> Array:
         return np.ascontiguousarray(array.reshape(batch * heads, *array.shape[2:])[chosen][None])
