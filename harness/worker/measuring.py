@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,8 +34,6 @@ from .target import Picked, Target
 
 if TYPE_CHECKING:
     from .dtypes import Array
-
-R = TypeVar("R")
 
 CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
 PR_SET_PDEATHSIG = 1
