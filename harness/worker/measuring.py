@@ -45,7 +45,7 @@ NOT_RIGHT = {
 }
 
 
-def measure(request: wire.TimeRequest) -> wire.TimeResult:
+def launch(request: wire.TimeRequest) -> wire.TimeResult:
     """A launch; on a GPU `timing` does it, in the process that has the kernel."""
     if request.device == "cuda":
         from . import timing
@@ -64,18 +64,18 @@ def measure(request: wire.TimeRequest) -> wire.TimeResult:
     result = wire.TimeResult(protocol.OK, threads=request.threads)
     kernel = _kernels_process(request.link) if request.kernel_workloads else None
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
-        launch = Measured(request, references, kernel, pool)
+        measured = Measured(request, references, kernel, pool)
         for order, (workload_id, target) in enumerate(pairs):
             row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
             result.timings.append(row)
-            result.sampling_s += launch.row(row)
+            result.sampling_s += measured.row(row)
         told = [peer.used() for peer in (references, kernel) if peer is not None]
         result.load = meter.read(sum(used.processor_s for used in told if used))
         if kernel is not None and told[-1]:
             result.threads, result.idle_processors = told[-1].threads, told[-1].idle_processors
         if kernel is not None:
             kernel.connection.close()
-        launch.judge()
+        measured.judge()
         references.connection.close()
     return result
 

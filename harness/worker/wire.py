@@ -695,7 +695,7 @@ TASKS: Mapping[str, Task] = {
     "build": Task(BuildRequest, BuildResult),
     "candidate": Task(CandidateRequest, CandidateResult),
     "judge": Task(JudgeRequest, JudgeResult),
-    "time": Task(TimeRequest, TimeResult, "measuring", "measure"),
+    "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
     "host": Task(HostRequest, Result),
     "appraise": Task(AppraiseRequest, AppraiseResult),
     "store": Task(StoreRequest, StoreResult),

@@ -332,7 +332,7 @@ for number, name in enumerate(names):
             sys.argv = ["inside", "host", os.devnull]
             host.host(asked("host", **shared, kernel=kernel, link=left))
             os._exit(0)
-        launch = done(measuring.measure(asked("time", **shared, **{
+        launch = done(measuring.launch(asked("time", **shared, **{
             "kernel": kernel, "kernel_workloads": ["w"], "targets": ["kernel", "model"], "limits": limits,
             "order_seed": number, "expected_sha256": {"w": digests}, "link": left,
             "held_back": False, "out": left, "most_bytes": 1 << 30,
