@@ -15,6 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
+import importlib
 import math
 import os
 import random
@@ -51,6 +52,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         from . import timing
 
         return timing.timing(request)
+    if any(value.problem for value in request.workloads):
+        importlib.import_module(".problem", __package__)  # and PyTorch with it: once for this process and its child
     references = Peer(_start_references(request))  # before any thread is started here
     meter = sampling.LoadMeter()
     random_order = random.Random(request.order_seed)
