@@ -15,7 +15,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import ctypes
-import importlib
 import math
 import os
 import random
@@ -35,6 +34,7 @@ from .target import Picked, Target
 
 if TYPE_CHECKING:
     from .dtypes import Array
+    from .workload import Workload
 
 CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
 PR_SET_PDEATHSIG = 1
@@ -52,8 +52,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         from . import timing
 
         return timing.timing(request)
-    if any(value.problem for value in request.workloads):
-        importlib.import_module(".problem", __package__)  # and PyTorch with it: once for this process and its child
+    # A problem's imports PyTorch: once for this process and its child.
+    parsed = {value.id: workloads.parse_workload(value) for value in request.workloads}
     references = Peer(_start_references(request))  # before any thread is started here
     meter = sampling.LoadMeter()
     random_order = random.Random(request.order_seed)
@@ -67,7 +67,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
     result = wire.TimeResult(protocol.OK, threads=request.threads)
     kernel = _kernels_process(request.link) if request.kernel_workloads else None
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
-        measured = Measured(request, references, kernel, pool)
+        measured = Measured(request, parsed, references, kernel, pool)
         for order, (workload_id, target) in enumerate(pairs):
             row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
             result.timings.append(row)
@@ -112,10 +112,15 @@ class Measured:
     """All rows of a launch. Outputs are judged at last, when nobody measures."""
 
     def __init__(
-        self, request: wire.TimeRequest, references: Peer, kernel: Peer | None, pool: concurrent.futures.Executor
+        self,
+        request: wire.TimeRequest,
+        parsed: dict[str, Workload],
+        references: Peer,
+        kernel: Peer | None,
+        pool: concurrent.futures.Executor,
     ) -> None:
         self.request, self.references, self.kernel, self.pool = request, references, kernel, pool
-        self.workloads = {value.id: workloads.parse_workload(value) for value in request.workloads}
+        self.workloads = parsed
         self.fresh: dict[str, Fresh] = {}
         self.drawing: dict[str, bool] = {}
         self.to_judge: list[tuple[wire.Timing, list[Picked]]] = []

@@ -94,7 +94,7 @@ def test_other_bits_than_before_packing_are_broken_and_not_remembered(whole: Pat
     ):
         record, asked = prepare(whole, proof=proof)
         assert record.status == "broken" and said in record.message and "remedy" in record.message
-        assert asked == ["observe", "prove", *([] if proof else ["prove"])], "once more, after a kill from outside"
+        assert list(dict.fromkeys(asked)) == ["observe", "prove"], "each once more where it was killed from outside"
 
 
 def test_other_pins_than_it_was_made_from_are_broken(unpacked: Path) -> None:

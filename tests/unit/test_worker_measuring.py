@@ -127,7 +127,7 @@ def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, out: st
     )  # fmt: skip
     row = wire.Timing("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
-        launch = Measured(request, references, stand_in.peer, pool)
+        launch = Measured(request, {"w": AttentionWorkload(WORKLOAD)}, references, stand_in.peer, pool)
         assert launch.row(row) >= 0
         stand_in.peer.connection.close()
         stand_in.thread.join()
