@@ -20,7 +20,7 @@ SEED = 1
 
 
 def test_random_faults_lose_nothing_and_make_nothing_up(tmp_path: Path) -> None:
-    rows = list(run_faults(tmp_path / "faults", "scripted", SEED, range(COUNT)))
+    rows = list(run_faults(tmp_path / "faults", "scripted", SEED, range(COUNT), at_once=4))
     assert len(rows) == COUNT
     assert not [told(row) for row in rows if row.outcome != OK]
     assert COUNT < 60 or {row.kind for row in rows} >= {"kill -9 of the harness", "kill -9 of a worker"}
