@@ -210,19 +210,23 @@ def kill_leftovers() -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
-    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}{_machine_tag()}-*"):
+        pid, _, born = folder.name.removeprefix(f"{TEMPORARY}{_machine_tag()}-").rpartition("-")[0].partition("-")
         with contextlib.suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid() and is_orphan((folder / OWNER).read_text()):
+            if folder.lstat().st_uid == os.geteuid() and is_orphan(f"{_machine()}/{pid}/{born}"):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder with a short name, as long as the context lasts; `kill_leftovers` removes those of a dead harness."""
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY) as name:
-        folder = Path(name)
-        (folder / OWNER).write_text(owner())
-        yield folder
+    """A folder with a short name, as long as the context lasts; `kill_leftovers` removes those of a dead harness, which
+    their names tell."""
+    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{_machine_tag()}-{os.getpid()}-{birth(os.getpid())}-") as name:
+        yield Path(name)
+
+
+def _machine_tag() -> str:
+    return hashlib.sha256(_machine().encode()).hexdigest()[:8]
 
 
 def _kill_orphans() -> None:

@@ -10,7 +10,7 @@ that in its slot, too; what others return is copied to the memory of DELIVER.
 
     OPEN      load a target for a workload, which takes the place of the last one
     MAP       the ring's memory, with its shape
-    CALL      the target on so many slots, one after another
+    CALL      the target on so many slots, one after another; and give how long that took here
     DESCRIBE  the outputs of the last CALL
     DELIVER   copy them into the memory that comes along, or came last
     FORGET    drop them, while nobody looks at a clock
@@ -184,11 +184,12 @@ class Callee:
         with self.kernels.blamed(self.target):
             for call in self.calls[first : first + count]:
                 outputs.append(call())
+        elapsed_ns = self.sampling.clock_ns() - began[1]
         self.called += count
         self.orders += 1
         self.busy_ns += self.sampling.process_ns() - began[0]
-        self.wall_ns += self.sampling.clock_ns() - began[1]
-        return b""
+        self.wall_ns += elapsed_ns
+        return SIZE.pack(elapsed_ns)
 
     def forget(self) -> None:
         self.outputs = []

@@ -32,6 +32,7 @@ DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, a
 SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it
 LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
+WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
 LATE_DEVIATIONS = 3.0  # of a Mann-Whitney statistic
 CHANGED_INPUTS = "it changed its inputs when it was timed"
 
@@ -59,6 +60,7 @@ class Target:
         self.count = 1  # calls of an order
         self.first = 0  # slot of the last order
         self.elapsed_ns: list[int] = []
+        self.claimed_ns: list[int] = []  # by the process itself
         self.deliveries_ns: list[int] = []
         self.copies_ns: list[int] = []  # by the references, one after each delivery
         self.picked: list[Picked] = []
@@ -136,7 +138,9 @@ class Target:
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
         while not rule.is_met(self.elapsed_ns):
-            self.elapsed_ns.append(self._order())
+            elapsed_ns, claimed_ns = self._order()
+            self.elapsed_ns.append(elapsed_ns)
+            self.claimed_ns.append(claimed_ns)
             self._look(references)
             self.peer.tell(channel.FORGET)
         while 0 < len(self.deliveries_ns) < DELIVERIES:
@@ -149,29 +153,42 @@ class Target:
         asking_ns, error_ns = self._asking(references)
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count
         row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
-        row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.elapsed_ns]
+        row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self._undisturbed(asking_ns)]
         if self.deliveries_ns:
             self.fault = self.fault or self._lateness()
         if self.workload.problem is not None and told.threads != self.request.threads:
             # Native kernels may bring threads of their own; a solution in Python takes PyTorch's.
             row.status, row.message = protocol.WRONG, f"set {told.threads} threads, not {self.request.threads}"
 
-    def _order(self) -> int:
-        """Nanoseconds from an order to its answer."""
+    def _undisturbed(self, asking_ns: float) -> list[int]:
+        """Of the orders those that did not wait for a processor before or after their work, on a busy machine: by what
+        their process says of its own time. It can so have an order left out, and make none shorter."""
+        waited = [elapsed - claimed for elapsed, claimed in zip(self.elapsed_ns, self.claimed_ns)]
+        allowed = [asking_ns + max(WAITED_NS, WAITED_SHARE * claimed) for claimed in self.claimed_ns]
+        few = sorted(waited)[: self.request.timing.min_samples][-1]
+        return [
+            elapsed for elapsed, wait, most in zip(self.elapsed_ns, waited, allowed) if wait <= max(most, few)
+        ]
+
+    def _order(self) -> tuple[int, int]:
+        """Nanoseconds from an order to its answer; and those that its process says it worked."""
         self.fresh.draw(self.count)
         self.first = self.random.randrange(self.slots.count) if self.count == 1 else 0
         order = host.CALLED.pack(self.first, self.count, False)
         self.fresh.show(self.areas, self.first, self.count)
         began = sampling.clock_ns()
-        self.peer.ask(channel.CALL, order)
-        return sampling.clock_ns() - began
+        said = self.peer.ask(channel.CALL, order)
+        elapsed_ns = sampling.clock_ns() - began
+        if len(said) != host.SIZE.size:
+            raise wire.Failed(protocol.CRASHED, wire.UNREADABLE)
+        return elapsed_ns, min(elapsed_ns, host.SIZE.unpack(said)[0])
 
     def _warm_up(self) -> tuple[int, float]:
         """(calls, nanoseconds of the fastest)."""
         deadline = sampling.clock_ns() + self.request.timing.warmup_s * 1e9
         calls, fastest = 0, math.inf
         while calls < self.request.timing.warmup_calls or sampling.clock_ns() < deadline:
-            fastest = min(fastest, self._order())
+            fastest = min(fastest, self._order()[1])
             self.peer.tell(channel.FORGET)
             calls += 1
         return calls, fastest
@@ -180,12 +197,12 @@ class Target:
         """As many calls in an order as take long against what asking takes."""
         most = min(MOST_CALLS, MOST_RING_BYTES // self.slots.slot_bytes)
         most = max(1, most if self.fresh.is_continuous else min(most, MOST_DRAWN))
-        while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / fastest_ns))) >= 1.5 * self.count:
+        while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / max(1, fastest_ns)))) >= 1.5 * self.count:
             self.count = wanted
             self._map(max(wanted, SPARE_SLOTS))
             fastest_ns = math.inf
             for _ in range(3):
-                fastest_ns = min(fastest_ns, self._order())
+                fastest_ns = min(fastest_ns, self._order()[1])
                 self.peer.tell(channel.FORGET)
 
     def _look(self, references: Peer) -> None:
@@ -221,8 +238,8 @@ class Target:
             content = references.ask(channel.SPIN, host.SIZE.pack(length))
             elapsed = sampling.clock_ns() - began
             found.append(max(0, elapsed - host.SIZE.unpack(content)[0]))
-        middle = statistics.median(found)
-        return middle, middle * sampling.median_error(found) if middle else 0.0
+        usual = sorted(found)[len(found) // 4]  # of those that waited for no processor
+        return usual, usual * sampling.median_error(found) if usual else 0.0
 
     def _deliver(self, references: Peer) -> Any:
         """Memory with the outputs of the last order, which are copied there now; and the time of that, and of as much

@@ -192,7 +192,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     # -- what it leaves ----------------------------------------------------------------------------------
     "links": hostile(
-        "wrong", "is a link",
+        "wrong", "output independent/0.bin",
         AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); '
                                  'os.symlink("0.repeat.bin", OUT + "/independent/0.bin")'),
         before=OUTPUTS,
@@ -204,7 +204,7 @@ HOSTILE: dict[str, Hostile] = {
         before=OUTPUTS,
     ),
     "pipe": hostile(
-        "wrong", "no plain file",
+        "wrong", "output independent/0.bin",
         AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); os.mkfifo(OUT + "/independent/0.bin")'),
         before=OUTPUTS,
     ),

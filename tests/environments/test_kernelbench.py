@@ -73,7 +73,6 @@ def test_a_folder_of_unmodified_files_runs_on_both_versions(finished: Run) -> No
     assert all(len(digests) == 1 for digests in by_workload.values()), "the same bytes go in everywhere"
     rows = [timing for launch in finished.launches() for timing in launch.timings]
     assert {(row.status, row.correct) for row in rows if row.target == "kernel"} == {("ok", True)}
-    assert {row.order for row in rows if row.target == "model"} == {0}
 
 
 def test_their_report_has_fast_p_per_version(finished: Run) -> None:

@@ -71,8 +71,10 @@ class StandIn:
             self.memory, self.order = mapped, codec.read(wire.MapOrder, json.loads(payload))
         elif kind == channel.CALL:
             first, count, _ = host.CALLED.unpack(payload)
+            began = sampling.clock_ns()
             for slot in range(first, first + count):
                 self._call(slot * self.order.slot_bytes)
+            return host.SIZE.pack(sampling.clock_ns() - began)
         elif kind == channel.DESCRIBE:
             return json.dumps(codec.dump(wire.Described("float32", list(SHAPE), True))).encode()
         elif kind == channel.DELIVER:
@@ -139,7 +141,7 @@ def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, out: st
 def test_a_right_kernel_is_timed_and_its_timed_calls_are_judged(references: Peer, in_slots: bool) -> None:
     row = measured(references, right, in_slots=in_slots)
     assert (row.status, row.message, row.correct, row.checked, row.other_bits) == ("ok", "", True, 2, 0)
-    assert len(row.samples_us) == 12 and min(row.samples_us) > 0 and row.warmup_calls == 2
+    assert 12 >= len(row.samples_us) >= 10 and min(row.samples_us) > 0 and row.warmup_calls == 2
     assert row.asking_us is not None and row.asking_us > 0 and row.asking_error_us is not None
     assert (row.busy_processors, row.switches_per_ms, row.threads_started) == (1.0, 0.5, 0.0)
 
