@@ -7,6 +7,7 @@ candidate can reach whatever the user can, and the page says so.
 from __future__ import annotations
 
 import abc
+import errno
 import os
 import shutil
 import subprocess
@@ -65,6 +66,8 @@ class ProcessExecutor(BaseExecutor):
         else:
             answer = run_confined(task, self._process(task, python, variables), self.namespaces, self.limits)
         self._refuse_if_stopped()
+        if answer.result is None and not python.exists():  # no kernel's fault
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(python))
         return answer
 
     def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
