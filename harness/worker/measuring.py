@@ -137,7 +137,7 @@ class Measured:
                 target.sample(self.references)
         except wire.Failed as error:
             row.fail(error)
-        return sum(target.elapsed_ns) / 1e9
+        return target.sampling_s
 
     def _target(self, row: wire.Timing) -> Target:
         workload = self.workloads[row.workload]
@@ -175,7 +175,7 @@ class Measured:
         elif target.fault:
             row.correct, row.message = False, target.fault
         else:
-            self.to_judge.append((row, target.picked + others))
+            self.to_judge.append((row, target.counted.picked + others))
 
     # -- judging -----------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ SAMPLE_NS = 1_000_000  # an order's shortest length, where that takes several ca
 MOST_CALLS, MOST_DRAWN = 1000, 4  # in an order; of inputs that are drawn whole
 MOST_RING_BYTES, MOST_OUTPUT_BYTES = 1 << 26, 1 << 32  # of an order of several calls; of one call
 SPARE_SLOTS = 4  # of which one call takes any
-CHECKED = 2  # timed calls that are judged
+CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it
@@ -46,6 +46,16 @@ class Picked(NamedTuple):
     dtype: str
 
 
+class Orders:
+    """Timed orders of one kind, and what was looked at after some of them. Each is as likely to be judged."""
+
+    def __init__(self) -> None:
+        self.elapsed_ns: list[int] = []
+        self.deliveries_ns: list[int] = []
+        self.copies_ns: list[int] = []  # by the references, one after each delivery
+        self.picked: list[Picked] = []
+
+
 class Target:
     """One target on one workload, in the process that has it."""
 
@@ -59,11 +69,10 @@ class Target:
         self.draws = False
         self.count = 1  # calls of an order
         self.first = 0  # slot of the last order
-        self.elapsed_ns: list[int] = []
-        self.claimed_ns: list[int] = []  # by the process itself
-        self.deliveries_ns: list[int] = []
-        self.copies_ns: list[int] = []  # by the references, one after each delivery
-        self.picked: list[Picked] = []
+        # Those that waited for a processor before or after their work, on a busy machine, do not count: by what their
+        # process says of its own time. That can leave an order out, and then another one is judged.
+        self.counted, self.waited = Orders(), Orders()
+        self.sampling_s = 0.0
         self.fault = ""  # what was seen of its timed calls
 
     def open(self) -> wire.Opened:
@@ -134,41 +143,44 @@ class Target:
         """Warm up, size an order, and sample until the time of a call is known well enough."""
         row, timing = self.row, self.request.timing
         row.warmup_calls, fastest_ns = self._warm_up()
-        self._size(fastest_ns)
+        fastest_ns = self._size(fastest_ns)
+        asking_ns, error_ns = self._asking(references, fastest_ns)
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
-        while not rule.is_met(self.elapsed_ns):
+        all_ns: list[int] = []
+        while not rule.is_met(all_ns):
             elapsed_ns, claimed_ns = self._order()
-            self.elapsed_ns.append(elapsed_ns)
-            self.claimed_ns.append(claimed_ns)
-            self._look(references)
+            all_ns.append(elapsed_ns)
+            allowed_ns = asking_ns + max(WAITED_NS, WAITED_SHARE * claimed_ns)
+            orders = self.counted if elapsed_ns - claimed_ns <= allowed_ns else self.waited
+            orders.elapsed_ns.append(elapsed_ns)
+            self._look(orders, references)
             self.peer.tell(channel.FORGET)
-        while 0 < len(self.deliveries_ns) < DELIVERIES:
+        if len(self.counted.elapsed_ns) < timing.min_samples:
+            self._count_all()
+        while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
             self._order()
-            self._deliver(references)
+            self._deliver(self.counted, references)
             self.peer.tell(channel.FORGET)
+        self.sampling_s = sum(all_ns) / 1e9
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
         row.threads_started = told.threads_started
-        asking_ns, error_ns = self._asking(references)
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count
         row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
-        row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self._undisturbed(asking_ns)]
-        if self.deliveries_ns:
+        row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.counted.elapsed_ns]
+        if self.counted.deliveries_ns:
             self.fault = self.fault or self._lateness()
         if self.workload.problem is not None and told.threads != self.request.threads:
             # Native kernels may bring threads of their own; a solution in Python takes PyTorch's.
             row.status, row.message = protocol.WRONG, f"set {told.threads} threads, not {self.request.threads}"
 
-    def _undisturbed(self, asking_ns: float) -> list[int]:
-        """Of the orders those that did not wait for a processor before or after their work, on a busy machine: by what
-        their process says of its own time. It can so have an order left out, and make none shorter."""
-        waited = [elapsed - claimed for elapsed, claimed in zip(self.elapsed_ns, self.claimed_ns)]
-        allowed = [asking_ns + max(WAITED_NS, WAITED_SHARE * claimed) for claimed in self.claimed_ns]
-        few = sorted(waited)[: self.request.timing.min_samples][-1]
-        return [
-            elapsed for elapsed, wait, most in zip(self.elapsed_ns, waited, allowed) if wait <= max(most, few)
-        ]
+    def _count_all(self) -> None:
+        """Where too few did not wait, the others count too, as long as they took."""
+        for name, found in vars(self.waited).items():
+            getattr(self.counted, name).extend(found)
+        picked = self.counted.picked
+        self.counted.picked = self.random.sample(picked, min(CHECKED, len(picked)))
 
     def _order(self) -> tuple[int, int]:
         """Nanoseconds from an order to its answer; and those that its process says it worked."""
@@ -193,8 +205,8 @@ class Target:
             calls += 1
         return calls, fastest
 
-    def _size(self, fastest_ns: float) -> None:
-        """As many calls in an order as take long against what asking takes."""
+    def _size(self, fastest_ns: float) -> float:
+        """Order as many calls at once as take long against what asking takes; gives such an order's nanoseconds."""
         most = min(MOST_CALLS, MOST_RING_BYTES // self.slots.slot_bytes)
         most = max(1, most if self.fresh.is_continuous else min(most, MOST_DRAWN))
         while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / max(1, fastest_ns)))) >= 1.5 * self.count:
@@ -204,17 +216,18 @@ class Target:
             for _ in range(3):
                 fastest_ns = min(fastest_ns, self._order()[1])
                 self.peer.tell(channel.FORGET)
+        return fastest_ns
 
-    def _look(self, references: Peer) -> None:
-        """After an order: whether outputs are looked at. Every order is as likely to be the one that is judged."""
+    def _look(self, orders: Orders, references: Peer) -> None:
+        """After an order: whether outputs are looked at."""
         if self.row.target != protocol.KERNEL:
             return
-        number = len(self.elapsed_ns)
+        number = len(orders.elapsed_ns)
         judged = not self.draws and self.random.random() < CHECKED / number
         if not self.opened.in_slots:
             if not (judged or number <= DELIVERIES or self.random.random() < DELIVERED):
                 return
-            memory = self._deliver(references)
+            memory = self._deliver(orders, references)
         elif judged:
             memory = self.memory
         if judged:
@@ -222,47 +235,47 @@ class Target:
             if not self.fresh.holds(self.areas, self.first, call):
                 self.fault = CHANGED_INPUTS
             output, dtype = self._output(memory, call)
-            if len(self.picked) == CHECKED:
-                del self.picked[self.random.randrange(CHECKED)]
-            self.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
+            if len(orders.picked) == CHECKED:
+                del orders.picked[self.random.randrange(CHECKED)]
+            orders.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
 
-    def _asking(self, references: Peer) -> tuple[float, float]:
+    def _asking(self, references: Peer, order_ns: float) -> tuple[float, float]:
         """(nanoseconds of an order that are not its work, their standard error), of a process that is known."""
-        order_ns = statistics.median(self.elapsed_ns)
-        length = int(min(order_ns, SPIN_NS))
+        asked = host.SIZE.pack(int(min(order_ns, SPIN_NS)))
         found: list[float] = []
         for _ in range(SPINS if order_ns < LONG_NS else FEW_SPINS):
             self.fresh.draw(self.count)  # both wait as long as before an order
             self.fresh.show(self.areas, self.first, self.count)
             began = sampling.clock_ns()
-            content = references.ask(channel.SPIN, host.SIZE.pack(length))
-            elapsed = sampling.clock_ns() - began
-            found.append(max(0, elapsed - host.SIZE.unpack(content)[0]))
+            content = references.ask(channel.SPIN, asked)
+            elapsed_ns = sampling.clock_ns() - began
+            found.append(max(0, elapsed_ns - host.SIZE.unpack(content)[0]))
         usual = sorted(found)[len(found) // 4]  # of those that waited for no processor
         return usual, usual * sampling.median_error(found) if usual else 0.0
 
-    def _deliver(self, references: Peer) -> Any:
+    def _deliver(self, orders: Orders, references: Peer) -> Any:
         """Memory with the outputs of the last order, which are copied there now; and the time of that, and of as much
         work by a process that is known. Both meet the same machine."""
         began = sampling.clock_ns()
         memory = self._outputs(self.count)
-        self.deliveries_ns.append(sampling.clock_ns() - began)
+        orders.deliveries_ns.append(sampling.clock_ns() - began)
         known = self.described
         assert known is not None
         order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
         asked = json.dumps(codec.dump(order)).encode()
-        for _ in range(1 if self.copies_ns else 2):  # the first makes what is copied
+        for _ in range(1 if orders.copies_ns else 2):  # the first makes what is copied
             began = sampling.clock_ns()
             references.delivery(channel.COPY, self.count * self._output_bytes(), asked)
             copied_ns = sampling.clock_ns() - began
-        self.copies_ns.append(copied_ns)
+        orders.copies_ns.append(copied_ns)
         return memory
 
     def _lateness(self) -> str:
         """What is wrong where to deliver outputs took longer than to copy as many."""
-        delivered, copy = statistics.median(self.deliveries_ns), statistics.median(self.copies_ns)
-        allowed = LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(self.elapsed_ns)
-        if delivered - copy <= allowed or not exceeds(self.deliveries_ns, self.copies_ns):
+        orders = self.counted
+        delivered, copy = statistics.median(orders.deliveries_ns), statistics.median(orders.copies_ns)
+        allowed = LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(orders.elapsed_ns)
+        if delivered - copy <= allowed or not exceeds(orders.deliveries_ns, orders.copies_ns):
             return ""
         return (
             f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "

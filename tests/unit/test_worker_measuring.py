@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import mmap
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +41,7 @@ class StandIn:
     """Answers orders as `host` does, of one kernel whose outputs are `in_slots` or returned."""
 
     def __init__(self, kernel: Kernel, *, in_slots: bool, changes: str = "") -> None:
+        self.calls = 0
         self.kernel, self.in_slots, self.changes = kernel, in_slots, changes
         ours, self.connection = channel.pair()
         self.peer = Peer(ours)
@@ -74,7 +77,9 @@ class StandIn:
             began = sampling.clock_ns()
             for slot in range(first, first + count):
                 self._call(slot * self.order.slot_bytes)
-            return host.SIZE.pack(sampling.clock_ns() - began)
+            self.calls += 1
+            lies = self.changes == "claims" and self.calls % 3
+            return host.SIZE.pack(0 if lies else sampling.clock_ns() - began)
         elif kind == channel.DESCRIBE:
             return json.dumps(codec.dump(wire.Described("float32", list(SHAPE), True))).encode()
         elif kind == channel.DELIVER:
@@ -193,6 +198,27 @@ def test_what_is_computed_only_when_it_is_read_was_not_ready(references: Peer) -
 def test_inputs_that_a_timed_call_changes_are_seen(references: Peer) -> None:
     row = measured(references, right, changes="inputs")
     assert (row.correct, row.message) == (False, target.CHANGED_INPUTS)
+
+
+def test_orders_that_it_has_left_out_hide_nothing_in_those_that_count(
+    references: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its answers in every third order, and says of all others that they waited."""
+    calls: list[Any] = []
+
+    def third(arrays: list[Any]) -> Any:
+        calls.append(right(arrays))
+        if len(calls) % 3:
+            time.sleep(0.002)  # honest work
+            return calls[-1]
+        return calls[0]
+
+    monkeypatch.setattr(target, "SAMPLE_NS", 1)
+    patient = dataclasses.replace(TIMING, min_samples=12, max_samples=60, target_s=5.0)
+    monkeypatch.setattr(sys.modules[__name__], "TIMING", patient)
+    row = measured(references, third, changes="claims")
+    assert len(row.samples_us) < 30 and max(row.samples_us) < 2000, "what it had left out does not count"
+    assert row.correct is False and "in a timed call" in row.message
 
 
 def test_a_process_that_ends_fails_its_target_and_those_that_follow(references: Peer) -> None:
