@@ -6,7 +6,6 @@ import abc
 import contextlib
 import dataclasses
 import hashlib
-import os
 import shutil
 import threading
 import time
@@ -14,15 +13,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
-
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, RecordError, Unrecorded
 from harness.isolate import Answer, Task, Variables
 from harness.isolate.namespaces import Namespaces
-from harness.isolate.process import end_descendants, temporary_folder
+from harness.isolate.process import end_descendants, is_orphans, owners, temporary_folder
 from harness.isolate.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
@@ -61,8 +58,7 @@ def stage_worker(cache: Path) -> Path:
 def remove_asked(cache: Path) -> None:
     """Remove what was asked by harnesses that are gone: one that is killed cannot."""
     for folder in (cache / "asked").glob("*"):
-        pid = folder.name.rpartition("-")[2]
-        if not pid.isdecimal() or not psutil.pid_exists(int(pid)):
+        if is_orphans(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -156,7 +152,7 @@ class BaseExecutor(abc.ABC):
     def ask(self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str) -> R:
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
-        folder = self.cache / "asked" / f"{name}-{id}-{os.getpid()}"
+        folder = self.cache / "asked" / f"{name}-{id}-{owners()}"
         log = folder / "log"
         task = Task(
             environment=id, name=name, request=request, scratch=folder / "scratch", log=log, timeout_s=ASK_TIMEOUT_S

@@ -200,6 +200,22 @@ def is_orphan(named: str) -> bool:
     return birth(int(pid)) != born
 
 
+def owners() -> str:
+    """`owner` as the end of a file's name: a socket's path, for one, must be short."""
+    _, pid, born = owner().rsplit("/", 2)
+    return f"{_machine_digest()}-{pid}-{born}"
+
+
+def is_orphans(name: str) -> bool:
+    """Whether the process is gone whose `owners` a file's name ends with. As `is_orphan`."""
+    _, digest, pid, born = ("-" * 3 + name).rsplit("-", 3)
+    return digest == _machine_digest() and is_orphan(f"{_machine()}/{pid}/{born}")
+
+
+def _machine_digest() -> str:
+    return hashlib.sha256(_machine().encode()).hexdigest()[:8]
+
+
 def kill_leftovers() -> None:
     """End what a harness that was killed left behind: compilers that write to a build folder still, and its temporary
     folders."""
@@ -210,10 +226,9 @@ def kill_leftovers() -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
-    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}{_machine_tag()}-*"):
-        pid, _, born = folder.name.removeprefix(f"{TEMPORARY}{_machine_tag()}-").rpartition("-")[0].partition("-")
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid() and is_orphan(f"{_machine()}/{pid}/{born}"):
+            if folder.lstat().st_uid == os.geteuid() and is_orphans(folder.name.rpartition("-")[0]):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -221,12 +236,8 @@ def kill_leftovers() -> None:
 def temporary_folder() -> Iterator[Path]:
     """A folder with a short name, as long as the context lasts; `kill_leftovers` removes those of a dead harness, which
     their names tell."""
-    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{_machine_tag()}-{os.getpid()}-{birth(os.getpid())}-") as name:
+    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{owners()}-") as name:
         yield Path(name)
-
-
-def _machine_tag() -> str:
-    return hashlib.sha256(_machine().encode()).hexdigest()[:8]
 
 
 def _kill_orphans() -> None:

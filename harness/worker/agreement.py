@@ -111,6 +111,19 @@ def compare(got: Array, want: Array, limits: Mapping[str, float], error_scale: E
     return found
 
 
+def verdict(
+    got: Array, want: Array, limits: Mapping[str, float], error_scale: ErrorScale | None, decides: str
+) -> tuple[bool, str]:
+    """Whether an output passes the deciding rule, or KernelBench's where that one needs a truth; and a few words why
+    not."""
+    found = compare(got, want, limits, error_scale)
+    rule = decides if decides in found.passed else "kernelbench"
+    if found.passed[rule]:
+        return True, ""
+    size = "" if found.units is None else f", {found.units:.3g} units"
+    return False, f"it fails the {rule} rule (limit {limits[rule]:g}){size}"
+
+
 def compare_both(
     got: Array, again: Array | None, want: Array, limits: Mapping[str, float], error_scale: ErrorScale | None = None
 ) -> Compared:

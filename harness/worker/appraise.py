@@ -91,9 +91,4 @@ class Judged:
             value = dtypes.decode(read_output(self.folder, kept.file, dtype, shape), dtype)
         except Failed as error:
             return wire.Appraised(False, error.message)
-        found = agreement.compare(value, want, self.limits, error_scale)
-        rule = self.decides if self.decides in found.passed else "kernelbench"
-        if found.passed[rule]:
-            return wire.Appraised(True)
-        size = "" if found.units is None else f", {found.units:.3g} units"
-        return wire.Appraised(False, f"it fails the {rule} rule (limit {self.limits[rule]:g}){size}")
+        return wire.Appraised(*agreement.verdict(value, want, self.limits, error_scale, self.decides))

@@ -34,7 +34,6 @@ from . import channel, codec, protocol, wire
 
 CALLED = struct.Struct("<II?")  # first slot, slots, whether PyTorch's generator is seeded before
 SIZE = struct.Struct("<Q")  # nanoseconds, or bytes
-MESSAGE_CHARACTERS = 500
 RECIPE = "independent"
 WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part in
 
@@ -252,13 +251,11 @@ class Callee:
             self.copied, self.source = order, [self._source(order) for _ in range(order.count)]
         return self._delivered(self.source, self.workloads[order.workload], file)
 
-
     def _source(self, order: wire.CopyOrder) -> Any:
-        axes = range(len(order.shape))
-        made = self.torch.ones(
-            order.shape if order.contiguous else order.shape[::-1], dtype=getattr(self.torch, order.dtype)
-        )
-        return made if order.contiguous else made.permute(*reversed(axes))
+        dtype = getattr(self.torch, order.dtype)
+        if order.contiguous:
+            return self.torch.ones(order.shape, dtype=dtype)
+        return self.torch.ones(order.shape[::-1], dtype=dtype).permute(*reversed(range(len(order.shape))))
 
 
 def _mapped(file: int) -> mmap.mmap:

@@ -37,7 +37,6 @@ Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
 EXCERPT_CHARACTERS = 8000
-MESSAGE_CHARACTERS = 500
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
 RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp)[.-].*so")
@@ -51,7 +50,7 @@ def failure(error: BaseException, doing: str) -> wire.Failed:
     status: protocol.Status = protocol.CRASHED
     if issubclass(type(error), NotImplementedError) and NO_FORWARD not in lines[0]:
         status = protocol.UNSUPPORTED
-    message = f"{doing} raised {type_name(error)}: {lines[0]}"[:MESSAGE_CHARACTERS]
+    message = f"{doing} raised {type_name(error)}: {lines[0]}"[: protocol.MESSAGE_CHARACTERS]
     excerpt = said(_traceback)
     return wire.Failed(status, message, excerpt[-EXCERPT_CHARACTERS:])
 
@@ -76,7 +75,7 @@ def said(make: Callable[[], object]) -> str:
 
 
 def type_name(value: object) -> str:
-    return said(lambda: _name_of(type(value)))[:MESSAGE_CHARACTERS]
+    return said(lambda: _name_of(type(value)))[: protocol.MESSAGE_CHARACTERS]
 
 
 _name_of: Callable[[type], str] = type.__dict__["__name__"].__get__  # a metaclass may have another
@@ -141,7 +140,7 @@ class Extension:
     def choice(self, arguments: list[Any]) -> str:
         """Which of several ways the kernel says that it takes, in one line; empty where it does not say."""
         chooses = self.chooses
-        return "" if chooses is None else said(lambda: chooses(arguments[0], *self.rest))[:MESSAGE_CHARACTERS]
+        return "" if chooses is None else said(lambda: chooses(arguments[0], *self.rest))[: protocol.MESSAGE_CHARACTERS]
 
     def _into(self, out: Any, arguments: list[Any]) -> Any:
         self.forward(*arguments, out, *self.rest)

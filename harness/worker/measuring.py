@@ -56,19 +56,11 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
     parsed = {value.id: workloads.parse_workload(value) for value in request.workloads}
     references = Peer(_start_references(request))  # before any thread is started here
     meter = sampling.LoadMeter()
-    random_order = random.Random(request.order_seed)
-    pairs = [
-        (value.id, target)
-        for value in request.workloads
-        for target in request.targets
-        if target != protocol.KERNEL or value.id in request.kernel_workloads
-    ]
-    random_order.shuffle(pairs)
     result = wire.TimeResult(protocol.OK, threads=request.threads)
     kernel = _kernels_process(request.link) if request.kernel_workloads else None
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         measured = Measured(request, parsed, references, kernel, pool)
-        for order, (workload_id, target) in enumerate(pairs):
+        for order, (workload_id, target) in enumerate(pairs_of(request)):
             row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
             result.timings.append(row)
             result.sampling_s += measured.row(row)
@@ -81,6 +73,19 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         measured.judge()
         references.connection.close()
     return result
+
+
+def pairs_of(request: wire.TimeRequest) -> list[tuple[str, str]]:
+    """(workload, target) of each row, in the launch's order. A kernel that crashed on a workload in validation is not
+    called there again: it would end the whole launch."""
+    pairs = [
+        (value.id, target)
+        for value in request.workloads
+        for target in request.targets
+        if target != protocol.KERNEL or value.id in request.kernel_workloads
+    ]
+    random.Random(request.order_seed).shuffle(pairs)
+    return pairs
 
 
 def _start_references(request: wire.TimeRequest) -> channel.Channel:
@@ -215,12 +220,8 @@ class Measured:
         else:
             assert model is not None
             want, error_scale = dtypes.decode(model.output, model.dtype), None
-        found = agreement.compare(dtypes.decode(pick.output, pick.dtype), want, limits, error_scale)
-        rule = self.request.decides if self.request.decides in found.passed else "kernelbench"
-        if found.passed[rule]:
-            return True, ""
-        size = "" if found.units is None else f", {found.units:.3g} units"
-        return False, f"it fails the {rule} rule (limit {limits[rule]:g}){size}"
+        value = dtypes.decode(pick.output, pick.dtype)
+        return agreement.verdict(value, want, limits, error_scale, self.request.decides)
 
 
 def _of_some_heads(workload: Any, pick: Picked) -> tuple[Any, Picked]:

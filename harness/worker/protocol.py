@@ -42,6 +42,7 @@ RECIPES = ("independent", "shared_qkv", "large_logits")
 EXTRA_RECIPES = ("dominant_tail", "steep_logits", "offset_logits", "flat_logits", "constant_v", "zero_q")
 # `independent` times a power of two, which every floating-point operation but an overflow takes along exactly.
 SCALED_RECIPES = {"halved_4": 4, "halved_8": 8}  # recipe to how many times every floating input is halved
+MESSAGE_CHARACTERS = 500  # of a message that a stranger has a say in
 GONE = "its process ended"  # the message of a target whose process did
 LOADING, CONSTRUCTING = "loading ", "constructing ModelNew"  # begin the message of a kernel that fails then
 KERNEL = "kernel"  # the target's name of the code under test

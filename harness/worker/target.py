@@ -119,7 +119,7 @@ class Target:
             possible = all(0 <= size < 1 << 40 for size in shape) and self.workload.fits(tuple(shape), dtype)
             if not possible or dtypes.size_bytes(dtype, shape) > MOST_OUTPUT_BYTES:
                 words = f"returned {shape} {dtype}; expected {self.workload.expected()}"
-                raise wire.Failed(protocol.WRONG, words[: host.MESSAGE_CHARACTERS])
+                raise wire.Failed(protocol.WRONG, words[: protocol.MESSAGE_CHARACTERS])
         return self.peer.delivery(channel.DELIVER, count * self._output_bytes()).map
 
     def _output_bytes(self) -> int:

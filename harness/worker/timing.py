@@ -11,13 +11,12 @@ import concurrent.futures
 import contextlib
 import functools
 import gc
-import random
 import sys
 from typing import Any, Callable
 
 import torch
 
-from . import audit, events, graphs, inputs, integrity, kernels, protocol, sampling, tensors, wire
+from . import audit, events, graphs, inputs, integrity, kernels, measuring, protocol, sampling, tensors, wire
 from . import workload as workloads
 
 RECIPE = "independent"
@@ -28,16 +27,8 @@ _get_num_threads = torch.get_num_threads
 def timing(request: wire.TimeRequest) -> wire.TimeResult:
     meter = sampling.LoadMeter()
     torch.set_num_threads(request.threads)
-    # A kernel that crashed on a workload in validation is not called there again: it would end the whole launch.
-    calls_kernel = request.kernel_workloads if request.kernel else ()
     prepared = {value.id: Inputs(request, value) for value in request.workloads}
-    pairs = [
-        (value.id, target)
-        for value in request.workloads
-        for target in request.targets
-        if target != protocol.KERNEL or value.id in calls_kernel
-    ]
-    random.Random(request.order_seed).shuffle(pairs)
+    pairs = measuring.pairs_of(request)
     of_problem = protocol.MODEL in request.targets
     if of_problem:
         pairs.sort(key=lambda pair: pair[1] == protocol.KERNEL)

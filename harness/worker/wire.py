@@ -479,7 +479,7 @@ class TimeRequest(CasesRequest):
     timing: SamplingRequest
     expected_sha256: Dict[str, List[str]]  # workload to digests of the validated outputs
     held_back: bool = False
-    out: str = ""  # where outputs with other bits go; empty: other bits are a fault
+    out: str = ""  # where outputs with other bits go, on a GPU; empty: other bits are a fault
     most_bytes: int = 0
     link: str = ""  # on the CPU: where the kernel's process is met
     limits: Dict[str, Dict[str, float]] = field(default_factory=dict)  # by workload: each rule's tolerance

@@ -192,7 +192,7 @@ HOSTILE: dict[str, Hostile] = {
     ),
     # -- what it leaves ----------------------------------------------------------------------------------
     "links": hostile(
-        "wrong", "output independent/0.bin",
+        "wrong", "is a link",
         AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); '
                                  'os.symlink("0.repeat.bin", OUT + "/independent/0.bin")'),
         before=OUTPUTS,
@@ -204,7 +204,7 @@ HOSTILE: dict[str, Hostile] = {
         before=OUTPUTS,
     ),
     "pipe": hostile(
-        "wrong", "output independent/0.bin",
+        "wrong", "no plain file",
         AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); os.mkfifo(OUT + "/independent/0.bin")'),
         before=OUTPUTS,
     ),
@@ -220,6 +220,10 @@ HOSTILE: dict[str, Hostile] = {
         "crashed", "", "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",
     ),
 }  # fmt: skip
+
+
+# Words of what is found where a sandbox brings back an empty file for anything else than a plain one.
+IN_SANDBOXES = {"links": "has 0 bytes", "pipe": "has 0 bytes"}
 
 
 def files_of(cases: Mapping[str, Hostile]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from harness.isolate.logs import LOG_LIMIT_BYTES
 from harness.schema.records import LaunchRecord, Timing, ValidationRecord
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run, load_record
-from tests.candidates.hostile import HOSTILE, SCRIPT, SLEEP_S, check_launch, check_validation, files_of
+from tests.candidates.hostile import HOSTILE, IN_SANDBOXES, SCRIPT, SLEEP_S, check_launch, check_validation, files_of
 from tests.conftest import ROOT
 from tests.projects import (
     BROKEN_SOURCE,
@@ -120,7 +120,8 @@ def launch_of(run: Run, name: str) -> tuple[LaunchRecord, Timing | None]:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_each_is_a_row_with_its_status_and_message(hostile: Finished, name: str) -> None:
-    check_validation(HOSTILE[name], hostile.run, name)
+    sandboxed = load_record(hostile.run.run_path(), RunRecord).sandboxed
+    check_validation(HOSTILE[name], hostile.run, name, IN_SANDBOXES.get(name) if sandboxed else None)
 
 
 @pytest.mark.parametrize("name", [name for name, case in HOSTILE.items() if case.timed])
