@@ -209,15 +209,16 @@ def test_orders_that_it_has_left_out_hide_nothing_in_those_that_count(
     def third(arrays: list[Any]) -> Any:
         calls.append(right(arrays))
         if len(calls) % 3:
-            time.sleep(0.002)  # honest work
+            time.sleep(0.01)  # honest work
             return calls[-1]
         return calls[0]
 
     monkeypatch.setattr(target, "SAMPLE_NS", 1)
+    monkeypatch.setattr(target, "WAITED_NS", 4_000_000)  # the others did not wait, however busy this machine is
     patient = dataclasses.replace(TIMING, min_samples=12, max_samples=60, target_s=5.0)
     monkeypatch.setattr(sys.modules[__name__], "TIMING", patient)
     row = measured(references, third, changes="claims")
-    assert len(row.samples_us) < 30 and max(row.samples_us) < 2000, "what it had left out does not count"
+    assert len(row.samples_us) < 30 and max(row.samples_us) < 10_000, "what it had left out does not count"
     assert row.correct is False and "in a timed call" in row.message
 
 
