@@ -15,6 +15,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import select
 import socket
 import time
 
@@ -62,6 +63,16 @@ class Channel:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 files.frombytes(content[: len(content) - len(content) % files.itemsize])
         return data[:1], data[1 : 1 + TOKEN_BYTES], data[1 + TOKEN_BYTES :], files[0] if files else None
+
+    def poll(self, seconds: float) -> None:
+        """Wait busily until something has come, for so long at most.
+
+        A processor that slept is slow at first, and a scheduler gives few processors to a process that mostly sleeps.
+        """
+        looking, deadline = select.poll(), time.monotonic() + seconds
+        looking.register(self.connection, select.POLLIN)
+        while not looking.poll(0) and time.monotonic() < deadline:
+            os.sched_yield()
 
     def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> tuple[bytes, bytes]:
         """(DONE or FAILED, payload) of the answer. Closed, Unasked."""

@@ -13,7 +13,7 @@ that in its slot, too; what others return is copied to the memory of DELIVER.
     CALL      the target on so many slots, one after another; and give how long that took here
     DESCRIBE  the outputs of the last CALL
     DELIVER   copy them into the memory that comes along, or came last
-    FORGET    drop them, while nobody looks at a clock
+    FORGET    drop them, while nobody looks at a clock, and wait busily for the next order
     METER     count anew what TELL tells
     TELL      what this process used
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
@@ -35,6 +35,7 @@ from . import channel, codec, protocol, wire
 CALLED = struct.Struct("<II?")  # first slot, slots, whether PyTorch's generator is seeded before
 SIZE = struct.Struct("<Q")  # nanoseconds, or bytes
 RECIPE = "independent"
+AWAKE_S = 0.1  # at most, before an order
 WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part in
 
 
@@ -60,6 +61,8 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
             kind, token, payload, file = connection.receive()
             if kind in silent:
                 silent[kind]()
+                if kind == channel.FORGET:
+                    connection.poll(AWAKE_S)
                 continue
             try:
                 answer = answers[kind](payload, file)
@@ -176,17 +179,17 @@ class Callee:
 
     def call(self, payload: bytes, _file: int | None) -> bytes:
         first, count, seeded = CALLED.unpack(payload)
-        began = self.sampling.process_ns(), self.sampling.clock_ns()
+        switches, own_ns, began_ns = self.sampling.switches(), self.sampling.process_ns(), self.sampling.clock_ns()
         if seeded:
             self.workload.reseed()
         outputs = self.outputs
         with self.kernels.blamed(self.target):
             for call in self.calls[first : first + count]:
                 outputs.append(call())
-        elapsed_ns = self.sampling.clock_ns() - began[1]
+        elapsed_ns = self.sampling.clock_ns() - began_ns
         self.called += count
-        self.orders += 1
-        self.busy_ns += self.sampling.process_ns() - began[0]
+        self.busy_ns += self.sampling.process_ns() - own_ns
+        self.switched += self.sampling.switches() - switches
         self.wall_ns += elapsed_ns
         return SIZE.pack(elapsed_ns)
 
@@ -221,7 +224,7 @@ class Callee:
 
     def meter(self) -> None:
         self.usage = self.sampling.Usage()
-        self.called = self.orders = self.busy_ns = self.wall_ns = 0
+        self.called = self.switched = self.busy_ns = self.wall_ns = 0
 
     def tell(self, payload: bytes, _file: int | None) -> bytes:
         """With any payload: what it uses while it is called by nobody, too."""
@@ -229,7 +232,7 @@ class Callee:
         wall_ms = max(1, self.wall_ns) / 1e6
         told = wire.Told(
             busy_processors=round(self.busy_ns / max(1, self.wall_ns), 3),
-            switches_per_ms=round(max(0, usage.switches() - self.orders) / wall_ms, 3),
+            switches_per_ms=round(self.switched / wall_ms, 3),
             threads_started=usage.threads_started(self.called),
             processor_s=sum(os.times()[:2]),
             threads=self.torch.get_num_threads(),

@@ -70,16 +70,12 @@ class Usage:
     """What this process, with all of its threads, used since its making: those that ended since are counted too."""
 
     def __init__(self) -> None:
-        self.left, self.newest = _switches(), _newest()
+        self.newest = _newest()
         self.wall_ns, self.own_ns = clock_ns(), process_ns()
 
     def processors(self) -> float:
         """How many it kept busy."""
         return round((process_ns() - self.own_ns) / max(1, clock_ns() - self.wall_ns), 3)
-
-    def switches(self) -> int:
-        """How often its threads left a processor."""
-        return _switches() - self.left
 
     def threads_started(self, calls: int) -> float | None:
         """In each of so many calls, at least. Other processes' count too: a container sees its own, a virtual
@@ -103,7 +99,8 @@ def _last_word(path: str) -> int | None:
     return int(words[-1]) if words else None
 
 
-def _switches() -> int:
+def switches() -> int:
+    """How often a thread of this process left its processor."""
     usage = _usage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 

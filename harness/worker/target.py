@@ -104,9 +104,9 @@ class Target:
         for area, array in zip(self.areas, arrays):
             area[0] = array.reshape(-1)
         self.first = 0
+        self.peer.tell(channel.FORGET)
         self.peer.ask(channel.CALL, host.CALLED.pack(0, 1, True))
         output, dtype = self._output(self._outputs(1), 0)
-        self.peer.tell(channel.FORGET)
         return Picked(when, arrays, output, dtype)
 
     def _outputs(self, count: int) -> Any:
@@ -155,13 +155,11 @@ class Target:
             orders = self.counted if elapsed_ns - claimed_ns <= allowed_ns else self.waited
             orders.elapsed_ns.append(elapsed_ns)
             self._look(orders, references)
-            self.peer.tell(channel.FORGET)
         if len(self.counted.elapsed_ns) < timing.min_samples:
             self._count_all()
         while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
             self._order()
             self._deliver(self.counted, references)
-            self.peer.tell(channel.FORGET)
         self.sampling_s = sum(all_ns) / 1e9
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
@@ -184,6 +182,7 @@ class Target:
 
     def _order(self) -> tuple[int, int]:
         """Nanoseconds from an order to its answer; and those that its process says it worked."""
+        self.peer.tell(channel.FORGET)
         self.fresh.draw(self.count)
         self.first = self.random.randrange(self.slots.count) if self.count == 1 else 0
         order = host.CALLED.pack(self.first, self.count, False)
@@ -201,7 +200,6 @@ class Target:
         calls, fastest = 0, math.inf
         while calls < self.request.timing.warmup_calls or sampling.clock_ns() < deadline:
             fastest = min(fastest, self._order()[1])
-            self.peer.tell(channel.FORGET)
             calls += 1
         return calls, fastest
 
@@ -215,7 +213,6 @@ class Target:
             fastest_ns = math.inf
             for _ in range(3):
                 fastest_ns = min(fastest_ns, self._order()[1])
-                self.peer.tell(channel.FORGET)
         return fastest_ns
 
     def _look(self, orders: Orders, references: Peer) -> None:
@@ -244,6 +241,7 @@ class Target:
         asked = host.SIZE.pack(int(min(order_ns, SPIN_NS)))
         found: list[float] = []
         for _ in range(SPINS if order_ns < LONG_NS else FEW_SPINS):
+            references.tell(channel.FORGET)
             self.fresh.draw(self.count)  # both wait as long as before an order
             self.fresh.show(self.areas, self.first, self.count)
             began = sampling.clock_ns()

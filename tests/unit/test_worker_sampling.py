@@ -26,14 +26,14 @@ def test_processors_that_are_busy_are_counted_with_all_threads() -> None:
         thread.join()
     usage = sampling.Usage()
     sum(range(1000))
-    assert usage.processors() > 0 and usage.switches() >= 0
+    assert usage.processors() > 0
 
 
 def test_threads_that_leave_their_processor_are_counted() -> None:
-    usage = sampling.Usage()
+    before = sampling.switches()
     for _ in range(50):
         time.sleep(0.0005)
-    assert usage.switches() > 40
+    assert sampling.switches() - before > 40
 
 
 def test_threads_that_calls_start_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
