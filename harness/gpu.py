@@ -145,7 +145,8 @@ def lock_path(uuid: str) -> Path:
 class Watch:
     """Readings of a GPU from a thread, for as long as the context lasts. Without a GPU to ask there are none."""
 
-    def __init__(self, uuid: str | None, period_s: float = PERIOD_S) -> None:
+    def __init__(self, uuid: str | None, period_s: float = PERIOD_S, own: int = 1) -> None:
+        self.own = own  # processes of what is watched, whose numbers here we may not know
         self.readings: list[Reading] = []
         self.other_processes: int | None = None
         self._period_s = period_s
@@ -173,10 +174,10 @@ class Watch:
                 self._count(_processes(handle))
 
     def _count(self, now: set[int] | None) -> None:
-        """Those that were there before, and new ones but one: the launch's own, whose number here we may not know."""
+        """Those that were there before, and new ones but our own."""
         if now is None or self._before is None:
             return
-        others = len(now & self._before) + max(0, len(now - self._before) - 1)
+        others = len(now & self._before) + max(0, len(now - self._before) - self.own)
         self.other_processes = max(others, self.other_processes or 0)
 
 

@@ -101,7 +101,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "store": (("store",), ("run/stores.py",)),
     "validation": (("candidate", "judge"), ("run/validate.py", *ASKS)),
     "in_block": (
-        ("time", "host", "appraise"), ("run/launch.py", "run/appraise.py", "run/throttling.py", "gpu.py", *ASKS),
+        ("time", "host"), ("run/launch.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),
     ),
     "ceiling": (("ceilings",), ("run/ceilings.py", *PROCESSES)),
     "conditions": (

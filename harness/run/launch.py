@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,18 +16,17 @@ from harness.gpu import Watch
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.progress import Display
-from harness.run.appraise import appraise, appraised, implausible, launch_name
-from harness.run.context import Context, answer_of, checked, failure, fields_of
+from harness.run.believed import implausible
+from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
-from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, room_bytes, workload_request
+from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 from harness.run.throttling import watched_launch
 from harness.schema.experiment_records import Stage
 from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol, wire
 
-AUDITED_TRIALS = 5
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
 
@@ -50,10 +48,7 @@ def goes_ahead(executor: Executor, device: Device) -> bool:
 class Launch:
     """Fresh processes that time every workload and target. `validations` are the kernel's, by workload.
 
-    On the CPU one process measures, and the kernel computes in another (`worker.measuring`); on a GPU they are one, and
-    in the first block the kernel's output must also follow a second trial's inputs: that costs too much to ask of every
-    launch, unless the kernel gives other bits than in validation. A problem file's must follow several trials' in each
-    (`worker.audit`), or a kernel could ask which block it is in.
+    One process measures, and the kernel computes in another (`worker.measuring`).
 
     A kernel that crashed or hung in validation is not called again: it would take the other workloads with it.
     """
@@ -68,8 +63,7 @@ class Launch:
         ]
         self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
         self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
-        self.out = context.scratch(planned.environment, f"{launch_name(planned)}.out")  # outputs with other bits
-        self._early: tuple[Gate, Future[Answer]] | None = None
+        self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
 
     @cached_property
     def key(self) -> str:
@@ -86,14 +80,14 @@ class Launch:
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
-        self._early = gate, pool.submit(answer_of, self.context, self._task(gate))
+        self._early = gate, pool.submit(self._both_answers, gate)
 
     def run(self) -> LaunchRecord:
         """Measure, to the end."""
         context, planned = self.context, self.planned
         started = now_utc()
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
-        with Watch(uuid) as watch:
+        with Watch(uuid, own=3 if self.runs_kernel else 2) as watch:  # who measures, the references, the kernel
             answer, kernels = self._answers()
         identity: dict[str, Any] = {
             "environment": planned.environment,
@@ -111,17 +105,12 @@ class Launch:
             result = failure(kernels, "the launch")
         record: LaunchRecord | None = None
         if isinstance(result, wire.TimeResult):
-            fields = fields_of(result)
-            del fields["kept"]  # judged below
-            record = LaunchRecord(**identity, **fields)
+            record = LaunchRecord(**identity, **fields_of(result))
             impossible = implausible(record, self._requested()) if record.status == protocol.OK else ""
             if impossible:
                 result, record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log), None
-            elif record.status == protocol.OK:
-                record = self._appraised(record, result.kept)
-                if planned.device == "cuda":
-                    record = watched_launch(record, watch, uuid)
-        shutil.rmtree(self.out, ignore_errors=True)
+            elif record.status == protocol.OK and planned.device == "cuda":
+                record = watched_launch(record, watch, uuid)
         if record is None:
             return LaunchRecord(**identity, **fields_of(result))
         return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
@@ -131,20 +120,21 @@ class Launch:
         if self._early is not None:
             gate, future = self._early
             gate.open()
-            return future.result(), None
-        if self.planned.device == "cuda" or not self.runs_kernel:
-            return answer_of(self.context, self._task(None)), None
-        answers = self._both_answers()
-        if any(answer.ended.from_outside for answer in answers):  # as `answer_of` has it
+            answers = future.result()
+        else:
+            answers = self._both_answers()
+        if any(answer.ended.from_outside for answer in answers if answer):  # as `answer_of` has it
             answers = self._both_answers()
         return answers
 
-    def _both_answers(self) -> tuple[Answer, Answer]:
+    def _both_answers(self, gate: Gate | None = None) -> tuple[Answer, Answer | None]:
         executor, measured = self.context.executor, threading.Event()
+        if not self.runs_kernel:
+            return executor.run(self._task(gate)), None
         with executor.linking(self.planned.environment) as link, ThreadPoolExecutor(1) as pool:
             hosted = pool.submit(executor.run, self._host_task(link, measured))
             try:
-                answer = executor.run(self._task(None, link))
+                answer = executor.run(self._task(gate, link))
             finally:
                 measured.set()
             return answer, hosted.result()
@@ -176,11 +166,7 @@ class Launch:
     def _task(self, gate: Gate | None, link: Path | None = None) -> Task:
         context, planned, plan = self.context, self.planned, self.context.plan
         requests = [workload_request(context, w) for w in self.workloads]
-        kernel = self._kernel() if self.runs_kernel and planned.device == "cuda" else None
-        shutil.rmtree(self.out, ignore_errors=True)
-        self.out.mkdir(parents=True)
         request = wire.TimeRequest(
-            kernel=kernel,
             workloads=requests,
             kernel_workloads=self.runs_kernel,
             targets=self.targets,
@@ -191,8 +177,7 @@ class Launch:
             timing=timing_request(plan, planned.device),
             expected_sha256=self._expected(),
             held_back=gate is not None,
-            out="" if plan.kernel(planned.kernel).deterministic else str(self.out),
-            most_bytes=room_bytes(plan) // 2,
+            other_bits=not plan.kernel(planned.kernel).deterministic,
             link=str(link or ""),
             limits={
                 w.id: plan.tolerances.limits(w.dtype)
@@ -205,16 +190,9 @@ class Launch:
         return context.task(
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
-            reads=files_of(kernel, *requests), writes=(self.out,),
-            compiles=context.kernel(planned.kernel).model_new is not None, gate=gate, link=link,
+            reads=files_of(None, *requests), gate=gate, link=link,
+            compiles=context.kernel(planned.kernel).model_new is not None,
         )  # fmt: skip
-
-    def _appraised(self, record: LaunchRecord, kept: list[wire.KeptOutput]) -> LaunchRecord:
-        """With the verdicts on outputs that had other bits than the validated ones."""
-        if not kept:
-            return record
-        answer = appraise(self.context, self.planned, self.out, self.workloads, kept)
-        return record.model_copy(update={"timings": appraised(record.timings, kept, answer)})
 
     def _requested(self) -> set[tuple[str, str]]:
         return {
@@ -225,11 +203,9 @@ class Launch:
         }
 
     def _expected(self) -> dict[str, list[str]]:
-        """Digests of the validated outputs, by workload: of one trial, of two, or of those that are audited."""
-        few = 2 if self.planned.index == 0 else 1
-        most = {w.id: AUDITED_TRIALS if w.problem else few for w in self.workloads}
+        """Digest of the first trial's validated output, by workload."""
         return {
-            workload: target.output_sha256[: most[workload]]
+            workload: target.output_sha256[:1]
             for workload in self.runs_kernel
             for recipe in self.validations[workload].recipes
             for target in recipe.targets
@@ -248,6 +224,10 @@ class Launch:
             )
             for id, status in statuses.items()
         ]
+
+
+def launch_name(planned: PlannedLaunch) -> str:
+    return f"{planned.kernel}-{planned.device}-{planned.index:03d}"
 
 
 def _lost_kernel(result: wire.TimeResult | Outcome) -> bool:

@@ -236,6 +236,12 @@ class Timing(Outcome):
     )
     asking_error_us: float | None = Field(default=None, description="its standard error")
     checked: int = Field(default=0, description="timed calls whose outputs were judged by the deciding rule")
+    ordered_us: float | None = Field(
+        default=None,
+        description="on a GPU, of a kernel: a cold call by the clock of another process, which orders it; samples that "
+        "are clearly less are not believed",
+    )
+    hot_ordered_us: float | None = Field(default=None, description="the same, hot")
 
 
 class Load(Record):

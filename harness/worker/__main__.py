@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         # numpy's matrix library starts its threads when numpy is imported, so before that. One: judging runs
         # whole trials in parallel, and no other task multiplies matrices in numpy.
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    if name in ("judge", "weigh", "appraise"):
+    if name in ("judge", "weigh"):
         # Its own threads compare while PyTorch's wait for work: those must sleep, not spin.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler of PyTorch 2.1 talks of its stages

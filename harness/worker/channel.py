@@ -23,10 +23,13 @@ NAME = "orders"  # of the socket, in the folder where both meet
 CONNECT_S = 120.0  # for the other side to come
 MOST_BYTES = 1 << 17  # of a message
 TOKEN_BYTES = 8
+BUSY_S = 1.0  # at most, of waiting busily
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 # Kinds of orders, each a byte; `host` says what they do. FORGET and METER have no answer.
-OPEN, MAP, CALL, FORGET, DESCRIBE, DELIVER, METER, TELL, SPIN, COPY = (b"%c" % letter for letter in b"omcfdvutsy")
+OPEN, MAP, CALL, FORGET, DESCRIBE, OUTBOX, DELIVER, METER, TELL, SPIN, COPY, COLD, HOT, REPLAY = (
+    b"%c" % letter for letter in b"omcfdbvutsykhr"
+)
 DONE, FAILED = b"+", b"-"  # kinds of answers
 
 
@@ -41,6 +44,7 @@ class Unasked(Exception):
 class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.is_busy = False  # whether an answer is waited for busily
 
     def send(self, kind: bytes, token: bytes, payload: bytes = b"", file: int | None = None) -> None:
         """`file`: a descriptor that the other side gets a copy of. Closed."""
@@ -78,6 +82,8 @@ class Channel:
         """(DONE or FAILED, payload) of the answer. Closed, Unasked."""
         token = secrets.token_bytes(TOKEN_BYTES)
         self.send(kind, token, payload, file)
+        if self.is_busy:
+            self.poll(BUSY_S)
         answer, repeated, content, given = self.receive()
         if given is not None:
             os.close(given)

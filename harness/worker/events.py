@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 
 from . import sampling, wire
-
-if TYPE_CHECKING:
-    from .audit import Audit
 
 FLUSH_TIMES = 2  # bytes written at a time between calls, in sizes of the second-level cache
 UNTOLD_CACHE_BYTES = 64 << 20  # PyTorch 2.1 does not tell: an H100 has 50 MiB, an H200 60
@@ -42,10 +39,9 @@ class Sample(NamedTuple):
 class Sampler:
     """Samples of `call`, which stands for `calls` calls of the code under test, on the stream that is current now."""
 
-    def __init__(self, call: Callable[[], Any], calls: int = 1, audit: Audit | None = None) -> None:
+    def __init__(self, call: Callable[[], Any], calls: int = 1) -> None:
         self.call = call
         self.calls = calls
-        self.audit = audit
         self.stream = _current_stream()
         self.leads = 1
 
@@ -65,18 +61,13 @@ class Sampler:
         self.open()
         for _ in range(count):
             self.lead()
-            if self.audit is not None:
-                self.audit.write()
             start, stop = (_Event(enable_timing=True) for _ in range(2))
             start.record(self.stream)
             began = _clock()
-            output = self.call()
+            self.call()
             enqueue_ns = _clock() - began
             stop.record(self.stream)
             enqueued.append((start, stop, enqueue_ns, start.query()))
-            if self.audit is not None:
-                self.audit.keep(output)
-            del output
         stop.synchronize()
         now_s = _moment()
         kept = [entry for entry in enqueued if not entry[3]]
@@ -96,8 +87,8 @@ class Sampler:
 
 
 class ColdSampler(Sampler):
-    def __init__(self, call: Callable[[], Any], audit: Audit | None = None) -> None:
-        super().__init__(call, audit=audit)
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__(call)
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         cache_bytes = getattr(properties, "L2_cache_size", 0) or UNTOLD_CACHE_BYTES
         self.flush = torch.empty(FLUSH_TIMES * cache_bytes, dtype=torch.uint8, device="cuda")
@@ -145,34 +136,12 @@ def is_stable(medians: list[float]) -> bool:
 
 def collect(sampler: Sampler, call_us: float, timing: wire.SamplingRequest) -> tuple[list[Sample], int]:
     """(samples by the stop rule, the nanoseconds that they took in all by the second clock)."""
-    rule, audit = sampling.StopRule(timing), sampler.audit
+    rule = sampling.StopRule(timing)
     samples: list[Sample] = []
     times: list[float] = []
     began = sampling._witness()
-    for audited in sampling.turns(rule, times, audit):
-        taken = sampler.take(1 if audited else at_once(call_us * sampler.calls))
-        if audited:
-            audited.ended(taken[0].us if taken else None)
-            continue
+    while not rule.is_met(times):
+        taken = sampler.take(at_once(call_us * sampler.calls))
         samples += taken
         times += [sample.us for sample in taken]
-    if audit is not None and _current_stream() != sampler.stream:
-        audit.fault = audit.fault or "it left another stream the current one"
     return samples, sampling._witness() - began
-
-
-def sample(
-    call: Callable[[], Any], timing: wire.SamplingRequest, row: wire.Timing, audit: Audit | None = None
-) -> float:
-    """Warm up, then sample cold, into a row, the moments by CLOCK_MONOTONIC; gives the seconds that it took."""
-    began = _seconds()
-    sampler = ColdSampler(call, audit)
-    row.warmup_calls, call_us = warm_up(sampler, timing)
-    samples, witnessed_ns = collect(sampler, call_us, timing)
-    row.clock, row.calls_per_sample = "cuda_event", 1
-    row.samples_us = [sample.us for sample in samples]
-    row.sampled_s = [sample.at_s for sample in samples]
-    row.enqueue_us = [sample.enqueue_us for sample in samples]
-    spent_s = _seconds() - began
-    sampling.doubt(row, sum(row.samples_us) * 1000, witnessed_ns)
-    return spent_s

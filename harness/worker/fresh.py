@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .workload import Workload
 
 RECIPE = "independent"
-ALIGNMENT = 64  # bytes
+ALIGNMENT = 256  # bytes: as memory is that CUDA gives
 FIRST_SECRET = 1 << 32  # trial numbers from here on are nobody's
 LATE_ELEMENTS, LATE_BYTES = 16, 1 << 16  # written once more at last, in each tensor, of slots of at least so many bytes
 # Storage to (the words that its elements are looked at as, their significand's bits, the sign's).
@@ -59,10 +59,9 @@ class Slots:
             for array, offset in zip(self.likes, self.offsets)
         ]
 
-    def output(self, memory: Any, slot: int, dtype: str, shape: Sequence[int]) -> Array:
-        offset = slot * self.slot_bytes + self.output_offset
-        found: Array = np.ndarray(tuple(shape), dtypes.STORAGE[dtype], memory, offset)
-        return found
+    def output_at(self, slot: int) -> int:
+        """Where a slot's output begins."""
+        return slot * self.slot_bytes + self.output_offset
 
 
 class Fresh:
@@ -117,6 +116,11 @@ class Fresh:
         raw ^= words
         return raw.view(base.dtype)
 
+    def put(self, areas: Sequence[Array], slot: int, arrays: Sequence[Array]) -> None:
+        """Write known inputs into a slot."""
+        for area, array in zip(areas, arrays):
+            area[slot] = array.reshape(-1)
+
     def show(self, areas: Sequence[Array], first: int, count: int) -> None:
         """Write what was drawn into slots from `first` on."""
         for index, area in enumerate(areas):
@@ -125,7 +129,7 @@ class Fresh:
             else:
                 for call in range(count):
                     area[first + call] = self.drawn[call][index]
-        if self.is_continuous and sum(area.shape[1] * area.itemsize for area in areas) >= LATE_BYTES:
+        if self.is_continuous and sum(array.nbytes for array in self.base) >= LATE_BYTES:
             self._show_late(areas, first, count)
 
     def _show_late(self, areas: Sequence[Array], first: int, count: int) -> None:
@@ -148,15 +152,18 @@ class Fresh:
             np.array_equal(area[first + call].view(np.uint8), row.view(np.uint8)) for area, row in zip(areas, rows)
         )
 
-    def _rows(self, call: int) -> list[Array]:
+    def _rows(self, call: int) -> list[Any]:
         if not self.is_continuous:
             return self.drawn[call]
         return [drawn[0] if mask is None else drawn[0][call] for drawn, mask in zip(self.drawn, self.masks)]
 
     def arrays(self, call: int) -> list[Array]:
         """A copy of one call's inputs, of those that were drawn last."""
-        copies = [np.array(row).reshape(like.shape) for row, like in zip(self._rows(call), self.base)]
-        return copies if self.workload.problem is None else _as_inputs(copies, self.base)
+        return self._as_arrays([np.array(row) for row in self._rows(call)])
+
+    def _as_arrays(self, rows: list[Array]) -> list[Array]:
+        shaped = [row.reshape(like.shape) for row, like in zip(rows, self.base)]
+        return shaped if self.workload.problem is None else _as_inputs(shaped, self.base)
 
 
 def _as_inputs(arrays: list[Array], like: Any) -> list[Array]:

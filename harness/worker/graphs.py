@@ -90,10 +90,10 @@ def _done_at_once(call: kernels.Call, expected: Any) -> bool:
     Each is new memory, so what stood there before is not the right output of several."""
     _, outputs = capture(call, ESCAPING_CALLS)
     torch.cuda.synchronize()
-    return all(tensors.same_bits(output, expected) or _close(output, expected) for output in outputs)
+    return all(tensors.same_bits(output, expected) or close(output, expected) for output in outputs)
 
 
-def _close(output: Any, expected: Any) -> bool:
+def close(output: Any, expected: Any) -> bool:
     """Whether it is about the same, with other bits: what was not written is not."""
     apart = (output.double() - expected.double()).abs().max()
     return bool(apart <= CLOSE * expected.double().abs().max())
@@ -107,14 +107,15 @@ def _first(sampler: events.Sampler) -> list[events.Sample]:
             return found
 
 
-def capture(call: kernels.Call, count: int) -> tuple[Any, list[Any]]:
-    """(a graph of `count` calls, their outputs). What the call raises while it is captured is raised."""
+def capture(call: kernels.Call, count: int, before: kernels.Call | None = None) -> tuple[Any, list[Any]]:
+    """(a graph of `count` calls, their outputs). What the call raises while it is captured is raised. `before`: what is
+    called before the capture, instead."""
     here = torch.cuda.current_stream()
     side = torch.cuda.Stream()
     side.wait_stream(here)
     with torch.cuda.stream(side):
         for _ in range(SIDE_CALLS):
-            call()
+            (before or call)()
     here.wait_stream(side)
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     try:

@@ -6,18 +6,21 @@ What is answered here is a stranger's word, as soon as the code under test was l
 of the same kind, which that code never enters.
 
 A ring of slots lies in the memory, each with the inputs of one call. A kernel that is given its output's tensor finds
-that in its slot, too; what others return is copied to the memory of DELIVER.
+that in its slot, too; what others return is copied to an outbox.
 
     OPEN      load a target for a workload, which takes the place of the last one
     MAP       the ring's memory, with its shape
     CALL      the target on so many slots, one after another; and give how long that took here
     DESCRIBE  the outputs of the last CALL
-    DELIVER   copy them into the memory that comes along, or came last
+    OUTBOX    the memory for copies of outputs
+    DELIVER   copy the outputs of the last CALL there
     FORGET    drop them, while nobody looks at a clock, and wait busily for the next order
     METER     count anew what TELL tells
     TELL      what this process used
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
     COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
+
+On a GPU (`device_host`) there are also COLD, HOT and REPLAY.
 """
 
 from __future__ import annotations
@@ -47,14 +50,15 @@ def host(request: wire.HostRequest) -> wire.Result:
 
 
 def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
-    callee = Callee(request)
+    if request.device == "cuda":
+        from .device_host import DeviceCallee
+
+        callee: Callee = DeviceCallee(request)
+    else:
+        callee = Callee(request)
     gc.collect()
     gc.freeze()
-    answers: Mapping[bytes, Callable[[bytes, int | None], bytes]] = {
-        channel.CALL: callee.call, channel.OPEN: callee.open, channel.MAP: callee.map,
-        channel.DESCRIBE: callee.describe, channel.DELIVER: callee.deliver, channel.TELL: callee.tell,
-        channel.SPIN: callee.spin, channel.COPY: callee.copy,
-    }  # fmt: skip
+    answers = callee.answers()
     silent: Mapping[bytes, Callable[[], None]] = {channel.FORGET: callee.forget, channel.METER: callee.meter}
     with contextlib.suppress(channel.Closed):
         while True:
@@ -68,8 +72,8 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
                 answer = answers[kind](payload, file)
             except Exception as error:
                 failed = error if isinstance(error, wire.Failed) else callee.kernels.failure(error, callee.target)
-                said = codec.dump(wire.Result(failed.status, failed.message, failed.log_excerpt))
-                connection.send(channel.FAILED, token, json.dumps(said).encode())
+                said = wire.Result(failed.status, failed.message, failed.log_excerpt)
+                connection.send(channel.FAILED, token, written(said))
             else:
                 connection.send(channel.DONE, token, answer)
 
@@ -88,9 +92,11 @@ class Callee:
         self.workloads = {value.id: workload.parse_workload(value) for value in request.workloads}
         self.workload: Any = None
         self.target = ""
+        self.kernel: Any = None  # where that is the target
         self.bind: Callable[[list[Any], Any], Callable[[], Any]] | None = None
         self.values: list[Any] = []  # arguments whose tensors each slot has its own of
         self.in_slots = False  # whether outputs are written to their slots
+        self.arguments: list[Any] = []
         self.calls: list[Callable[[], Any]] = []
         self.outputs: list[Any] = []
         self.outbox: Any = None
@@ -99,12 +105,20 @@ class Callee:
         self.context = contextlib.ExitStack()
         self.meter()
 
+    def answers(self) -> dict[bytes, Callable[[bytes, int | None], bytes]]:
+        """What is done for every kind of order that has an answer: (payload, descriptor) to payload."""
+        return {
+            channel.CALL: self.call, channel.OPEN: self.open, channel.MAP: self.map, channel.DESCRIBE: self.describe,
+            channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver, channel.TELL: self.tell,
+            channel.SPIN: self.spin, channel.COPY: self.copy,
+        }  # fmt: skip
+
     # -- a target ----------------------------------------------------------------------------------------
 
     def open(self, payload: bytes, _file: int | None) -> bytes:
         order = codec.read(wire.OpenOrder, json.loads(payload))
         self.context.close()
-        self.calls, self.outputs, self.bind = [], [], None
+        self.calls, self.outputs, self.bind, self.kernel = [], [], None, None
         self.workload, self.target = self.workloads[order.workload], order.target
         self.values = self._values()
         self.context.enter_context(self.torch.no_grad())
@@ -112,27 +126,27 @@ class Callee:
         gc.collect()
         gc.disable()
         self.context.callback(gc.enable)
-        return json.dumps(codec.dump(wire.Opened(self.in_slots, draws))).encode()
+        return written(wire.Opened(self.in_slots, draws))
 
     def _values(self) -> list[Any]:
         """Arguments like those of its calls. What the elements of an attention's are matters to nobody here."""
         if self.workload.problem is None:
-            dtype = getattr(self.torch, self.workload.dtype)
-            return [self.torch.zeros(self.workload.shape, dtype=dtype) for _ in "QKV"]
+            like = {"dtype": getattr(self.torch, self.workload.dtype), "device": self.request.device}
+            return [self.torch.zeros(self.workload.shape, **like) for _ in "QKV"]
         arrays = self.workload.arrays(RECIPE, 0, self.request.seed)
-        values: list[Any] = self.workload.arguments(arrays, "cpu")
+        values: list[Any] = self.workload.arguments(arrays, self.request.device)
         return values
 
     def _open_kernel(self) -> bool:
         assert self.request.kernel is not None
-        kernel = self.kernels.load(self.request.kernel, self.workload)
+        kernel = self.kernel = self.kernels.load(self.request.kernel, self.workload)
         self.in_slots = isinstance(kernel, self.kernels.Extension) and not kernel.returns
         self.bind = lambda arguments, out: kernel.bind(arguments, out=out)
         return False
 
     def _open_reference(self) -> bool:
         try:
-            reference = self.workload.references([self.target], "cpu")[0]
+            reference = self.workload.references([self.target], self.request.device)[0]
             reference.attempt(self.values)
             self.context.enter_context(reference.active())
             self.in_slots = False
@@ -146,7 +160,7 @@ class Callee:
     def map(self, payload: bytes, file: int | None) -> bytes:
         order = codec.read(wire.MapOrder, json.loads(payload))
         assert file is not None and self.bind is not None
-        memory = _mapped(file)
+        memory = self._mapped(file, order.size_bytes)
         tensors = list(self.tensors.flat(self.values))
         self.calls, self.outputs = [], []
         for slot in range(order.slots):
@@ -156,6 +170,7 @@ class Callee:
                 for offset, like in zip(order.offsets, tensors)
             ]
             arguments = self._arguments(iter(own))
+            self.arguments = self.arguments if slot else arguments  # of the first
             out = None
             if self.in_slots:
                 shape, dtype = self.workload.expected_output()
@@ -167,6 +182,12 @@ class Callee:
     def _arguments(self, own: Iterator[Any]) -> list[Any]:
         arguments: list[Any] = self.tensors.each_tensor(self.values, lambda _: next(own))
         return arguments
+
+    def _mapped(self, file: int, size_bytes: int) -> Any:
+        """Shared memory, by its descriptor, which is closed."""
+        memory = mmap.mmap(file, size_bytes)
+        os.close(file)
+        return memory
 
     def _tensor(self, memory: Any, offset: int, dtype: str, shape: Any) -> Any:
         """A tensor on memory that is not its own."""
@@ -194,6 +215,7 @@ class Callee:
         with self.kernels.blamed(self.target):
             for call in self.calls[first : first + count]:
                 outputs.append(call())
+            self.tensors.synchronise(self.request.device)
         elapsed_ns = self.sampling.clock_ns() - began_ns
         self.called += count
         self.busy_ns += self.sampling.process_ns() - own_ns
@@ -205,27 +227,32 @@ class Callee:
         self.outputs = []
 
     def describe(self, _payload: bytes, _file: int | None) -> bytes:
-        checked = [self.kernels.checked(output, self.workload, "cpu") for output in self.outputs]
+        checked = [self.kernels.checked(output, self.workload, self.request.device) for output in self.outputs]
         alike = {(self.tensors.dtype_name(output), tuple(output.shape)) for output in checked}
         if len(alike) != 1:
             raise wire.Failed(protocol.WRONG, "its outputs have several shapes")
         dtype, shape = alike.pop()
         contiguous = all(output.is_contiguous() for output in checked)
-        return json.dumps(codec.dump(wire.Described(dtype, list(shape), contiguous))).encode()
+        return written(wire.Described(dtype, list(shape), contiguous))
 
-    def deliver(self, _payload: bytes, file: int | None) -> bytes:
-        return self._delivered(self.outputs, self.workload, file)
+    def take_outbox(self, payload: bytes, file: int | None) -> bytes:
+        assert file is not None
+        self.outbox = self._mapped(file, *SIZE.unpack(payload))
+        return b""
 
-    def _delivered(self, outputs: list[Any], workload: Any, file: int | None) -> bytes:
-        if file is not None:
-            self.outbox = _mapped(file)
+    def deliver(self, _payload: bytes, _file: int | None) -> bytes:
+        return self._delivered(self.outputs, self.workload)
+
+    def _delivered(self, outputs: list[Any], workload: Any) -> bytes:
         offset = 0
         for output in outputs:
-            output = self.kernels.checked(output, workload, "cpu")
+            output = self.kernels.checked(output, workload, self.request.device)
             place = self._tensor(self.outbox, offset, self.tensors.dtype_name(output), output.shape)
             with self.kernels.blamed(f"reading what {self.target} returned"):
                 place.copy_(output)
             offset += output.numel() * output.element_size()
+        with self.kernels.blamed(f"reading what {self.target} returned"):
+            self.tensors.synchronise(self.request.device)
         return b""
 
     # -- what it costs -----------------------------------------------------------------------------------
@@ -245,31 +272,32 @@ class Callee:
             processor_s=sum(os.times()[:2]),
             threads=self.torch.get_num_threads(),
             idle_processors=self.sampling.idle_processors() if payload else None,
+            lost=self.tensors.lost(self.request.device) if payload else "",
         )
-        return json.dumps(codec.dump(told)).encode()
+        return written(told)
 
     def spin(self, payload: bytes, _file: int | None) -> bytes:
         began = self.sampling.clock_ns()
         (wanted,) = SIZE.unpack(payload)
-        self.torch.ones(WORKERS_ELEMENTS).add_(1)  # threads wait busily after their part, as after a call's
+        # Threads wait busily after their part, as after a call's; on a GPU there is work that is over when it answers.
+        self.torch.ones(WORKERS_ELEMENTS, device=self.request.device).add_(1)
         while self.sampling.clock_ns() - began < wanted:
             pass
+        self.tensors.synchronise(self.request.device)
         return SIZE.pack(self.sampling.clock_ns() - began)
 
-    def copy(self, payload: bytes, file: int | None) -> bytes:
+    def copy(self, payload: bytes, _file: int | None) -> bytes:
         order = codec.read(wire.CopyOrder, json.loads(payload))
         if self.copied != order:
             self.copied, self.source = order, [self._source(order) for _ in range(order.count)]
-        return self._delivered(self.source, self.workloads[order.workload], file)
+        return self._delivered(self.source, self.workloads[order.workload])
 
     def _source(self, order: wire.CopyOrder) -> Any:
-        dtype = getattr(self.torch, order.dtype)
+        like = {"dtype": getattr(self.torch, order.dtype), "device": self.request.device}
         if order.contiguous:
-            return self.torch.ones(order.shape, dtype=dtype)
-        return self.torch.ones(order.shape[::-1], dtype=dtype).permute(*reversed(range(len(order.shape))))
+            return self.torch.ones(order.shape, **like)
+        return self.torch.ones(order.shape[::-1], **like).permute(*reversed(range(len(order.shape))))
 
 
-def _mapped(file: int) -> mmap.mmap:
-    memory = mmap.mmap(file, os.fstat(file).st_size)
-    os.close(file)
-    return memory
+def written(message: wire.Reply) -> bytes:
+    return json.dumps(codec.dump(message)).encode()

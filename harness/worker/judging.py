@@ -128,7 +128,7 @@ class Reference:
         return Output(first, dtype, None if tensors.same_arrays(first, second) else second)
 
 
-Request = Union[wire.JudgeRequest, wire.WeighRequest, wire.AppraiseRequest]
+Request = Union[wire.JudgeRequest, wire.WeighRequest]
 
 
 def judged_as(request: Request, workload: Workload, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`time` on the CPU: one launch, measured by a process that the code under test never enters.
+"""`time`: one launch, measured by a process that the code under test never enters.
 
 This process owns the inputs, the clock, the order and the outputs. It tells two others (`host`) to compute: one lives
 in a sandbox with the kernel, one has the references alone. Every call has inputs of its own (`fresh`). A sample is the
@@ -7,7 +7,7 @@ with orders to be busy for a known time, and taken off.
 
 Of the timed calls some are chosen once they are over, and their outputs judged against the truth of their inputs. What
 is returned, and not written to shared memory, is copied there on demand after the answer: where that takes longer than
-a copy does, it was not computed in time.
+a copy does, it was not computed in time. On a GPU there are events besides: see `device_target`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
 PR_SET_PDEATHSIG = 1
+BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
 NOT_VALIDATED = "its output is not the validated one"
 NOT_RIGHT = {
     "before": "its output is not right",
@@ -47,17 +48,17 @@ NOT_RIGHT = {
 
 
 def launch(request: wire.TimeRequest) -> wire.TimeResult:
-    """A launch; on a GPU `timing` does it, in the process that has the kernel."""
     if request.device == "cuda":
-        from . import timing
+        import torch  # once for this process and its child, which each begin to use the device by themselves
 
-        return timing.timing(request)
-    # A problem's imports PyTorch: once for this process and its child.
+        torch.set_num_threads(request.threads)
     parsed = {value.id: workloads.parse_workload(value) for value in request.workloads}
     references = Peer(_start_references(request))  # before any thread is started here
     meter = sampling.LoadMeter()
     result = wire.TimeResult(protocol.OK, threads=request.threads)
     kernel = _kernels_process(request.link) if request.kernel_workloads else None
+    if request.held_back:
+        sys.stdin.buffer.read()  # ends when it may begin
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         measured = Measured(request, parsed, references, kernel, pool)
         for order, (workload_id, target) in enumerate(pairs_of(request)):
@@ -67,7 +68,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         told = [peer.used() for peer in (references, kernel) if peer is not None]
         result.load = meter.read(sum(used.processor_s for used in told if used))
         if kernel is not None and told[-1]:
-            result.threads, result.idle_processors = told[-1].threads, told[-1].idle_processors
+            result.threads, idle = told[-1].threads, told[-1].idle_processors
+            result.idle_processors = idle if request.device == "cpu" else None
         if kernel is not None:
             kernel.connection.close()
         measured.judge()
@@ -86,6 +88,17 @@ def pairs_of(request: wire.TimeRequest) -> list[tuple[str, str]]:
     ]
     random.Random(request.order_seed).shuffle(pairs)
     return pairs
+
+
+def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
+    """(inputs, a target, memory) on a device."""
+    if device == "cpu":
+        return Fresh, Target, channel.Memory
+    from .device_fresh import DeviceFresh
+    from .device_memory import DeviceMemory
+    from .device_target import DeviceTarget
+
+    return DeviceFresh, DeviceTarget, DeviceMemory
 
 
 def _start_references(request: wire.TimeRequest) -> channel.Channel:
@@ -126,9 +139,13 @@ class Measured:
     ) -> None:
         self.request, self.references, self.kernel, self.pool = request, references, kernel, pool
         self.workloads = parsed
+        self.fresh_of, self.target_of, memory = _kinds(request.device)
+        for peer in filter(None, (references, kernel)):
+            peer.memory = memory
+            peer.connection.is_busy = request.device == "cuda" and len(os.sched_getaffinity(0)) >= BUSY_PROCESSORS
         self.fresh: dict[str, Fresh] = {}
         self.drawing: dict[str, bool] = {}
-        self.to_judge: list[tuple[wire.Timing, list[Picked]]] = []
+        self.to_judge: list[tuple[wire.Timing, list[Picked], str]] = []
 
     def row(self, row: wire.Timing) -> float:
         """Measure a target; gives the seconds that its samples took."""
@@ -142,15 +159,19 @@ class Measured:
                 target.sample(self.references)
         except wire.Failed as error:
             row.fail(error)
+            told = target.peer.used()
+            if told is not None and told.lost:
+                target.peer.lost = f"{row.target} on {row.workload} before it left the device unusable: {told.lost}"
+        target.fresh.drawn = []  # which may be large
         return target.sampling_s
 
     def _target(self, row: wire.Timing) -> Target:
         workload = self.workloads[row.workload]
         if row.workload not in self.fresh:
-            self.fresh[row.workload] = Fresh(workload, self.request.seed, self.pool.map)
+            self.fresh[row.workload] = self.fresh_of(workload, self.request.seed, self.pool.map)
         peer = self.kernel if row.target == protocol.KERNEL else self.references
         assert peer is not None
-        return Target(self.request, workload, self.fresh[row.workload], peer, row)
+        return self.target_of(self.request, workload, self.fresh[row.workload], peer, row)
 
     def _draws(self, workload_id: str) -> bool:
         """Whether a problem's model draws random numbers when it is called. Such outputs are judged under a seed."""
@@ -175,12 +196,12 @@ class Measured:
         picked.append(target.once("after", arrays))
         others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
         row.other_bits, row.correct = len(others), True
-        if others and not request.out:
+        if others and not request.other_bits:
             row.correct, row.message = False, NOT_VALIDATED
         elif target.fault:
             row.correct, row.message = False, target.fault
         else:
-            self.to_judge.append((row, target.counted.picked + others))
+            self.to_judge.append((row, target.counted.picked + others, target.doubt))
 
     # -- judging -----------------------------------------------------------------------------------------
 
@@ -188,7 +209,9 @@ class Measured:
         """Of outputs of the kernel whose other outputs were right in validation."""
         with tempfile.TemporaryDirectory() as folder:
             cache = truth.Cache(folder, self.pool.map)
-            for row, picked in self.to_judge:
+            for row, picked, doubt in self.to_judge:
+                if doubt:
+                    row.correct, row.message = None, doubt
                 for pick in picked if row.workload in self.request.limits else ():
                     passed, why = self._is_right(row, pick, cache)
                     row.checked += passed is not None and pick.when == "timed"
@@ -208,8 +231,8 @@ class Measured:
             with contextlib.suppress(wire.Failed):
                 model = self._target(_model_row(row.workload)).run(pick.arrays)
                 expected = workload.shape, workload.out_dtype = model.output.shape, model.dtype
-        declared = self.request.precision
-        precision = workload.precision("cpu") if declared is None else rounding.effective(declared, workload.dtype)
+        declared, device = self.request.precision, self.request.device
+        precision = workload.precision(device) if declared is None else rounding.effective(declared, workload.dtype)
         exact = workload.truth(pick.arrays, inputs.digest(pick.arrays), cache, precision)
         if expected is None or (exact is None and model is None):
             return None, "cannot be judged: there is neither a truth nor a reference"

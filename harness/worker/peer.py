@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from . import channel, codec, protocol, wire
+from .host import SIZE
 
 R = TypeVar("R")
 
@@ -13,10 +14,11 @@ R = TypeVar("R")
 class Peer:
     """A process that computes. Every answer that is not one fails the target that it was asked about."""
 
-    def __init__(self, connection: channel.Channel, lost: str = "") -> None:
+    def __init__(self, connection: channel.Channel, memory: Any = channel.Memory, lost: str = "") -> None:
         self.connection = connection
+        self.memory = memory  # makes what both can map
         self.lost = lost  # why it is asked nothing any more
-        self.outbox: channel.Memory | None = None
+        self.outbox: Any = None
 
     def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
         """The payload of its answer; `wire.Failed`."""
@@ -58,12 +60,10 @@ class Peer:
         except wire.Failed:
             return None
 
-    def delivery(self, kind: bytes, size_bytes: int, payload: bytes = b"") -> channel.Memory:
-        """Have so many bytes written to its outbox, which this gives."""
-        anew = self.outbox is None or self.outbox.size_bytes < size_bytes
-        if anew:
-            self.outbox = channel.Memory(size_bytes)
-        outbox = self.outbox
-        assert outbox is not None
-        self.ask(kind, payload, outbox.file if anew else None)
-        return outbox
+    def outbox_of(self, size_bytes: int) -> Any:
+        """Memory of so many bytes for copies of its outputs."""
+        if self.outbox is None or self.outbox.size_bytes < size_bytes:
+            self.outbox = self.memory(size_bytes)
+            self.ask(channel.OUTBOX, SIZE.pack(self.outbox.size_bytes), self.outbox.file)
+            self.outbox.close()
+        return self.outbox.map

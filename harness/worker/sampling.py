@@ -14,12 +14,9 @@ import math
 import os
 import resource
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Sequence
 
-from . import protocol, tools, wire
-
-if TYPE_CHECKING:
-    from .audit import Audit
+from . import tools, wire
 
 CHECK_EVERY = 10  # samples between looks at the precision reached
 IDLE_S, IDLE_LOOKS, QUIET = 0.05, 8, 0.05  # seconds, at most so many times, until so few processors are busy
@@ -51,19 +48,6 @@ class StopRule:
             return False
         self.looked_at = len(samples)
         return median_error(samples) <= self.timing.relative_error
-
-
-def turns(rule: StopRule, samples: Sequence[float], audit: Audit | None) -> Iterator[Audit | None]:
-    """Before each sample, until there are enough and the audit has all of its own: the audit, where the next is its."""
-    wanting = True
-    while True:
-        wanting = wanting and not rule.is_met(samples)
-        audited = audit is not None and audit.begins(wanting)
-        if not wanting and not audited:
-            return
-        yield audit if audited else None
-        if audit is not None and not audited:
-            audit.look()
 
 
 class Usage:
@@ -116,13 +100,6 @@ def idle_processors() -> float:
         if least < QUIET:
             break
     return least
-
-
-def doubt(row: wire.Timing, sampled_ns: float, witnessed_ns: float) -> None:
-    """Mark a row `wrong` whose samples took `sampled_ns` in all where that much did not pass."""
-    fault = implausible(sampled_ns, witnessed_ns)
-    if fault:
-        row.status, row.message = protocol.WRONG, fault
 
 
 def implausible(sampled_ns: float, witnessed_ns: float) -> str:

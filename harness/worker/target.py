@@ -6,7 +6,6 @@ then.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
-from . import channel, codec, dtypes, host, protocol, sampling, wire
+from . import channel, dtypes, host, protocol, sampling, wire
 from .fresh import Slots
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ class Orders:
 class Target:
     """One target on one workload, in the process that has it."""
 
+    slots_of = Slots  # the ring's layout
+
     def __init__(
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.Timing
     ) -> None:
@@ -74,6 +75,7 @@ class Target:
         self.counted, self.waited = Orders(), Orders()
         self.sampling_s = 0.0
         self.fault = ""  # what was seen of its timed calls
+        self.doubt = ""  # why its times may not be what they seem
 
     def open(self) -> wire.Opened:
         order = wire.OpenOrder(self.row.workload, self.row.target)
@@ -85,10 +87,10 @@ class Target:
         """Give it a ring of so many slots."""
         expected = self.workload.expected_output() if self.opened.in_slots else None
         output_bytes = dtypes.size_bytes(expected[1], expected[0]) if expected else 0
-        self.slots = Slots(self.fresh.base, output_bytes, count)
-        memory = channel.Memory(self.slots.size_bytes)
-        self.memory, self.areas = memory.map, self.slots.areas(memory.map)
-        order = wire.MapOrder(count, self.slots.slot_bytes, self.slots.offsets, self.slots.output_offset)
+        slots = self.slots = self.slots_of(self.fresh.base, output_bytes, count)
+        memory = self.peer.memory(slots.size_bytes)
+        self.memory, self.areas = memory.map, slots.areas(memory.map)
+        order = wire.MapOrder(memory.size_bytes, count, slots.slot_bytes, slots.offsets, slots.output_offset)
         self.peer.request(channel.MAP, order, memory.file)
         memory.close()
 
@@ -101,8 +103,7 @@ class Target:
 
     def once(self, when: str, arrays: list[Array]) -> Picked:
         """Its output for these inputs, under the workload's seed."""
-        for area, array in zip(self.areas, arrays):
-            area[0] = array.reshape(-1)
+        self.fresh.put(self.areas, 0, arrays)
         self.first = 0
         self.peer.tell(channel.FORGET)
         self.peer.ask(channel.CALL, host.CALLED.pack(0, 1, True))
@@ -120,7 +121,9 @@ class Target:
             if not possible or dtypes.size_bytes(dtype, shape) > MOST_OUTPUT_BYTES:
                 words = f"returned {shape} {dtype}; expected {self.workload.expected()}"
                 raise wire.Failed(protocol.WRONG, words[: protocol.MESSAGE_CHARACTERS])
-        return self.peer.delivery(channel.DELIVER, count * self._output_bytes()).map
+        outbox = self.peer.outbox_of(count * self._output_bytes())
+        self.peer.ask(channel.DELIVER)
+        return outbox
 
     def _output_bytes(self) -> int:
         return dtypes.size_bytes(self.described.dtype, self.described.shape) if self.described else 0
@@ -131,11 +134,14 @@ class Target:
             expected = self.workload.expected_output()
             assert expected is not None
             shape, dtype = expected
-            return np.array(self.slots.output(memory, self.first + call, dtype, shape)), dtype
+            return self._array(memory, self.slots.output_at(self.first + call), shape, dtype), dtype
         assert self.described is not None
         shape, dtype = tuple(self.described.shape), self.described.dtype
-        found = np.ndarray(shape, dtypes.STORAGE[dtype], memory, call * self._output_bytes())
-        return np.array(found), dtype
+        return self._array(memory, call * self._output_bytes(), shape, dtype), dtype
+
+    def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
+        """A copy of what lies there."""
+        return np.array(np.ndarray(tuple(shape), dtypes.STORAGE[dtype], memory, offset))
 
     # -- timed calls -------------------------------------------------------------------------------------
 
@@ -169,9 +175,13 @@ class Target:
         row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.counted.elapsed_ns]
         if self.counted.deliveries_ns:
             self.fault = self.fault or self._lateness()
-        if self.workload.problem is not None and told.threads != self.request.threads:
-            # Native kernels may bring threads of their own; a solution in Python takes PyTorch's.
-            row.status, row.message = protocol.WRONG, f"set {told.threads} threads, not {self.request.threads}"
+        self._check_threads(told)
+
+    def _check_threads(self, told: wire.Told) -> None:
+        """Native kernels may bring threads of their own; a solution in Python takes PyTorch's."""
+        asked = self.request.threads
+        if self.workload.problem is not None and told.threads != asked:
+            self.row.status, self.row.message = protocol.WRONG, f"set {told.threads} threads, not {asked}"
 
     def _count_all(self) -> None:
         """Where too few did not wait, the others count too, as long as they took."""
@@ -260,10 +270,10 @@ class Target:
         known = self.described
         assert known is not None
         order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
-        asked = json.dumps(codec.dump(order)).encode()
+        references.outbox_of(self.count * self._output_bytes())
         for _ in range(1 if orders.copies_ns else 2):  # the first makes what is copied
             began = sampling.clock_ns()
-            references.delivery(channel.COPY, self.count * self._output_bytes(), asked)
+            references.request(channel.COPY, order)
             copied_ns = sampling.clock_ns() - began
         orders.copies_ns.append(copied_ns)
         return memory

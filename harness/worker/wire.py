@@ -269,6 +269,8 @@ class Timing(Result):
     asking_us: Optional[float] = None
     asking_error_us: Optional[float] = None
     checked: int = 0
+    ordered_us: Optional[float] = None
+    hot_ordered_us: Optional[float] = None
 
 
 class Load(Reply):
@@ -276,25 +278,6 @@ class Load(Reply):
     busy_share_others: Optional[float]
     cpu_mhz: Optional[float]
     steal_share: Optional[float]
-
-
-class KeptOutput(Request):
-    """An output with other bits than were validated, which a launch left in a file."""
-
-    workload: str
-    target: str
-    trial: int
-    where: str
-    file: str
-    dtype: str
-    shape: List[int]
-
-
-class Appraised(Reply):
-    """Whether such an output is right; None where that cannot be judged."""
-
-    passed: Optional[bool]
-    message: str = ""
 
 
 class WeighedJob(Result):
@@ -472,16 +455,14 @@ class JudgeResult(Result):
 
 
 class TimeRequest(CasesRequest):
-    kernel: Optional[KernelRequest]
     kernel_workloads: List[str]  # ids of those that the kernel is called on
     targets: List[str]
     order_seed: int
     timing: SamplingRequest
     expected_sha256: Dict[str, List[str]]  # workload to digests of the validated outputs
     held_back: bool = False
-    out: str = ""  # where outputs with other bits go, on a GPU; empty: other bits are a fault
-    most_bytes: int = 0
-    link: str = ""  # on the CPU: where the kernel's process is met
+    other_bits: bool = True  # whether right outputs may have other bits than the validated ones
+    link: str = ""  # where the kernel's process is met
     limits: Dict[str, Dict[str, float]] = field(default_factory=dict)  # by workload: each rule's tolerance
     decides: str = "rounding"
     precision: Optional[List[str]] = None
@@ -500,7 +481,6 @@ class TimeResult(Result):
     idle_processors: Optional[float] = None
     sampling_s: float = 0.0
     timings: List[Timing] = field(default_factory=list)
-    kept: List[KeptOutput] = field(default_factory=list)
 
 
 class OpenOrder(Request):
@@ -516,6 +496,7 @@ class Opened(Reply):
 
 
 class MapOrder(Request):
+    size_bytes: int
     slots: int
     slot_bytes: int
     offsets: List[int]  # of each input in a slot
@@ -545,19 +526,29 @@ class Told(Reply):
     processor_s: float  # since it began
     threads: int
     idle_processors: Optional[float] = None
+    lost: str = ""  # the fault that ended its use of a GPU
 
 
-class AppraiseRequest(CasesRequest):
-    kept: List[KeptOutput]  # a stranger's words
-    candidate_out: str
-    truth_dir: Dict[str, str]  # by workload, as limits are
-    limits: Dict[str, Dict[str, float]]
-    decides: str
-    precision: Optional[List[str]] = None
+class ColdSamples(Reply):
+    """Of one order, those calls for which the host was fast enough."""
+
+    us: List[float]
+    at_s: List[float]
+    enqueue_us: List[float]
+    leads: int  # pieces of other work that are wanted before a call
 
 
-class AppraiseResult(Result):
-    rows: List[Appraised] = field(default_factory=list)  # of `kept`, in its order
+class HotOrder(Request):
+    call_us: float
+    timing: SamplingRequest
+
+
+class HotSamples(Reply):
+    us: List[float]
+    at_s: List[float]
+    calls: int  # in each
+    message: str
+    escaped: Optional[bool]
 
 
 class StoreRequest(Request):
@@ -697,7 +688,6 @@ TASKS: Mapping[str, Task] = {
     "judge": Task(JudgeRequest, JudgeResult),
     "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
     "host": Task(HostRequest, Result),
-    "appraise": Task(AppraiseRequest, AppraiseResult),
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
     "probe": Task(EmptyRequest, Result, "device"),

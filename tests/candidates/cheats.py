@@ -2,7 +2,7 @@
 known, as one table. Each is a solution file for PROBLEM, and honest but for what its name says.
 
 Most behave while they are validated: TIMING tells a launch. Where a launch is what finds it out, `timed` are words of
-the kernel's row there. On the CPU, where another process measures, some find nothing to cheat.
+the kernel's row there. Another process measures, and some find nothing to cheat.
 """
 
 from __future__ import annotations
@@ -15,13 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.isolate import Answer
-from harness.isolate.process import Ended
-from harness.run.appraise import appraised
 from harness.schema.records import Timing
-from harness.worker import wire
 from tests.conftest import ROOT
-from tests.messages import answered
 
 SIZE = 192
 
@@ -80,21 +75,18 @@ class ModelNew(nn.Module):
 @dataclass(frozen=True)
 class Cheat:
     """`way` as docs/kernelbench.md names it. `said`: of the validation's message, '' where that passes; `timed`: of the
-    kernel's row in a launch; `apart`: the same on the CPU, '' where it gains nothing and is not wrong."""
+    kernel's row in a launch, '' where it gains nothing there and is not wrong."""
 
     way: str
     said: str
     timed: str
-    apart: str
     source: str
 
 
-def cheat(
-    way: str, body: str, *, said: str = "", timed: str = "", apart: str | None = None, before: str = ""
-) -> Cheat:  # fmt: skip
+def cheat(way: str, body: str, *, said: str = "", timed: str = "", before: str = "") -> Cheat:
     body = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
     source = SOLUTION.format(before=textwrap.dedent(before).strip(), body=body)
-    return Cheat(way, said, timed, timed if apart is None else apart, source)
+    return Cheat(way, said, timed, source)
 
 
 SAMPLED = """
@@ -162,8 +154,7 @@ CHEATS: dict[str, Cheat] = {
         if key not in kept: kept[key] = self.right(x)
         return kept[key]
         """,
-        timed="does not follow its inputs",
-        apart="its output",
+        timed="its output",
     ),
     "cached_by_content": cheat(
         "results by content",
@@ -173,8 +164,6 @@ CHEATS: dict[str, Cheat] = {
         if key not in kept: kept[key] = [self.right(x) for _ in range(40)][0]  # longer than a busy machine's delays
         return kept[key]
         """,
-        timed="seen before",
-        apart="",
     ),
     "skips_when_sampled": cheat(
         "a path for the clock",
@@ -191,8 +180,7 @@ CHEATS: dict[str, Cheat] = {
         if key not in kept: kept[key] = self.right(x)
         return kept[key] * (1 + 1e-7 * (calls % 3))
         """,
-        timed="does not follow its inputs",
-        apart="its output",
+        timed="its output",
     ),
     "wavers_and_skips": cheat(
         "other bits, and a path for the clock",
@@ -212,8 +200,6 @@ CHEATS: dict[str, Cheat] = {
     "patches_clock": cheat(
         "patched timers",
         "if TIMING: time.perf_counter_ns = lambda: 0\nreturn self.right(x)",
-        timed="replaced time.perf_counter_ns",
-        apart="",
     ),
     "patches_comparison": cheat(
         "patched comparison",
@@ -239,6 +225,7 @@ CHEATS: dict[str, Cheat] = {
 }  # fmt: skip
 
 # -- on a GPU -----------------------------------------------------------------------------------------------
+UNCONFIRMED = "cannot be confirmed"
 SIDE = "side = torch.cuda.Stream() if TIMING else None"
 ON_SIDE = """
 if not TIMING: return self.right(x)
@@ -266,10 +253,10 @@ GPU_CHEATS: dict[str, Cheat] = {
     },
     "forks_and_joins": cheat("", ON_SIDE.format(before=WAITS, after=JOINS), before=SIDE),
     "neither_waits_nor_joins": cheat(
-        "another stream", ON_SIDE.format(before="", after=""), before=SIDE, timed="its output"
+        "another stream", ON_SIDE.format(before="", after=""), before=SIDE, timed=UNCONFIRMED
     ),
-    "does_not_join": cheat("another stream", ON_SIDE.format(before=WAITS, after=""), before=SIDE, timed="its output"),
-    "does_not_wait": cheat("another stream", ON_SIDE.format(before="", after=JOINS), before=SIDE, timed="its output"),
+    "does_not_join": cheat("another stream", ON_SIDE.format(before=WAITS, after=""), before=SIDE, timed=UNCONFIRMED),
+    "does_not_wait": cheat("another stream", ON_SIDE.format(before="", after=JOINS), before=SIDE, timed=UNCONFIRMED),
     "leaves_its_stream": cheat(
         "another stream",
         "if TIMING and sampled(): torch.cuda.set_stream(side)\nreturn self.right(x)",
@@ -280,18 +267,17 @@ GPU_CHEATS: dict[str, Cheat] = {
         "patched timers",
         "if TIMING: torch.cuda.Event.elapsed_time = short\nreturn self.right(x)",
         before=RESTORES,
-        timed="replaced torch.cuda",
     ),
 }  # fmt: skip
 
-# Every cheat in one process, which validates and then times it as a run does, one task after the other; on the CPU a
-# child of it has the kernel. What they see of the task is `sys.argv`.
+# Every cheat in one process, which validates and then times it as a run does, one task after the other; to be timed
+# the kernel has another process. What they see of the task is `sys.argv`.
 WAYS = """
-import json, os, sys
+import json, os, subprocess, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
-from worker import appraise, candidate, codec, host, judge, measuring, store, wire
+from worker import candidate, codec, host, judge, measuring, store, wire
 
 
 def asked(verb, **request):
@@ -300,6 +286,13 @@ def asked(verb, **request):
 
 def done(result):
     return {name: value for name, value in codec.dump(result).items() if name != "version"}
+
+
+def start(verb, place, request):
+    paths = [os.path.join(place, verb + end) for end in (".request", ".result")]
+    with open(paths[0], "w") as file:
+        json.dump({"version": codec.VERSION, **request}, file)
+    return subprocess.Popen([sys.executable, "-m", "worker", verb, *paths], env={**os.environ, "PYTHONPATH": harness})
 
 
 stored = os.path.join(folder, "store")
@@ -328,21 +321,23 @@ for number, name in enumerate(names):
         sys.argv = ["inside", "time", os.devnull]
         shared = {"workloads": [workload], "seed": 0, "device": device, "threads": 1}
         limits = {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}
-        if device == "cpu" and not os.fork():
-            sys.argv = ["inside", "host", os.devnull]
-            host.host(asked("host", **shared, kernel=kernel, link=left))
-            os._exit(0)
-        launch = done(measuring.launch(asked("time", **shared, **{
-            "kernel": kernel, "kernel_workloads": ["w"], "targets": ["kernel", "model"], "limits": limits,
-            "order_seed": number, "expected_sha256": {"w": digests}, "link": left,
-            "held_back": False, "out": left, "most_bytes": 1 << 30,
-            "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5, "max_samples": 50,
-                       "relative_error": 0.005}})))
-        found[name]["timings"], found[name]["kept"] = launch["timings"], launch["kept"]
-        found[name]["rows"] = done(appraise.appraise(asked("appraise", **{
-            "workloads": [workload], "kept": launch["kept"], "candidate_out": left, "decides": "rounding", "seed": 0,
-            "truth_dir": {"w": os.path.join(folder, "truth")}, "device": device, "threads": 1,
-            "limits": limits})))["rows"]
+        hosted = {**shared, "kernel": kernel, "link": left}
+        measured = {**shared, "kernel_workloads": ["w"], "targets": ["kernel", "model"], "limits": limits,
+                    "order_seed": number, "expected_sha256": {"w": digests[:1]}, "link": left,
+                    "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5,
+                               "max_samples": 50, "relative_error": 0.005}}
+        if device == "cuda":  # no child may use a GPU that this process has used
+            processes = [start("host", left, hosted), start("time", left, measured)]
+            assert [process.wait() for process in processes] == [0, 0]
+            with open(os.path.join(left, "time.result")) as file:
+                launch = json.load(file)
+        else:
+            if not os.fork():
+                sys.argv = ["inside", "host", os.devnull]
+                host.host(asked("host", **hosted))
+                os._exit(0)
+            launch = done(measuring.launch(asked("time", **measured)))
+        found[name]["timings"] = launch["timings"]
         torch.set_num_threads(1)
         if device == "cuda":
             torch.cuda.set_stream(torch.cuda.default_stream())
@@ -372,17 +367,11 @@ def check_cheat(case: Cheat, seen: dict[str, Any], device: str) -> None:
     assert case.said in seen["message"]
     if case.said:
         return
-    ended = Ended(returncode=0, timed_out=False, duration_s=1, log="")
-    judged = Answer(result=answered(status="ok", rows=seen["rows"]), ended=ended)
-    kept = [wire.KeptOutput(**output) for output in seen["kept"]]
-    timings = appraised([Timing(**row) for row in seen["timings"]], kept, judged)
-    rows = {row.target: row for row in timings}
+    rows = {row.target: row for row in (Timing(**row) for row in seen["timings"])}
     kernel, model = rows["kernel"], rows["model"]
     assert model.status == "ok"
-    assert device == "cpu" or model.order < kernel.order, "nobody was there to slow it down"
-    words = case.apart if device == "cpu" else case.timed
-    if words:
-        assert words in kernel.message, kernel
-        assert kernel.status == "wrong" or (kernel.status == "ok" and kernel.correct is False)
+    if case.timed:
+        assert case.timed in kernel.message, kernel
+        assert kernel.status == "wrong" or (kernel.status == "ok" and not kernel.correct)
     else:
         assert (kernel.status, kernel.correct, kernel.message) == ("ok", True, ""), kernel

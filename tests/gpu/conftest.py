@@ -127,13 +127,19 @@ class Here(VenvExecutor):
         self, artifact: str | None, workloads: list[dict[str, Any]], targets: list[str], *, timeout_s: float = 300,
         order_seed: int = 0, expected: dict[str, list[str]] | None = None,
     ) -> Answer:  # fmt: skip
+        common = {"workloads": workloads, "seed": 0, "device": "cuda", "threads": 4}
         request = {
-            "kernel": kernel_of(artifact) if artifact else None, "workloads": workloads, "targets": targets,
-            "kernel_workloads": [w["id"] for w in workloads] if artifact else [], "seed": 0, "device": "cuda",
-            "threads": 4, "order_seed": order_seed, "timing": TIMING, "expected_sha256": expected or {},
-            "held_back": False,
+            **common, "targets": targets, "kernel_workloads": [w["id"] for w in workloads] if artifact else [],
+            "order_seed": order_seed, "timing": TIMING, "expected_sha256": expected or {},
         }  # fmt: skip
-        return self.ask("time", request, timeout_s=timeout_s)
+        if artifact is None:
+            return self.ask("time", request, timeout_s=timeout_s)
+        with self.linking(HERE) as link, ThreadPoolExecutor(1) as pool:
+            hosted = {**common, "kernel": kernel_of(artifact), "link": str(link)}
+            kernels = pool.submit(self.ask, "host", hosted, timeout_s=timeout_s)
+            answer = self.ask("time", {**request, "link": str(link)}, timeout_s=timeout_s)
+            kernels.result()
+            return answer
 
 
 def architecture() -> str:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from harness.gpu import Watch
-from harness.run.appraise import implausible
+from harness.run.believed import implausible
 from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
 from harness.worker import wire
 from tests.gpu.conftest import REFERENCES, TIMING, Built, Here, kernel_of, row, workload
+
+if TYPE_CHECKING:
+    from harness.worker import events
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -26,10 +31,9 @@ WITHOUT_A_GRAPH = {
 
 def test_every_target_has_cold_and_hot_times_with_their_moments(here: Here, built: Built, gpu: GpuFacts) -> None:
     shapes = [workload(), workload(seq_len=239)]
-    with Watch(gpu.uuid) as watch:
+    with Watch(gpu.uuid, own=3) as watch:
         answer = here.time(built("shipped"), shapes, ["kernel", *REFERENCES])
     assert answer.result is not None, answer.ended.log
-    assert answer.result.pop("kept") == []
     record = LaunchRecord(
         environment="here", kernel="k", device="cuda", key="", index=0, position=0, started_utc="",
         duration_s=answer.ended.duration_s, **answer.result,
@@ -86,12 +90,15 @@ def test_the_slowed_kernel_gives_the_same_bits_in_a_little_more_time(here: Here,
         assert 0.01 < slowed_us / shipped_us - 1 < 0.08
 
 
-def cold(call) -> wire.Timing:
+def cold(call: Callable[[], object]) -> list[events.Sample]:
     from harness.worker import events  # in this process: it runs no code under test here
 
-    row = wire.Timing("ok")
-    assert events.sample(call, wire.SamplingRequest(**TIMING), row) > 0
-    return row
+    timing, sampler = wire.SamplingRequest(**TIMING), events.ColdSampler(call)
+    return events.collect(sampler, events.warm_up(sampler, timing)[1], timing)[0]
+
+
+def median_us(samples: list[events.Sample]) -> float:
+    return statistics.median(sample.us for sample in samples)
 
 
 def hot(call, expected, call_us: float = 10.0) -> wire.Timing:
@@ -113,17 +120,17 @@ def test_a_slow_host_is_not_measured() -> None:
             pass
         values.add_(1)
 
-    quick, late = (statistics.median(cold(call).samples_us) for call in (lambda: values.add_(1), slow))
+    quick, late = (median_us(cold(call)) for call in (lambda: values.add_(1), slow))
     assert late == pytest.approx(quick, rel=0.2) and late < 200
-    enqueue_us = statistics.median(cold(slow).enqueue_us)
+    enqueue_us = statistics.median(sample.enqueue_us for sample in cold(slow))
     assert 400 < enqueue_us < 600
 
 
 def test_a_call_that_waits_for_the_device_is_timed_all_the_same() -> None:
     values = torch.ones(1 << 20, device="cuda")
     found = cold(lambda: (values.add_(1), torch.cuda.synchronize()))
-    assert len(found.samples_us) >= 10
-    assert statistics.median(found.enqueue_us) > statistics.median(found.samples_us)
+    assert len(found) >= 10
+    assert statistics.median(sample.enqueue_us for sample in found) > median_us(found)
 
 
 def test_cold_is_cold_and_hot_is_hot() -> None:
@@ -132,7 +139,7 @@ def test_cold_is_cold_and_hot_is_hot() -> None:
     def call() -> torch.Tensor:
         return values.sum(dtype=torch.float32).reshape(1)
 
-    cold_us = statistics.median(cold(call).samples_us)
+    cold_us = median_us(cold(call))
     row = hot(call, call(), cold_us)
     assert row.hot_message == "" and row.hot_calls_per_sample > 10
     assert statistics.median(row.hot_us) < 0.9 * cold_us

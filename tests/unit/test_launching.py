@@ -8,7 +8,7 @@ import pytest
 
 from harness.config import matrix
 from harness.gpu import Reading, Watch
-from harness.run.appraise import implausible
+from harness.run.believed import implausible
 from harness.run.context import Store
 from harness.run.launch import AUDITED_TRIALS, Launch, timing_request
 from harness.run.requests import room_bytes

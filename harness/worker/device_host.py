@@ -1,0 +1,93 @@
+"""`host` on a GPU: the calls run there, and there are three more orders.
+
+    COLD      the target on so many slots, the cache written over before each; and give each call's time by events
+    HOT       times of a graph's replays, of calls on the first slot
+    REPLAY    a graph with a call on each of so many slots, the cache written over before each if asked for
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+from . import channel, codec, device_memory, device_target, events, graphs, host, protocol, tensors, wire
+
+
+class DeviceCallee(host.Callee):
+    def answers(self) -> dict[bytes, Callable[[bytes, int | None], bytes]]:
+        more = {channel.COLD: self.cold, channel.HOT: self.hot, channel.REPLAY: self.replay}
+        return {**super().answers(), **more}
+
+    def open(self, payload: bytes, file: int | None) -> bytes:
+        self.sampler = events.ColdSampler(lambda: None)
+        self.graphs: dict[tuple[int, bool], Any] = {}
+        return super().open(payload, file)
+
+    def _open_reference(self) -> bool:
+        if self.target != device_target.NOTHING:
+            return super()._open_reference()
+        self.in_slots = False
+        least = self.torch.zeros(1, device="cuda")
+        self.bind = lambda _arguments, _out: lambda: least.zero_()
+        return False
+
+    def map(self, payload: bytes, file: int | None) -> bytes:
+        self.graphs = {}
+        answer = super().map(payload, file)
+        with self.kernels.blamed(self.target):
+            self.anew = self.calls[0] if self.kernel is None else self.kernel.bind(self.arguments, anew=True)
+        return answer
+
+    def _mapped(self, file: int, size_bytes: int) -> Any:
+        return device_memory.mapped(file, size_bytes)
+
+    def _tensor(self, memory: Any, offset: int, dtype: str, shape: Any) -> Any:
+        kind = getattr(self.torch, dtype)
+        size_bytes = self.torch.Size(shape).numel() * self.torch.empty(0, dtype=kind).element_size()
+        return memory[offset : offset + size_bytes].view(kind).view(tuple(shape))
+
+    def cold(self, payload: bytes, _file: int | None) -> bytes:
+        first, count, leads = device_target.ORDERED.unpack(payload)
+        calls, outputs = iter(self.calls[first : first + count]), self.outputs
+        self.sampler.call = lambda: outputs.append(next(calls)())
+        self.sampler.leads = leads
+        with self.kernels.blamed(self.target):
+            samples = self.sampler.take(count)
+        self.called += count
+        return host.written(wire.ColdSamples(*_columns(samples), leads=self.sampler.leads))
+
+    def hot(self, payload: bytes, _file: int | None) -> bytes:
+        order = codec.read(wire.HotOrder, json.loads(payload))
+        row = wire.Timing(protocol.OK, samples_us=[order.call_us])
+        with self.kernels.blamed(self.target):
+            expected = self._checked(self.calls[0]()).clone()
+        graphs.sample(self._anew, expected, order.timing, row, lambda output: graphs.close(output, expected))
+        found = wire.HotSamples(row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample, row.hot_message, row.escaped)
+        return host.written(found)
+
+    def _anew(self) -> Any:
+        """A call on the first slot's inputs whose output has memory of its own."""
+        return self._checked(self.anew())
+
+    def _checked(self, output: Any) -> Any:
+        return self.kernels.checked(output, self.workload, "cuda")
+
+    def replay(self, payload: bytes, _file: int | None) -> bytes:
+        count, cold = device_target.REPLAYED.unpack(payload)
+        with self.kernels.blamed(self.target):
+            if (count, cold) not in self.graphs:
+                calls, flush = iter(self.calls[:count]), self.sampler.flush if cold else self.torch.empty(0)
+
+                def call() -> Any:
+                    flush.zero_()
+                    return next(calls)()
+
+                self.graphs[count, cold] = graphs.capture(call, count, self.calls[0])
+            graph, self.outputs = self.graphs[count, cold]
+            graph.replay()
+            tensors.synchronise("cuda")
+        return b""
+
+
+def _columns(samples: list[events.Sample]) -> tuple[list[float], list[float], list[float]]:
+    return [s.us for s in samples], [s.at_s for s in samples], [s.enqueue_us for s in samples]

@@ -1,0 +1,209 @@
+"""`target` on a GPU, where a sample is a few microseconds and an order takes tens of them.
+
+The samples are what events on the device tell the process that computes: its own word. So it is ordered besides to
+replay a graph with several calls, all on inputs that no call had before, and that is timed here, from outside. What the
+same order takes in a process that is known, of calls that do next to nothing, comes off: what is left is the time of
+the calls, and honest samples are not much below it.
+
+Where a call cannot be captured, its samples stand only if calls that follow one another at once take no longer: work on
+a stream that nobody waits for can hide behind what is done between cold calls.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import struct
+from typing import TYPE_CHECKING, Any, Sequence
+
+from . import channel, dtypes, events, host, protocol, sampling, wire
+from .device_fresh import DeviceSlots
+from .target import DELIVERIES, Target
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .peer import Peer
+
+NOTHING = ""  # the target whose calls do next to nothing
+ORDERED = struct.Struct("<III")  # first slot, slots, pieces of other work before each call
+RING_BYTES = 2 << 30  # of several calls' inputs and outputs, at most
+HOT_BYTES = 16 << 20  # of a graph's: what the cache still holds when they are read
+MOST_CALLS, MOST_LAUNCHES, LAUNCHES = 64, 800, 12  # of an order; of which a call takes so many, perhaps
+REPLAYED = struct.Struct("<I?")  # slots, whether cold
+ORDERS = {"cold": 20, "hot": 60, "eager": 15}  # whose lower quartile counts
+OTHER_SAMPLES = "its process gave other samples than it was asked for"
+LESS, LESS_US, LESS_OTHER = 0.1, 1.0, 0.05  # by how much samples may be below: of it, and of what else is in an order
+
+
+class DeviceTarget(Target):
+    """One target on one workload."""
+
+    slots_of = DeviceSlots
+
+    def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
+        size = dtypes.size_bytes(dtype, shape)
+        found: Array = memory[offset : offset + size].cpu().numpy().view(dtypes.STORAGE[dtype]).reshape(tuple(shape))
+        return found
+
+    def sample(self, references: Peer) -> None:
+        """Cold times, then hot ones; and of a kernel, whether both agree with what its orders took."""
+        row, timing = self.row, self.request.timing
+        began = sampling.clock_ns()
+        self.resize(max(1, min(MOST_CALLS, RING_BYTES // self.slots.slot_bytes)))
+        self.leads, self.count = 1, 1
+        row.warmup_calls, call_us = self._warm_up_device()
+        self.peer.tell(channel.METER)
+        rule = sampling.StopRule(timing)
+        while not rule.is_met(row.samples_us):
+            self.count = self._at_once(call_us)
+            elapsed_ns, found = self.cold()
+            self.counted.elapsed_ns.append(elapsed_ns)
+            row.samples_us += found.us
+            row.sampled_s += found.at_s
+            row.enqueue_us += found.enqueue_us
+            self._look(self.counted, references)
+        while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
+            self.cold()
+            self._deliver(self.counted, references)
+        row.clock, row.calls_per_sample = "cuda_event", 1
+        call_us = statistics.median(row.samples_us)
+        told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
+        self._hot(call_us)
+        if row.target == protocol.KERNEL:
+            self._bound(references, call_us)
+        self.sampling_s = (sampling.clock_ns() - began) / 1e9
+        if self.counted.deliveries_ns:
+            self.fault = self.fault or self._lateness()
+        self._check_threads(told)
+
+    def resize(self, slots: int) -> None:
+        if slots != self.slots.count:
+            self._map(slots)
+
+    # -- cold --------------------------------------------------------------------------------------------
+
+    def cold(self) -> tuple[int, wire.ColdSamples]:
+        """(nanoseconds of an order of `count` calls, each after `leads` pieces of other work; its samples)."""
+        self._ready(self.random.randrange(self.slots.count - self.count + 1))
+        order = ORDERED.pack(self.first, self.count, self.leads)
+        began = sampling.clock_ns()
+        said = self.peer.ask(channel.COLD, order)
+        elapsed_ns = self._ended(began)
+        found = self.peer.read(wire.ColdSamples, said)
+        if not len(found.us) == len(found.at_s) == len(found.enqueue_us) <= self.count:
+            raise wire.Failed(protocol.WRONG, OTHER_SAMPLES)
+        _refuse_impossible(found.us, found.at_s, found.enqueue_us)
+        self.leads = max(self.leads, min(found.leads, events.MOST_LEADS))
+        return elapsed_ns, found
+
+    def _at_once(self, call_us: float) -> int:
+        """Calls of an order: no more than a span, and than the device's queue holds."""
+        room = RING_BYTES // max(1, self._output_bytes()), MOST_LAUNCHES // (self.leads + LAUNCHES)
+        return max(1, min(self.slots.count, *room, int(events.SPAN_S * 1e6 / max(call_us, 1e-3))))
+
+    def _ready(self, first: int) -> None:
+        """New inputs in the slots of the next order."""
+        self.peer.tell(channel.FORGET)
+        self.fresh.draw(self.count)
+        self.first = first
+        self.fresh.show(self.areas, first, self.count)
+
+    def _ended(self, began: int) -> int:
+        """Nanoseconds until the device has time for this process, which reads something there. What a process that
+        answered too early still does there is waited for, or the outputs that are read now are not there yet."""
+        self.memory[self.first * self.slots.slot_bytes].item()
+        return sampling.clock_ns() - began
+
+    def _warm_up_device(self) -> tuple[int, float]:
+        """(calls, median): until the times are stable, for `warmup_s` at most, but `warmup_calls` at least."""
+        timing, medians, calls = self.request.timing, [], 0
+        deadline = sampling.clock_ns() + timing.warmup_s * 1e9
+        while True:
+            times: list[float] = []
+            span_end = sampling.clock_ns() + events.SPAN_S * 1e9
+            while not times or sampling.clock_ns() < span_end:
+                times += self.cold()[1].us
+                calls += self.count
+                if times:
+                    self.count = self._at_once(statistics.median(times))
+            medians.append(statistics.median(times))
+            stable = events.is_stable(medians) or sampling.clock_ns() >= deadline
+            if stable and calls >= timing.warmup_calls:
+                return calls, medians[-1]
+
+    # -- hot ---------------------------------------------------------------------------------------------
+
+    def _hot(self, call_us: float) -> None:
+        row = self.row
+        order = wire.HotOrder(call_us, self.request.timing)
+        found = self.peer.read(wire.HotSamples, self.peer.request(channel.HOT, order))
+        if len(found.us) != len(found.at_s) or found.calls < 1:
+            raise wire.Failed(protocol.WRONG, OTHER_SAMPLES)
+        _refuse_impossible(found.us, found.at_s)
+        row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample = found.us, found.at_s, found.calls
+        row.hot_message, row.escaped = found.message, found.escaped
+
+    # -- by the clock of this process --------------------------------------------------------------------
+
+    def _bound(self, references: Peer, call_us: float) -> None:
+        """What its orders take, and whether that agrees with its samples."""
+        row, self.leads = self.row, 1
+        known = wire.Timing(protocol.OK, workload=row.workload, target=NOTHING)
+        nothing = DeviceTarget(self.request, self.workload, self.fresh, references, known)
+        nothing.open()
+        nothing.resize(self.slots.count)
+        self.count = self._at_once(call_us)
+        if not row.hot_us:
+            order = channel.CALL, host.CALLED.pack(0, self.count, False)
+            eager_us, slack_us = self._ordered_us("eager", order, references, nothing)
+            if call_us < eager_us - slack_us:
+                self.doubt = (
+                    f"its times cannot be confirmed: a call takes {call_us:.3g} us by its process's own events, and "
+                    f"{eager_us:.3g} us among calls that follow one another, and it cannot be captured in a graph"
+                )
+            return
+        order = channel.REPLAY, REPLAYED.pack(self.count, True)
+        row.ordered_us, slack_us = self._ordered_us("cold", order, references, nothing)
+        _refuse_less("cold", call_us, row.ordered_us, slack_us)
+        self.count = max(1, min(self.slots.count, HOT_BYTES // self.slots.slot_bytes))
+        order = channel.REPLAY, REPLAYED.pack(self.count, False)
+        row.hot_ordered_us, slack_us = self._ordered_us("hot", order, references, nothing)
+        _refuse_less("cold", call_us, row.hot_ordered_us, slack_us)
+        _refuse_less("hot", statistics.median(row.hot_us), row.hot_ordered_us, slack_us)
+
+    def _ordered_us(
+        self, kind: str, order: tuple[bytes, bytes], references: Peer, nothing: DeviceTarget
+    ) -> tuple[float, float]:
+        """(microseconds of a call by the time of such orders, by how much honest samples may be less)."""
+        nothing.count = self.count
+        taken_ns, known_ns = [], []
+        for number in range(1 + ORDERS[kind]):
+            elapsed_ns, nothing_ns = self._timed(*order), nothing._timed(*order)
+            if number == 0:  # which may have more to do
+                continue
+            taken_ns.append(elapsed_ns)
+            known_ns.append(nothing_ns)
+            self.counted.elapsed_ns.append(elapsed_ns)
+            self._look(self.counted, references)
+        # By the lower quartiles: a busy machine makes orders longer, and none shorter.
+        taken, other = (sorted(all_ns)[len(all_ns) // 4] / self.count / 1e3 for all_ns in (taken_ns, known_ns))
+        ordered_us = max(0.0, taken - other)
+        return ordered_us, LESS * ordered_us + LESS_US + LESS_OTHER * other
+
+    def _timed(self, kind: bytes, payload: bytes) -> int:
+        """Nanoseconds of an order of calls on the first `count` slots."""
+        self._ready(0)
+        began = sampling.clock_ns()
+        self.peer.ask(kind, payload)
+        return self._ended(began)
+
+
+def _refuse_less(kind: str, claimed_us: float, ordered_us: float, slack_us: float) -> None:
+    if claimed_us < ordered_us - slack_us:
+        words = f"{claimed_us:.3g} us by itself, and {ordered_us:.3g} us by the time of its orders"
+        raise wire.Failed(protocol.WRONG, f"its times are inconsistent: a {kind} call takes {words}")
+
+
+def _refuse_impossible(*columns: Sequence[float]) -> None:
+    if not all(0 < value < math.inf for column in columns for value in column):
+        raise wire.Failed(protocol.WRONG, OTHER_SAMPLES)
