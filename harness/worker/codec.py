@@ -7,6 +7,7 @@ Standard library and Python 3.8 only; annotations are evaluated, so `wire` spell
 """
 
 import dataclasses
+import json
 from typing import Any, Dict, Literal, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 VERSION = 1
@@ -22,6 +23,16 @@ T = TypeVar("T")
 def dump(message: Any) -> Dict[str, Any]:
     """The JSON object of a message."""
     return {"version": VERSION, **dataclasses.asdict(message)}
+
+
+def to_bytes(message: Any) -> bytes:
+    """As JSON's text."""
+    return json.dumps(dump(message)).encode()
+
+
+def from_bytes(kind: Type[T], data: bytes) -> T:
+    """The message that JSON's text is. ValueError; RecursionError where it is nested too deep."""
+    return read(kind, json.loads(data))
 
 
 def read(kind: Type[T], value: Any) -> T:

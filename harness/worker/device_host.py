@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Callable
 
 from . import channel, codec, device_memory, device_target, events, graphs, host, protocol, tensors, wire
@@ -54,16 +53,16 @@ class DeviceCallee(host.Callee):
         with self.kernels.blamed(self.target):
             samples = self.sampler.take(count)
         self.called += count
-        return host.written(wire.ColdSamples(*_columns(samples), leads=self.sampler.leads))
+        return codec.to_bytes(wire.ColdSamples(*_columns(samples), leads=self.sampler.leads))
 
     def hot(self, payload: bytes, _file: int | None) -> bytes:
-        order = codec.read(wire.HotOrder, json.loads(payload))
+        order = codec.from_bytes(wire.HotOrder, payload)
         row = wire.Timing(protocol.OK, samples_us=[order.call_us])
         with self.kernels.blamed(self.target):
             expected = self._checked(self.calls[0]()).clone()
         graphs.sample(self._anew, expected, order.timing, row, lambda output: graphs.close(output, expected))
         found = wire.HotSamples(row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample, row.hot_message, row.escaped)
-        return host.written(found)
+        return codec.to_bytes(found)
 
     def _anew(self) -> Any:
         """A call on the first slot's inputs whose output has memory of its own."""

@@ -178,13 +178,12 @@ class DeviceTarget(Target):
         nothing.count = self.count
         taken_ns, known_ns = [], []
         for number in range(1 + ORDERS[kind]):
-            elapsed_ns, nothing_ns = self._timed(*order), nothing._timed(*order)
-            if number == 0:  # which may have more to do
-                continue
-            taken_ns.append(elapsed_ns)
-            known_ns.append(nothing_ns)
-            self.counted.elapsed_ns.append(elapsed_ns)
-            self._look(self.counted, references)
+            taken_ns.append(self._timed(*order))
+            self.counted.elapsed_ns.append(taken_ns[-1])
+            self._look(self.counted, references)  # before other inputs are drawn
+            known_ns.append(nothing._timed(*order))
+            if number == 0:  # which may have had more to do
+                taken_ns, known_ns = [], []
         # By the lower quartiles: a busy machine makes orders longer, and none shorter.
         taken, other = (sorted(all_ns)[len(all_ns) // 4] / self.count / 1e3 for all_ns in (taken_ns, known_ns))
         ordered_us = max(0.0, taken - other)

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import mmap
 import os
 import struct
@@ -73,7 +72,7 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
             except Exception as error:
                 failed = error if isinstance(error, wire.Failed) else callee.kernels.failure(error, callee.target)
                 said = wire.Result(failed.status, failed.message, failed.log_excerpt)
-                connection.send(channel.FAILED, token, written(said))
+                connection.send(channel.FAILED, token, codec.to_bytes(said))
             else:
                 connection.send(channel.DONE, token, answer)
 
@@ -116,7 +115,7 @@ class Callee:
     # -- a target ----------------------------------------------------------------------------------------
 
     def open(self, payload: bytes, _file: int | None) -> bytes:
-        order = codec.read(wire.OpenOrder, json.loads(payload))
+        order = codec.from_bytes(wire.OpenOrder, payload)
         self.context.close()
         self.calls, self.outputs, self.bind, self.kernel = [], [], None, None
         self.workload, self.target = self.workloads[order.workload], order.target
@@ -126,7 +125,7 @@ class Callee:
         gc.collect()
         gc.disable()
         self.context.callback(gc.enable)
-        return written(wire.Opened(self.in_slots, draws))
+        return codec.to_bytes(wire.Opened(self.in_slots, draws))
 
     def _values(self) -> list[Any]:
         """Arguments like those of its calls. What the elements of an attention's are matters to nobody here."""
@@ -158,7 +157,7 @@ class Callee:
             raise self.kernels.failure(error, self.target) from None
 
     def map(self, payload: bytes, file: int | None) -> bytes:
-        order = codec.read(wire.MapOrder, json.loads(payload))
+        order = codec.from_bytes(wire.MapOrder, payload)
         assert file is not None and self.bind is not None
         memory = self._mapped(file, order.size_bytes)
         tensors = list(self.tensors.flat(self.values))
@@ -233,7 +232,7 @@ class Callee:
             raise wire.Failed(protocol.WRONG, "its outputs have several shapes")
         dtype, shape = alike.pop()
         contiguous = all(output.is_contiguous() for output in checked)
-        return written(wire.Described(dtype, list(shape), contiguous))
+        return codec.to_bytes(wire.Described(dtype, list(shape), contiguous))
 
     def take_outbox(self, payload: bytes, file: int | None) -> bytes:
         assert file is not None
@@ -274,7 +273,7 @@ class Callee:
             idle_processors=self.sampling.idle_processors() if payload else None,
             lost=self.tensors.lost(self.request.device) if payload else "",
         )
-        return written(told)
+        return codec.to_bytes(told)
 
     def spin(self, payload: bytes, _file: int | None) -> bytes:
         began = self.sampling.clock_ns()
@@ -287,7 +286,7 @@ class Callee:
         return SIZE.pack(self.sampling.clock_ns() - began)
 
     def copy(self, payload: bytes, _file: int | None) -> bytes:
-        order = codec.read(wire.CopyOrder, json.loads(payload))
+        order = codec.from_bytes(wire.CopyOrder, payload)
         if self.copied != order:
             self.copied, self.source = order, [self._source(order) for _ in range(order.count)]
         return self._delivered(self.source, self.workloads[order.workload])
@@ -297,7 +296,3 @@ class Callee:
         if order.contiguous:
             return self.torch.ones(order.shape, **like)
         return self.torch.ones(order.shape[::-1], **like).permute(*reversed(range(len(order.shape))))
-
-
-def written(message: wire.Reply) -> bytes:
-    return json.dumps(codec.dump(message)).encode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypeVar
 
 from . import channel, codec, protocol, wire
@@ -38,12 +37,12 @@ class Peer:
         return content
 
     def request(self, kind: bytes, message: wire.Request, file: int | None = None) -> bytes:
-        return self.ask(kind, json.dumps(codec.dump(message)).encode(), file)
+        return self.ask(kind, codec.to_bytes(message), file)
 
     def read(self, kind: type[R], content: bytes) -> R:
         """A message in an answer. `wire.Failed`."""
         try:
-            return codec.read(kind, json.loads(content))
+            return codec.from_bytes(kind, content)
         except (ValueError, RecursionError):
             raise wire.Failed(protocol.CRASHED, wire.UNREADABLE) from None
 

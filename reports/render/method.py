@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.config.matrix import parse_matrix
 from harness.errors import InputError
+from harness.schema.records import Timing
 from harness.stats.decide import POWER
 from harness.stats.effects import BIWEIGHT_BLOCKS
 from reports.compare.gpus import gpu_launches
@@ -55,6 +57,16 @@ def refused(matrix_text: str) -> str:
     return ""
 
 
+def confirmed(timings: Sequence[Timing]) -> str:
+    """What orders take, as shares of the kernels' own times on a GPU."""
+    shares = {
+        "cold": [t.ordered_us / statistics.median(t.samples_us) for t in timings if t.ordered_us and t.samples_us],
+        "hot": [t.hot_ordered_us / statistics.median(t.hot_us) for t in timings if t.hot_ordered_us and t.hot_us],
+    }
+    said = [f"{statistics.median(found):.0%} of its {kind} time" for kind, found in shares.items() if found]
+    return " and ".join(said)
+
+
 def method_values(report: Report) -> dict[str, Any]:
     evidence = report.evidence
     launches = [launch for group in evidence.launch_records.values() for launch in group]
@@ -70,6 +82,7 @@ def method_values(report: Report) -> dict[str, Any]:
         "threads": sorted({launch.threads for launch in launches if launch.threads is not None}),
         "clocks": sorted({timing.clock for timing in timings if timing.clock}),
         "asked": [timing for timing in timings if timing.asking_us is not None],
+        "ordered": confirmed(timings),
         "checked": sum(timing.checked for timing in timings),
         "overheads": [launch.overhead_s for launch in launches if launch.overhead_s],
         "decides": sorted({record.decides for record in validations}),

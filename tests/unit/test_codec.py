@@ -68,8 +68,7 @@ def test_items_of_lists_are_named_by_their_index() -> None:
 
 
 def test_a_result_is_read_as_it_was_written_and_its_status_is_a_known_one() -> None:
-    kept = wire.KeptOutput("w", "kernel", 0, "after", "0.bin", "float32", [1, 2])
-    result = wire.TimeResult("ok", load=wire.Load(1.0, None, None, None), kept=[kept])
+    result = wire.TimeResult("ok", load=wire.Load(1.0, None, None, None), timings=[wire.Timing("ok", workload="w")])
     assert codec.read(wire.TimeResult, json.loads(json.dumps(codec.dump(result)))) == result
     with pytest.raises(codec.WireError, match=r"Result.status: expected one of ok, wrong, .*, got 'fine'"):
         codec.read(wire.Result, {"version": codec.VERSION, "status": "fine"})
@@ -83,7 +82,7 @@ RECORDS = [
     (wire.TargetResult, records.TargetResult, set()),
     (wire.Agreement, records.Agreement, set()),
     (wire.KnownWrong, records.KnownWrong, set()),
-    (wire.TimeResult, records.LaunchRecord, {"kept"}),
+    (wire.TimeResult, records.LaunchRecord, set()),
     (wire.Timing, records.Timing, set()),
     (wire.CeilingsResult, environment_records.CeilingRecord, set()),
     (wire.WeighedJob, experiment_records.ConditionResult, {"number"}),

@@ -10,7 +10,7 @@ from harness.config import matrix
 from harness.gpu import Reading, Watch
 from harness.run.believed import implausible
 from harness.run.context import Store
-from harness.run.launch import AUDITED_TRIALS, Launch, timing_request
+from harness.run.launch import Launch, timing_request
 from harness.run.requests import room_bytes
 from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord, Timing
@@ -100,21 +100,17 @@ def test_each_device_has_its_own_precision() -> None:
     assert timing_request(plan, "cuda").relative_error == 0.003
 
 
-@pytest.mark.parametrize(
-    ("problem", "index", "count"),
-    [(None, 0, 2), (None, 1, 1), ("p.py", 0, AUDITED_TRIALS), ("p.py", 1, AUDITED_TRIALS)],
-)
-def test_answers_of_problem_files_are_looked_at_in_every_block(problem: str | None, index: int, count: int) -> None:
-    workload = SimpleNamespace(id="w", problem=problem)
+def test_a_launch_knows_the_first_trials_validated_output() -> None:
+    workload = SimpleNamespace(id="w", problem=None)
     target = SimpleNamespace(target="kernel", output_sha256=list("abcdefghij"))
     validation = SimpleNamespace(status="ok", recipes=[SimpleNamespace(recipe="independent", targets=[target])])
     plan = SimpleNamespace(
         workloads_of=lambda *_: [workload], kernel=lambda _: SimpleNamespace(references_on=lambda _: ["model"])
     )
     context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
-    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=index)
+    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0)
     validations: Any = {"w": validation}
-    assert Launch(context, planned, validations)._expected() == {"w": list("abcdefghij")[:count]}
+    assert Launch(context, planned, validations)._expected() == {"w": ["a"]}
 
 
 def test_a_verb_has_room_for_files_where_the_limits_say_nothing() -> None:

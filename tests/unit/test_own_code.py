@@ -46,7 +46,7 @@ def test_an_edit_of_what_runs_inside(sources: Path) -> None:
     assert edited(sources, "worker/protocol.py") == set(keys.CODE)
     assert edited(sources, "worker/profile.py") == {"profile", "profile_of_reference"}
     assert edited(sources, "worker/agreement.py") == {"validation", "conditions", "swap", "in_block"}
-    assert edited(sources, "worker/timing.py") == {"in_block"}
+    assert edited(sources, "worker/measuring.py") == {"in_block"}
     assert edited(sources, "worker/store.py") == {"store"}
     assert edited(sources, "worker/observe.py") == set(), "what an environment says of itself is asked each time"
     for task, module in keys.MODULES.items():

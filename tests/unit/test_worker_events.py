@@ -96,23 +96,24 @@ def events(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         del harness.worker.events
 
 
-def sample(events: Any, *arguments: Any) -> wire.Timing:
-    """`events.sample` into a new row; what it says of its own time."""
-    row = wire.Timing("ok")
+def sample(events: Any, call: Callable[[], object], timing: wire.SamplingRequest) -> list[Any]:
+    """Warmed up, and as many as the rule wants."""
+    sampler = events.ColdSampler(call)
+    calls, call_us = events.warm_up(sampler, timing)
+    assert calls >= timing.warmup_calls
     began = events._seconds()
-    spent_s = events.sample(*arguments[:2], row, *arguments[2:])
-    assert 0 < spent_s == pytest.approx(events._seconds() - began)
-    return row
+    samples, witnessed_ns = events.collect(sampler, call_us, timing)
+    assert witnessed_ns / 1e9 == pytest.approx(events._seconds() - began)
+    return list(samples)
 
 
 @pytest.mark.parametrize("host_us", [2, 50, 400, 900])
 def test_a_calls_time_does_not_depend_on_how_long_the_host_takes(events: Any, device: Device, host_us: float) -> None:
     found = sample(events, lambda: device.work(20e-6, host_us / 1e6), TIMING)
-    assert found.samples_us == pytest.approx([20.0] * len(found.samples_us), abs=0.1)
-    assert found.enqueue_us == pytest.approx([host_us] * len(found.enqueue_us), abs=0.1)
-    assert len(found.samples_us) == len(found.sampled_s) == len(found.enqueue_us) == 10
-    assert found.sampled_s == sorted(found.sampled_s) and found.sampled_s[-1] <= device.host_s + 1e-6 + 1e-6
-    assert found.warmup_calls >= 3
+    assert [sample.us for sample in found] == pytest.approx([20.0] * 10, abs=0.1)
+    assert [sample.enqueue_us for sample in found] == pytest.approx([host_us] * 10, abs=0.1)
+    moments = [sample.at_s for sample in found]
+    assert moments == sorted(moments) and moments[-1] <= device.host_s + 1e-6 + 1e-6
 
 
 def test_samples_that_the_host_was_late_for_are_left_out(events: Any, device: Device) -> None:
@@ -133,7 +134,7 @@ def test_a_call_that_waits_for_the_device_has_samples(events: Any, device: Devic
         device.synchronize()
 
     found = sample(events, call, TIMING)
-    assert len(found.samples_us) >= 10 and min(found.enqueue_us) > 20
+    assert len(found) >= 10 and min(sample.enqueue_us for sample in found) > 20
 
 
 def test_warm_up_ends_when_times_are_stable_or_its_time_is_over(events: Any, device: Device) -> None:
@@ -164,65 +165,7 @@ def test_sampling_stops_at_its_limits(events: Any, device: Device) -> None:
         device.work((next(times) * 7919 % 100 + 20) * 1e-6)
 
     found = sample(events, spread, replace(TIMING, relative_error=0.0, max_samples=40))
-    assert len(found.samples_us) == 40
+    assert len(found) == 40
     begun = device.host_s
     sample(events, spread, replace(TIMING, relative_error=0.0, max_samples=10**6))
     assert 0.3 < device.host_s - begun < 0.6
-
-
-class Watcher:
-    """An audit that asks for two samples of its own, and notes when it is called."""
-
-    def __init__(self, device: Device) -> None:
-        self.device, self.left, self.fault = device, 2, ""
-        self.ours = False
-        self.written_s: list[float] = []
-        self.kept: list[tuple[Any, float]] = []
-        self.ended_us: list[float | None] = []
-
-    def begins(self, sampling: bool) -> bool:
-        self.ours = not sampling and self.left > 0
-        self.left -= self.ours
-        return self.ours
-
-    def write(self) -> None:
-        if self.ours:
-            self.written_s.append(self.device.done_s)
-
-    def keep(self, output: Any) -> None:
-        if self.ours:
-            self.kept.append((output, self.device.done_s))
-
-    def ended(self, time_us: float | None) -> None:
-        self.ended_us.append(time_us)
-
-    def look(self) -> None:
-        pass
-
-
-def test_an_audit_writes_behind_the_other_work_and_its_samples_are_not_the_rows(events: Any, device: Device) -> None:
-    watcher = Watcher(device)
-    began = device.done_s
-
-    def call() -> str:
-        device.work(20e-6)
-        return "output"
-
-    found = sample(events, call, TIMING, watcher)
-    assert len(found.samples_us) == 10 and watcher.ended_us == pytest.approx([20.0, 20.0], abs=0.1)
-    assert [output for output, _ in watcher.kept] == ["output"] * 2 and watcher.fault == ""
-    for written_s, (_, kept_s) in zip(watcher.written_s, watcher.kept, strict=True):
-        assert began < written_s and kept_s - written_s == pytest.approx(20e-6, abs=5e-6), (
-            "nothing between but the call"
-        )
-
-
-def test_a_stream_that_is_left_current_is_told(events: Any, device: Device) -> None:
-    watcher = Watcher(device)
-
-    def call() -> None:
-        device.work(20e-6)
-        device.stream = "another"
-
-    sample(events, call, TIMING, watcher)
-    assert watcher.fault == "it left another stream the current one"

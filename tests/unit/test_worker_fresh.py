@@ -83,5 +83,5 @@ def test_slots_do_not_overlap() -> None:
     for number, area in enumerate(slots.areas(memory)):
         area[...] = number + 1
     for slot in range(4):
-        slots.output(memory, slot, "float32", [25])[...] = -1
+        np.ndarray([25], np.float32, memory, slots.output_at(slot))[...] = -1
     assert [set(area.reshape(-1)) for area in slots.areas(memory)] == [{1.0}, {2.0}, {3.0}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import mmap
 import os
 import sys
@@ -69,9 +68,9 @@ class StandIn:
             mapped = mmap.mmap(file, os.fstat(file).st_size)
             os.close(file)
         if kind == channel.OPEN:
-            return json.dumps(codec.dump(wire.Opened(self.in_slots, False))).encode()
+            return codec.to_bytes(wire.Opened(self.in_slots, False))
         if kind == channel.MAP:
-            self.memory, self.order = mapped, codec.read(wire.MapOrder, json.loads(payload))
+            self.memory, self.order = mapped, codec.from_bytes(wire.MapOrder, payload)
         elif kind == channel.CALL:
             first, count, _ = host.CALLED.unpack(payload)
             began = sampling.clock_ns()
@@ -81,13 +80,14 @@ class StandIn:
             lies = self.changes == "claims" and self.calls % 3
             return host.SIZE.pack(0 if lies else sampling.clock_ns() - began)
         elif kind == channel.DESCRIBE:
-            return json.dumps(codec.dump(wire.Described("float32", list(SHAPE), True))).encode()
+            return codec.to_bytes(wire.Described("float32", list(SHAPE), True))
+        elif kind == channel.OUTBOX:
+            self.outbox = mapped
         elif kind == channel.DELIVER:
-            self.outbox = mapped if file is not None else self.outbox
             data = b"".join(np.asarray(output() if callable(output) else output).tobytes() for output in self.outputs)
             self.outbox[: len(data)] = data
         elif kind == channel.TELL:
-            return json.dumps(codec.dump(wire.Told(1.0, 0.5, 0.0, 0.25, 1, 0.0))).encode()
+            return codec.to_bytes(wire.Told(1.0, 0.5, 0.0, 0.25, 1, 0.0))
         elif kind == channel.SPIN:
             (wanted,) = host.SIZE.unpack(payload)
             began = sampling.clock_ns()
@@ -95,7 +95,9 @@ class StandIn:
                 pass
             return host.SIZE.pack(sampling.clock_ns() - began)
         elif kind == channel.COPY:
-            self.outbox = mapped if file is not None else self.outbox
+            order = codec.from_bytes(wire.CopyOrder, payload)
+            data = b"".join(np.ones(order.shape, order.dtype).tobytes() for _ in range(order.count))
+            self.outbox[: len(data)] = data
         return b""
 
     def _call(self, start: int) -> None:
@@ -124,12 +126,13 @@ def digest() -> str:
     return inputs.digest([right(arrays)])
 
 
-def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, out: str = "others", changes: str = "",
+def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, other_bits: bool = True, changes: str = "",
              digests: list[str] | None = None) -> wire.Timing:  # fmt: skip
     stand_in = StandIn(kernel, in_slots=in_slots, changes=changes)
     request = wire.TimeRequest(
-        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", kernel=None, kernel_workloads=["w"], targets=["kernel"],
-        order_seed=0, timing=TIMING, expected_sha256={"w": [digest()] if digests is None else digests}, out=out,
+        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", kernel_workloads=["w"], targets=["kernel"],
+        order_seed=0, timing=TIMING, expected_sha256={"w": [digest()] if digests is None else digests},
+        other_bits=other_bits,
         limits={"w": LIMITS},
     )  # fmt: skip
     row = wire.Timing("ok", workload="w", target="kernel")
@@ -173,11 +176,13 @@ def test_an_answer_that_is_kept_is_wrong_in_a_timed_call(references: Peer) -> No
     assert row.correct is False and row.message.startswith("its output in a timed call is not right: it fails the rou")
 
 
-@pytest.mark.parametrize(("out", "correct", "said"), [("others", True, ""), ("", False, "not the validated one")])
+@pytest.mark.parametrize(
+    ("other_bits", "correct", "said"), [(True, True, ""), (False, False, "not the validated one")]
+)
 def test_other_bits_are_judged_unless_determinism_was_asked_for(
-    references: Peer, out: str, correct: bool, said: str
+    references: Peer, other_bits: bool, correct: bool, said: str
 ) -> None:
-    row = measured(references, lambda arrays: right(arrays) * np.float32(1 + 1e-7), out=out)
+    row = measured(references, lambda arrays: right(arrays) * np.float32(1 + 1e-7), other_bits=other_bits)
     assert row.correct is correct and said in row.message and row.other_bits == 2
 
 
