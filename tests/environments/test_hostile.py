@@ -32,7 +32,7 @@ PATCHES = """
 import builtins, hashlib, importlib, json, os, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
-from worker import integrity, kernels, sampling, tensors, timing
+from worker import integrity, kernels, sampling, tensors
 look = integrity.Snapshot().replaced
 
 import torch._dynamo, torch._inductor, torch.utils.cpp_extension, torch.library, torch.func, torch.onnx
@@ -67,7 +67,7 @@ trips(torch.cuda.Event, "elapsed_time", fake, "torch.cuda.streams.Event.elapsed_
 trips(torch.nn.functional, "softmax", fake, "torch.nn.functional.softmax")
 trips(torch.nn.Linear, "forward", fake, "torch.nn.modules.linear.Linear.forward")
 trips(torch.Tensor, "copy_", fake, "torch.Tensor.copy_")  # hides what the class inherits
-trips(sampling, "doubt", fake, "worker.sampling.doubt")
+trips(sampling, "implausible", fake, "worker.sampling.implausible")
 trips(sampling, "len", fake, "worker.sampling.len")  # hides a builtin
 trips(integrity.Snapshot, "replaced", fake, "worker.integrity.Snapshot.replaced")
 trips(sampling, "time", os, "worker.sampling.time")

@@ -175,11 +175,11 @@ def met(link):
 
 
 def timing(request, settings):
-    if request["held_back"]:
-        sys.stdin.buffer.read()
-    built = built_with(request["kernel"]) if request["kernel"] else {}
+    built = {}
     if request["link"]:
         _connection, built = met(request["link"])  # closed when this process ends
+    if request["held_back"]:
+        sys.stdin.buffer.read()
     time.sleep(settings.get("launch_s", {}).get(str(request["order_seed"]), 0))
     shares = str(built.get("TIME", 100)).split("/")  # per cent, and on 2.5.0 where that is another
     share = int(shares["2.5.0" in settings["environment"] and len(shares) > 1]) / 100
