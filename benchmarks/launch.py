@@ -109,7 +109,7 @@ class Case:
 
     def _start(self, name: str, request: dict[str, Any]) -> subprocess.Popen[str]:
         paths = [self.folder / f"{name}.{what}.json" for what in ("request", "result")]
-        paths[0].write_text(json.dumps({"version": 1, "seed": 0, "threads": self.threads, **request}))
+        paths[0].write_text(json.dumps({"version": 1, "seed": 0, **request}))
         return self._process("-m", "worker", name, *map(str, paths))
 
     def _process(self, *arguments: str) -> subprocess.Popen[str]:
@@ -123,13 +123,15 @@ class Case:
         out = self.folder / "out"
         asked = {"problem": str(self.problem), "out": str(self.folder / "store"), "trials": TRIALS}
         self.verb("store", {**asked, "dtype": "float32", "most_bytes": 2 << 30})
-        self.verb("candidate", {"workload": self.workload, "kernel": self.kernel, "out": str(out)})
+        asked = {"workload": self.workload, "kernel": self.kernel, "out": str(out), "threads": self.threads}
+        self.verb("candidate", asked)
         files = [out / "independent" / f"{trial}.bin" for trial in range(TRIALS)]
         return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
 
     def launch(self, digests: list[str]) -> tuple[float, dict[str, float], dict[str, list[int]]]:
         """(seconds; by target: microseconds of a call; how many calls warmed up and how many were timed)."""
-        common = {"workloads": [self.workload], "device": self.device, "link": str(self.folder)}
+        common = {"workloads": [self.workload], "device": self.device, "threads": self.threads}
+        common["link"] = str(self.folder)
         request = {
             "kernel_workloads": ["w"], "targets": ["kernel", "model"], "order_seed": 0,
             "expected_sha256": {"w": digests[:1]}, "limits": {"w": LIMITS},

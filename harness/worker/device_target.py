@@ -38,7 +38,7 @@ LESS, LESS_US, LESS_OTHER = 0.1, 1.0, 0.05  # by how much samples may be below: 
 class DeviceTarget(Target):
     """One target on one workload."""
 
-    slots_of = DeviceSlots
+    slots_of, waking = DeviceSlots, 0
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
         size = dtypes.size_bytes(dtype, shape)
@@ -77,14 +77,14 @@ class DeviceTarget(Target):
         self._check_threads(told)
 
     def resize(self, slots: int) -> None:
-        if slots != self.slots.count:
+        if slots != self.ring:
             self._map(slots)
 
     # -- cold --------------------------------------------------------------------------------------------
 
     def cold(self) -> tuple[int, wire.ColdSamples]:
         """(nanoseconds of an order of `count` calls, each after `leads` pieces of other work; its samples)."""
-        self._ready(self.random.randrange(self.slots.count - self.count + 1))
+        self._ready(self.random.randrange(self.ring - self.count + 1))
         order = ORDERED.pack(self.first, self.count, self.leads)
         began = sampling.clock_ns()
         said = self.peer.ask(channel.COLD, order)
@@ -99,7 +99,7 @@ class DeviceTarget(Target):
     def _at_once(self, call_us: float) -> int:
         """Calls of an order: no more than a span, and than the device's queue holds."""
         room = RING_BYTES // max(1, self._output_bytes()), MOST_LAUNCHES // (self.leads + LAUNCHES)
-        return max(1, min(self.slots.count, *room, int(events.SPAN_S * 1e6 / max(call_us, 1e-3))))
+        return max(1, min(self.ring, *room, int(events.SPAN_S * 1e6 / max(call_us, 1e-3))))
 
     def _ready(self, first: int) -> None:
         """New inputs in the slots of the next order."""
@@ -151,7 +151,7 @@ class DeviceTarget(Target):
         known = wire.Timing(protocol.OK, workload=row.workload, target=NOTHING)
         nothing = DeviceTarget(self.request, self.workload, self.fresh, references, known)
         nothing.open()
-        nothing.resize(self.slots.count)
+        nothing.resize(self.ring)
         self.count = self._at_once(call_us)
         if not row.hot_us:
             order = channel.CALL, host.CALLED.pack(0, self.count, False)
@@ -165,7 +165,7 @@ class DeviceTarget(Target):
         order = channel.REPLAY, REPLAYED.pack(self.count, True)
         row.ordered_us, slack_us = self._ordered_us("cold", order, references, nothing)
         _refuse_less("cold", call_us, row.ordered_us, slack_us)
-        self.count = max(1, min(self.slots.count, HOT_BYTES // self.slots.slot_bytes))
+        self.count = max(1, min(self.ring, HOT_BYTES // self.slots.slot_bytes))
         order = channel.REPLAY, REPLAYED.pack(self.count, False)
         row.hot_ordered_us, slack_us = self._ordered_us("hot", order, references, nothing)
         _refuse_less("cold", call_us, row.hot_ordered_us, slack_us)

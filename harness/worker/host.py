@@ -10,11 +10,12 @@ that in its slot, too; what others return is copied to an outbox.
 
     OPEN      load a target for a workload, which takes the place of the last one
     MAP       the ring's memory, with its shape
+    WAKE      the target on the last slot, and wait busily for the next order: as the call before in a loop leaves it
     CALL      the target on so many slots, one after another; and give how long that took here
     DESCRIBE  the outputs of the last CALL
     OUTBOX    the memory for copies of outputs
     DELIVER   copy the outputs of the last CALL there
-    FORGET    drop them, while nobody looks at a clock, and wait busily for the next order
+    FORGET    drop them, while nobody looks at a clock
     METER     count anew what TELL tells
     TELL      what this process used
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
@@ -64,8 +65,6 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
             kind, token, payload, file = connection.receive()
             if kind in silent:
                 silent[kind]()
-                if kind == channel.FORGET:
-                    connection.poll(AWAKE_S)
                 continue
             try:
                 answer = answers[kind](payload, file)
@@ -75,6 +74,8 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
                 connection.send(channel.FAILED, token, codec.to_bytes(said))
             else:
                 connection.send(channel.DONE, token, answer)
+                if kind == channel.WAKE:
+                    connection.poll(AWAKE_S)
 
 
 class Callee:
@@ -107,9 +108,9 @@ class Callee:
     def answers(self) -> dict[bytes, Callable[[bytes, int | None], bytes]]:
         """What is done for every kind of order that has an answer: (payload, descriptor) to payload."""
         return {
-            channel.CALL: self.call, channel.OPEN: self.open, channel.MAP: self.map, channel.DESCRIBE: self.describe,
-            channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver, channel.TELL: self.tell,
-            channel.SPIN: self.spin, channel.COPY: self.copy,
+            channel.OPEN: self.open, channel.MAP: self.map, channel.WAKE: self.wake, channel.CALL: self.call,
+            channel.DESCRIBE: self.describe, channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver,
+            channel.TELL: self.tell, channel.SPIN: self.spin, channel.COPY: self.copy,
         }  # fmt: skip
 
     # -- a target ----------------------------------------------------------------------------------------
@@ -190,20 +191,15 @@ class Callee:
 
     def _tensor(self, memory: Any, offset: int, dtype: str, shape: Any) -> Any:
         """A tensor on memory that is not its own."""
-        import numpy as np
-
-        from . import dtypes
-
-        storage, shape = dtypes.STORAGE[dtype], tuple(shape)
-        count = int(np.prod(shape, dtype=np.int64))
-        if not count:
-            return self.torch.empty(shape, dtype=getattr(self.torch, dtype))
-        array = np.frombuffer(memory, storage, count, offset).reshape(shape)
-        if dtype == "bfloat16":
-            return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16)
-        return self.torch.from_numpy(array)
+        return self.tensors.on_memory(memory, offset, dtype, shape)
 
     # -- calls -------------------------------------------------------------------------------------------
+
+    def wake(self, _payload: bytes, _file: int | None) -> bytes:
+        with self.kernels.blamed(self.target):
+            for call in self.calls[-1:]:
+                call()
+        return b""
 
     def call(self, payload: bytes, _file: int | None) -> bytes:
         first, count, seeded = CALLED.unpack(payload)

@@ -29,10 +29,9 @@ SPARE_SLOTS = 4  # of which one call takes any
 CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
-LONG_NS = 10_000_000  # of an order: what asking takes is little of it
+LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
 LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
 WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
-LATE_DEVIATIONS = 3.0  # of a Mann-Whitney statistic
 CHANGED_INPUTS = "it changed its inputs when it was timed"
 
 
@@ -59,6 +58,7 @@ class Target:
     """One target on one workload, in the process that has it."""
 
     slots_of = Slots  # the ring's layout
+    waking = 1  # slots of calls that nobody times, at the ring's end
 
     def __init__(
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.Timing
@@ -70,6 +70,7 @@ class Target:
         self.draws = False
         self.count = 1  # calls of an order
         self.first = 0  # slot of the last order
+        self.fastest_ns = math.inf  # of an order, by its process's clock
         # Those that waited for a processor before or after their work, on a busy machine, do not count: by what their
         # process says of its own time. That can leave an order out, and then another one is judged.
         self.counted, self.waited = Orders(), Orders()
@@ -84,12 +85,15 @@ class Target:
         return self.opened
 
     def _map(self, count: int) -> None:
-        """Give it a ring of so many slots."""
+        """Give it a ring of so many slots, and those to be woken with."""
         expected = self.workload.expected_output() if self.opened.in_slots else None
         output_bytes = dtypes.size_bytes(expected[1], expected[0]) if expected else 0
+        self.ring, count = count, count + self.waking
         slots = self.slots = self.slots_of(self.fresh.base, output_bytes, count)
         memory = self.peer.memory(slots.size_bytes)
         self.memory, self.areas = memory.map, slots.areas(memory.map)
+        for slot in range(self.ring, count):
+            self.fresh.put(self.areas, slot, self.fresh.base)
         order = wire.MapOrder(memory.size_bytes, count, slots.slot_bytes, slots.offsets, slots.output_offset)
         self.peer.request(channel.MAP, order, memory.file)
         memory.close()
@@ -148,9 +152,9 @@ class Target:
     def sample(self, references: Peer) -> None:
         """Warm up, size an order, and sample until the time of a call is known well enough."""
         row, timing = self.row, self.request.timing
-        row.warmup_calls, fastest_ns = self._warm_up()
-        fastest_ns = self._size(fastest_ns)
-        asking_ns, error_ns = self._asking(references, fastest_ns)
+        row.warmup_calls = self._warm_up()
+        self._size()
+        asking_ns, error_ns = self._asking(references)
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
         all_ns: list[int] = []
@@ -194,8 +198,10 @@ class Target:
         """Nanoseconds from an order to its answer; and those that its process says it worked."""
         self.peer.tell(channel.FORGET)
         self.fresh.draw(self.count)
-        self.first = self.random.randrange(self.slots.count) if self.count == 1 else 0
+        self.first = self.random.randrange(self.ring) if self.count == 1 else 0
         order = host.CALLED.pack(self.first, self.count, False)
+        if self.fastest_ns < LONG_NS:
+            self.peer.ask(channel.WAKE)  # which sees nothing yet of the next inputs
         self.fresh.show(self.areas, self.first, self.count)
         began = sampling.clock_ns()
         said = self.peer.ask(channel.CALL, order)
@@ -204,26 +210,23 @@ class Target:
             raise wire.Failed(protocol.CRASHED, wire.UNREADABLE)
         return elapsed_ns, min(elapsed_ns, host.SIZE.unpack(said)[0])
 
-    def _warm_up(self) -> tuple[int, float]:
-        """(calls, nanoseconds of the fastest)."""
+    def _warm_up(self) -> int:
+        """Calls."""
         deadline = sampling.clock_ns() + self.request.timing.warmup_s * 1e9
-        calls, fastest = 0, math.inf
+        calls = 0
         while calls < self.request.timing.warmup_calls or sampling.clock_ns() < deadline:
-            fastest = min(fastest, self._order()[1])
+            self.fastest_ns = min(self.fastest_ns, self._order()[1])
             calls += 1
-        return calls, fastest
+        return calls
 
-    def _size(self, fastest_ns: float) -> float:
-        """Order as many calls at once as take long against what asking takes; gives such an order's nanoseconds."""
+    def _size(self) -> None:
+        """Order as many calls at once as take long against what asking takes."""
         most = min(MOST_CALLS, MOST_RING_BYTES // self.slots.slot_bytes)
         most = max(1, most if self.fresh.is_continuous else min(most, MOST_DRAWN))
-        while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / max(1, fastest_ns)))) >= 1.5 * self.count:
+        while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / max(1, self.fastest_ns)))) >= 1.5 * self.count:
             self.count = wanted
             self._map(max(wanted, SPARE_SLOTS))
-            fastest_ns = math.inf
-            for _ in range(3):
-                fastest_ns = min(fastest_ns, self._order()[1])
-        return fastest_ns
+            self.fastest_ns = min(self._order()[1] for _ in range(3))
 
     def _look(self, orders: Orders, references: Peer) -> None:
         """After an order: whether outputs are looked at."""
@@ -246,13 +249,14 @@ class Target:
                 del orders.picked[self.random.randrange(CHECKED)]
             orders.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
 
-    def _asking(self, references: Peer, order_ns: float) -> tuple[float, float]:
+    def _asking(self, references: Peer) -> tuple[float, float]:
         """(nanoseconds of an order that are not its work, their standard error), of a process that is known."""
-        asked = host.SIZE.pack(int(min(order_ns, SPIN_NS)))
+        asked = host.SIZE.pack(int(min(self.fastest_ns, SPIN_NS)))
         found: list[float] = []
-        for _ in range(SPINS if order_ns < LONG_NS else FEW_SPINS):
+        for _ in range(SPINS if self.fastest_ns < LONG_NS else FEW_SPINS):
             references.tell(channel.FORGET)
             self.fresh.draw(self.count)  # both wait as long as before an order
+            references.ask(channel.WAKE)
             self.fresh.show(self.areas, self.first, self.count)
             began = sampling.clock_ns()
             content = references.ask(channel.SPIN, asked)
@@ -283,17 +287,9 @@ class Target:
         orders = self.counted
         delivered, copy = statistics.median(orders.deliveries_ns), statistics.median(orders.copies_ns)
         allowed = LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(orders.elapsed_ns)
-        if delivered - copy <= allowed or not exceeds(orders.deliveries_ns, orders.copies_ns):
+        if delivered - copy <= allowed or not sampling.exceeds(orders.deliveries_ns, orders.copies_ns):
             return ""
         return (
             f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "
             f"much takes {copy / 1e3:.3g} us"
         )
-
-
-def exceeds(ones: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether ones lie above others for certain, by the normal approximation of the Mann-Whitney statistic."""
-    pairs = len(ones) * len(others)
-    above = sum((one > other) + 0.5 * (one == other) for one in ones for other in others) / pairs
-    deviation = math.sqrt((len(ones) + len(others) + 1) / (12 * pairs))
-    return above >= min(1.0, 0.5 + LATE_DEVIATIONS * deviation)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
+
+from . import dtypes
 
 # Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
 POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
@@ -26,6 +28,17 @@ def to_tensor(array: Any, dtype: str, device: str) -> Any:
     if dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).to(device)
     return torch.from_numpy(np.array(array)).to(device)
+
+
+def on_memory(memory: Any, offset: int, dtype: str, shape: Sequence[int]) -> Any:
+    """A tensor on memory that is not its own."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if not count:
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype))
+    array = np.frombuffer(memory, dtypes.STORAGE[dtype], count, offset).reshape(tuple(shape))
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def to_array(tensor: Any) -> Any:

@@ -40,7 +40,7 @@ class StandIn:
     """Answers orders as `host` does, of one kernel whose outputs are `in_slots` or returned."""
 
     def __init__(self, kernel: Kernel, *, in_slots: bool, changes: str = "") -> None:
-        self.calls = 0
+        self.calls = self.woken = 0
         self.kernel, self.in_slots, self.changes = kernel, in_slots, changes
         ours, self.connection = channel.pair()
         self.peer = Peer(ours)
@@ -71,6 +71,8 @@ class StandIn:
             return codec.to_bytes(wire.Opened(self.in_slots, False))
         if kind == channel.MAP:
             self.memory, self.order = mapped, codec.from_bytes(wire.MapOrder, payload)
+        elif kind == channel.WAKE:
+            self.woken += 1
         elif kind == channel.CALL:
             first, count, _ = host.CALLED.unpack(payload)
             began = sampling.clock_ns()
@@ -254,6 +256,6 @@ def test_an_answer_that_cannot_be_read_is_the_targets_failure(said: bytes) -> No
 
 def test_deliveries_are_late_where_they_lie_above_copies_for_certain() -> None:
     quick, slow = [float(n) for n in range(8)], [float(n) + 100 for n in range(8)]
-    assert target.exceeds(slow, quick) and not target.exceeds(quick, slow)
-    assert not target.exceeds(quick, quick) and not target.exceeds([*slow[:4], *quick[:4]], quick)
-    assert target.exceeds([*slow, *slow, *slow, *quick], quick * 4), "most are, of many"
+    assert sampling.exceeds(slow, quick) and not sampling.exceeds(quick, slow)
+    assert not sampling.exceeds(quick, quick) and not sampling.exceeds([*slow[:4], *quick[:4]], quick)
+    assert sampling.exceeds([*slow, *slow, *slow, *quick], quick * 4), "most are, of many"
