@@ -153,7 +153,8 @@ class Launch:
             link=str(link),
         )
         return context.task(
-            "host", request, planned.environment, launch_name(planned), timeout_s=plan.limits.launch_s,
+            "host", request, planned.environment, launch_name(planned),
+            timeout_s=2 * plan.limits.launch_s,  # it may have started while the launch before was measured
             reads=files_of(kernel, *requests), link=link, until=until,
             compiles=context.kernel(planned.kernel).model_new is not None,
         )  # fmt: skip

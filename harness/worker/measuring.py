@@ -159,7 +159,7 @@ class Measured:
                 target.sample(self.references)
         except wire.Failed as error:
             row.fail(error)
-            told = target.peer.used()
+            told = target.peer.used() if row.status == protocol.CRASHED else None
             if told is not None and told.lost:
                 target.peer.lost = f"{row.target} on {row.workload} before it left the device unusable: {told.lost}"
         target.fresh.drawn = []  # which may be large
