@@ -55,7 +55,7 @@ class Timing(Model):
     warmup_calls: int = Field(default=3, ge=1, description="calls of warm-up, at least")
     target_s: float = Field(default=0.3, gt=0, description="seconds of sampling of one target, at most")
     min_samples: int = Field(default=10, ge=3, description="samples of one target in a launch, at least")
-    max_samples: int = Field(default=2000, ge=3, description="samples of one target in a launch, at most")
+    max_samples: int = Field(default=2000, ge=3, le=4000, description="samples of one target in a launch, at most")
     relative_error: float = Field(
         default=0.005, gt=0, description="relative error of the median at which sampling stops"
     )

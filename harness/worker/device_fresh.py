@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from . import tensors
-from .fresh import LATE_ELEMENTS, Fresh, Slots
+from .fresh import Fresh, Slots
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -41,6 +41,7 @@ class DeviceFresh(Fresh):
         self.on_device = [None if mask is None else _words(mask) for mask in self.masks]
 
     def draw(self, count: int) -> None:
+        self.drawn = []  # before there are others
         if self.is_continuous:
             self.drawn = [[self._row(index, count)] for index in range(len(self.words))]
         else:
@@ -72,8 +73,8 @@ class DeviceFresh(Fresh):
             mask = self.on_device[index]
             if mask is None:
                 continue
-            places = torch.tensor([self.places.randrange(area.shape[1]) for _ in range(LATE_ELEMENTS)], device="cuda")
-            anew = (self._bits(LATE_ELEMENTS, mask.dtype) & mask[places]) ^ self.words[index][places]
+            places = torch.tensor(self._late_places(area.shape[1]), dtype=torch.int64, device="cuda")
+            anew = (self._bits(len(places), mask.dtype) & mask[places]) ^ self.words[index][places]
             self.drawn[index][0][:, places] = anew
             area[first : first + count, places] = anew
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from . import channel, dtypes, events, host, protocol, sampling, wire
 from .device_fresh import DeviceSlots
-from .target import DELIVERIES, Target
+from .target import DELIVERIES, MOST_DRAWN, Target
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -31,6 +31,7 @@ HOT_BYTES = 16 << 20  # of a graph's: what the cache still holds when they are r
 MOST_CALLS, MOST_LAUNCHES, LAUNCHES = 64, 800, 12  # of an order; of which a call takes so many, perhaps
 REPLAYED = struct.Struct("<I?")  # slots, whether cold
 ORDERS = {"cold": 20, "hot": 60, "eager": 15}  # whose lower quartile counts
+FEWEST_ORDERS, SPAN_US = 5, 1e6  # where they take long
 OTHER_SAMPLES = "its process gave other samples than it was asked for"
 LESS, LESS_US, LESS_OTHER = 0.1, 1.0, 0.05  # by how much samples may be below: of it, and of what else is in an order
 
@@ -38,7 +39,7 @@ LESS, LESS_US, LESS_OTHER = 0.1, 1.0, 0.05  # by how much samples may be below: 
 class DeviceTarget(Target):
     """One target on one workload."""
 
-    slots_of, waking = DeviceSlots, 0
+    slots_of, waking, spare, most_output_bytes = DeviceSlots, 0, 1, 1 << 34
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
         size = dtypes.size_bytes(dtype, shape)
@@ -49,7 +50,8 @@ class DeviceTarget(Target):
         """Cold times, then hot ones; and of a kernel, whether both agree with what its orders took."""
         row, timing = self.row, self.request.timing
         began = sampling.clock_ns()
-        self.resize(max(1, min(MOST_CALLS, RING_BYTES // self.slots.slot_bytes)))
+        most = MOST_CALLS if self.fresh.is_continuous else MOST_DRAWN
+        self.resize(max(1, min(most, RING_BYTES // self.slots.slot_bytes)))
         self.leads, self.count = 1, 1
         row.warmup_calls, call_us = self._warm_up_device()
         self.peer.tell(channel.METER)
@@ -104,8 +106,10 @@ class DeviceTarget(Target):
     def _ready(self, first: int) -> None:
         """New inputs in the slots of the next order."""
         self.peer.tell(channel.FORGET)
-        self.fresh.draw(self.count)
         self.first = first
+        if self.row.target == NOTHING and not self.fresh.is_continuous:
+            return  # to draw takes long, and changes nothing
+        self.fresh.draw(self.count)
         self.fresh.show(self.areas, first, self.count)
 
     def _ended(self, began: int) -> int:
@@ -134,14 +138,15 @@ class DeviceTarget(Target):
     # -- hot ---------------------------------------------------------------------------------------------
 
     def _hot(self, call_us: float) -> None:
-        row = self.row
+        row, self.count = self.row, 1
+        self._ready(0)
         order = wire.HotOrder(call_us, self.request.timing)
         found = self.peer.read(wire.HotSamples, self.peer.request(channel.HOT, order))
         if len(found.us) != len(found.at_s) or found.calls < 1:
             raise wire.Failed(protocol.WRONG, OTHER_SAMPLES)
         _refuse_impossible(found.us, found.at_s)
         row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample = found.us, found.at_s, found.calls
-        row.hot_message, row.escaped = found.message, found.escaped
+        row.hot_message, row.escaped = found.message[: protocol.MESSAGE_CHARACTERS], found.escaped
 
     # -- by the clock of this process --------------------------------------------------------------------
 
@@ -153,7 +158,12 @@ class DeviceTarget(Target):
         nothing.open()
         nothing.resize(self.ring)
         self.count = self._at_once(call_us)
-        if not row.hot_us:
+        try:
+            if row.escaped is not None:
+                raise wire.Failed(protocol.CRASHED, "a graph does not hold what it does")
+            order = channel.REPLAY, REPLAYED.pack(self.count, True)
+            row.ordered_us, slack_us = self._ordered_us("cold", order, references, nothing)
+        except wire.Failed:
             order = channel.CALL, host.CALLED.pack(0, self.count, False)
             eager_us, slack_us = self._ordered_us("eager", order, references, nothing)
             if call_us < eager_us - slack_us:
@@ -162,14 +172,15 @@ class DeviceTarget(Target):
                     f"{eager_us:.3g} us among calls that follow one another, and it cannot be captured in a graph"
                 )
             return
-        order = channel.REPLAY, REPLAYED.pack(self.count, True)
-        row.ordered_us, slack_us = self._ordered_us("cold", order, references, nothing)
         _refuse_less("cold", call_us, row.ordered_us, slack_us)
-        self.count = max(1, min(self.ring, HOT_BYTES // self.slots.slot_bytes))
+        hot_us = statistics.median(row.hot_us) if row.hot_us else call_us
+        self.count = max(1, min(self._at_once(hot_us), HOT_BYTES // self.slots.slot_bytes))
         order = channel.REPLAY, REPLAYED.pack(self.count, False)
         row.hot_ordered_us, slack_us = self._ordered_us("hot", order, references, nothing)
+        if self.slots.slot_bytes > HOT_BYTES:  # some of it may not be in the cache any more
+            slack_us += LESS * row.hot_ordered_us
         _refuse_less("cold", call_us, row.hot_ordered_us, slack_us)
-        _refuse_less("hot", statistics.median(row.hot_us), row.hot_ordered_us, slack_us)
+        _refuse_less("hot", hot_us, row.hot_ordered_us, slack_us)
 
     def _ordered_us(
         self, kind: str, order: tuple[bytes, bytes], references: Peer, nothing: DeviceTarget
@@ -177,7 +188,9 @@ class DeviceTarget(Target):
         """(microseconds of a call by the time of such orders, by how much honest samples may be less)."""
         nothing.count = self.count
         taken_ns, known_ns = [], []
-        for number in range(1 + ORDERS[kind]):
+        call_us = statistics.median(self.row.samples_us)
+        orders = max(FEWEST_ORDERS, min(ORDERS[kind], int(SPAN_US / (self.count * max(call_us, 1e-3)))))
+        for number in range(1 + (orders if self.fresh.is_continuous else FEWEST_ORDERS)):
             taken_ns.append(self._timed(*order))
             self.counted.elapsed_ns.append(taken_ns[-1])
             self._look(self.counted, references)  # before other inputs are drawn

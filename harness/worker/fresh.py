@@ -137,13 +137,15 @@ class Fresh:
             mask = self.masks[index]
             if mask is None:
                 continue
-            size = area.shape[1]
-            places = np.array([self.places.randrange(size) for _ in range(LATE_ELEMENTS)])
+            places = np.array(self._late_places(area.shape[1]), np.intp)
             words = self.base[index].reshape(-1).view(mask.dtype)[places]
-            raw = self.bits.random_raw(LATE_ELEMENTS).astype(mask.dtype)
+            raw = self.bits.random_raw(len(places)).astype(mask.dtype)
             anew = ((raw & mask[places]) ^ words).view(area.dtype)
             self.drawn[index][0][:, places] = anew
             area[first : first + count, places] = anew
+
+    def _late_places(self, size: int) -> list[int]:
+        return self.places.sample(range(size), min(LATE_ELEMENTS, size))
 
     def holds(self, areas: Sequence[Array], first: int, call: int) -> bool:
         """Whether a slot still holds what was written there for one of the last calls, bit for bit."""

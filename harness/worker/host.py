@@ -10,7 +10,8 @@ that in its slot, too; what others return is copied to an outbox.
 
     OPEN      load a target for a workload, which takes the place of the last one
     MAP       the ring's memory, with its shape
-    WAKE      the target on the last slot, and wait busily for the next order: as the call before in a loop leaves it
+    WAKE      the target on the last slot, and wait busily for the next order: as the call before in a loop leaves it;
+              with any payload wait only
     CALL      the target on so many slots, one after another; and give how long that took here
     DESCRIBE  the outputs of the last CALL
     OUTBOX    the memory for copies of outputs
@@ -118,7 +119,7 @@ class Callee:
     def open(self, payload: bytes, _file: int | None) -> bytes:
         order = codec.from_bytes(wire.OpenOrder, payload)
         self.context.close()
-        self.calls, self.outputs, self.bind, self.kernel = [], [], None, None
+        self.calls, self.outputs, self.arguments, self.values, self.bind, self.kernel = [], [], [], [], None, None
         self.workload, self.target = self.workloads[order.workload], order.target
         self.values = self._values()
         self.context.enter_context(self.torch.no_grad())
@@ -160,9 +161,9 @@ class Callee:
     def map(self, payload: bytes, file: int | None) -> bytes:
         order = codec.from_bytes(wire.MapOrder, payload)
         assert file is not None and self.bind is not None
+        self.calls, self.outputs, self.arguments = [], [], []  # and what they keep, before there is more
         memory = self._mapped(file, order.size_bytes)
         tensors = list(self.tensors.flat(self.values))
-        self.calls, self.outputs = [], []
         for slot in range(order.slots):
             start = slot * order.slot_bytes
             own = [
@@ -195,10 +196,11 @@ class Callee:
 
     # -- calls -------------------------------------------------------------------------------------------
 
-    def wake(self, _payload: bytes, _file: int | None) -> bytes:
+    def wake(self, payload: bytes, _file: int | None) -> bytes:
         with self.kernels.blamed(self.target):
-            for call in self.calls[-1:]:
+            for call in [] if payload else self.calls[-1:]:
                 call()
+                self.called += 1
         return b""
 
     def call(self, payload: bytes, _file: int | None) -> bytes:

@@ -149,8 +149,9 @@ class Measured:
 
     def row(self, row: wire.Timing) -> float:
         """Measure a target; gives the seconds that its samples took."""
-        target = self._target(row)
+        target = None
         try:
+            target = self._target(row)
             if row.target == protocol.KERNEL:
                 target.draws = self._draws(row.workload)
                 self._measure_kernel(target)
@@ -159,11 +160,16 @@ class Measured:
                 target.sample(self.references)
         except wire.Failed as error:
             row.fail(error)
-            told = target.peer.used() if row.status == protocol.CRASHED else None
-            if told is not None and told.lost:
+            told = target.peer.used() if target is not None and row.status == protocol.CRASHED else None
+            if target is not None and told is not None and told.lost:
                 target.peer.lost = f"{row.target} on {row.workload} before it left the device unusable: {told.lost}"
-        target.fresh.drawn = []  # which may be large
-        return target.sampling_s
+        except (RuntimeError, MemoryError) as error:
+            row.status, row.message = protocol.NOT_RUN, f"there is no room to measure it: {error}"[:500]
+        finally:
+            self.references.aside = False
+            for fresh in self.fresh.values():
+                fresh.drawn = []  # which may be large
+        return 0.0 if target is None else target.sampling_s
 
     def _target(self, row: wire.Timing) -> Target:
         workload = self.workloads[row.workload]
@@ -188,6 +194,7 @@ class Measured:
         request, row, workload = self.request, target.row, target.workload
         digests = request.expected_sha256.get(row.workload, ())
         arrays = workload.arrays(RECIPE, 0, request.seed, self.pool.map)
+        self.references.aside = True
         target.open()
         picked = [target.once("before", arrays)]
         target.sample(self.references)
@@ -210,8 +217,6 @@ class Measured:
         with tempfile.TemporaryDirectory() as folder:
             cache = truth.Cache(folder, self.pool.map)
             for row, picked, doubt in self.to_judge:
-                if doubt:
-                    row.correct, row.message = None, doubt
                 for pick in picked if row.workload in self.request.limits else ():
                     passed, why = self._is_right(row, pick, cache)
                     row.checked += passed is not None and pick.when == "timed"
@@ -219,6 +224,8 @@ class Measured:
                         row.correct = passed
                         row.message = why if passed is None else f"{NOT_RIGHT[pick.when]}: {why}"
                         break
+                if doubt and row.correct is not False:
+                    row.status, row.message = protocol.UNDECIDABLE, doubt
 
     def _is_right(self, row: wire.Timing, pick: Picked, cache: truth.Cache) -> tuple[bool | None, str]:
         workload: Any = self.workloads[row.workload]  # of either kind

@@ -17,10 +17,19 @@ class Peer:
         self.connection = connection
         self.memory = memory  # makes what both can map
         self.lost = lost  # why it is asked nothing any more
+        self.aside = False  # whether it is asked for another's row, whose fault is not its own
         self.outbox: Any = None
 
     def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
         """The payload of its answer; `wire.Failed`."""
+        try:
+            return self._asked(kind, payload, file)
+        except wire.Failed as error:
+            if self.aside:
+                raise wire.Failed(protocol.NOT_RUN, f"the references' process: {error}", error.log_excerpt) from None
+            raise
+
+    def _asked(self, kind: bytes, payload: bytes, file: int | None) -> bytes:
         if self.lost:
             raise wire.Failed(protocol.NOT_RUN, self.lost)
         try:
@@ -62,7 +71,11 @@ class Peer:
     def outbox_of(self, size_bytes: int) -> Any:
         """Memory of so many bytes for copies of its outputs."""
         if self.outbox is None or self.outbox.size_bytes < size_bytes:
-            self.outbox = self.memory(size_bytes)
-            self.ask(channel.OUTBOX, SIZE.pack(self.outbox.size_bytes), self.outbox.file)
-            self.outbox.close()
+            self.outbox = None
+            made = self.memory(size_bytes)
+            try:
+                self.ask(channel.OUTBOX, SIZE.pack(made.size_bytes), made.file)
+            finally:
+                made.close()
+            self.outbox = made
         return self.outbox.map

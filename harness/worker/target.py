@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 SAMPLE_NS = 1_000_000  # an order's shortest length, where that takes several calls
 MOST_CALLS, MOST_DRAWN = 1000, 4  # in an order; of inputs that are drawn whole
-MOST_RING_BYTES, MOST_OUTPUT_BYTES = 1 << 26, 1 << 32  # of an order of several calls; of one call
-SPARE_SLOTS = 4  # of which one call takes any
+MOST_RING_BYTES = 1 << 26  # of an order of several calls
 CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
@@ -58,7 +57,8 @@ class Target:
     """One target on one workload, in the process that has it."""
 
     slots_of = Slots  # the ring's layout
-    waking = 1  # slots of calls that nobody times, at the ring's end
+    waking, spare = 1, 4  # slots of calls that nobody times, at the ring's end; of which one call takes any
+    most_output_bytes = 1 << 32
 
     def __init__(
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.Timing
@@ -68,6 +68,8 @@ class Target:
         self.opened = wire.Opened(False, False)
         self.described: wire.Described | None = None
         self.draws = False
+        self.memory: Any = None
+        self.areas: list[Any] = []
         self.count = 1  # calls of an order
         self.first = 0  # slot of the last order
         self.fastest_ns = math.inf  # of an order, by its process's clock
@@ -81,7 +83,7 @@ class Target:
     def open(self) -> wire.Opened:
         order = wire.OpenOrder(self.row.workload, self.row.target)
         self.opened = self.peer.read(wire.Opened, self.peer.request(channel.OPEN, order))
-        self._map(SPARE_SLOTS)
+        self._map(self.spare)
         return self.opened
 
     def _map(self, count: int) -> None:
@@ -90,13 +92,16 @@ class Target:
         output_bytes = dtypes.size_bytes(expected[1], expected[0]) if expected else 0
         self.ring, count = count, count + self.waking
         slots = self.slots = self.slots_of(self.fresh.base, output_bytes, count)
+        self.memory, self.areas = None, []  # room for others
         memory = self.peer.memory(slots.size_bytes)
         self.memory, self.areas = memory.map, slots.areas(memory.map)
         for slot in range(self.ring, count):
             self.fresh.put(self.areas, slot, self.fresh.base)
         order = wire.MapOrder(memory.size_bytes, count, slots.slot_bytes, slots.offsets, slots.output_offset)
-        self.peer.request(channel.MAP, order, memory.file)
-        memory.close()
+        try:
+            self.peer.request(channel.MAP, order, memory.file)
+        finally:
+            memory.close()
 
     # -- calls whose time nobody takes -------------------------------------------------------------------
 
@@ -122,7 +127,7 @@ class Target:
             self.described = self.peer.read(wire.Described, self.peer.ask(channel.DESCRIBE))
             shape, dtype = self.described.shape, self.described.dtype
             possible = all(0 <= size < 1 << 40 for size in shape) and self.workload.fits(tuple(shape), dtype)
-            if not possible or dtypes.size_bytes(dtype, shape) > MOST_OUTPUT_BYTES:
+            if not possible or dtypes.size_bytes(dtype, shape) > self.most_output_bytes:
                 words = f"returned {shape} {dtype}; expected {self.workload.expected()}"
                 raise wire.Failed(protocol.WRONG, words[: protocol.MESSAGE_CHARACTERS])
         outbox = self.peer.outbox_of(count * self._output_bytes())
@@ -225,7 +230,7 @@ class Target:
         most = max(1, most if self.fresh.is_continuous else min(most, MOST_DRAWN))
         while (wanted := min(most, math.ceil(self.count * SAMPLE_NS / max(1, self.fastest_ns)))) >= 1.5 * self.count:
             self.count = wanted
-            self._map(max(wanted, SPARE_SLOTS))
+            self._map(max(wanted, self.spare))
             self.fastest_ns = min(self._order()[1] for _ in range(3))
 
     def _look(self, orders: Orders, references: Peer) -> None:
@@ -256,7 +261,7 @@ class Target:
         for _ in range(SPINS if self.fastest_ns < LONG_NS else FEW_SPINS):
             references.tell(channel.FORGET)
             self.fresh.draw(self.count)  # both wait as long as before an order
-            references.ask(channel.WAKE)
+            references.ask(channel.WAKE, b"" if references is self.peer and self.fastest_ns < LONG_NS else b"idle")
             self.fresh.show(self.areas, self.first, self.count)
             began = sampling.clock_ns()
             content = references.ask(channel.SPIN, asked)
