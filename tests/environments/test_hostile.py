@@ -164,8 +164,8 @@ def test_a_clock_that_is_replaced_is_not_the_one_that_counts(hostile: Finished, 
     launch, row = launch_of(hostile.run, name)
     honest = next(timing for timing in launch.timings if timing.target == "model")
     assert row is not None and (row.status, row.correct, honest.status) == ("ok", True, "ok")
-    times = [statistics.median(timing.samples_us) for timing in (row, honest)]
-    assert times[0] > times[1] / 3, "of the same work, and no process has the clock of another"
+    # The shortest of the same work: a busy machine makes some of them long.
+    assert min(row.samples_us) > min(honest.samples_us) / 3, "no process has the clock of another"
 
 
 def test_a_failed_kernel_shows_its_traceback(hostile: Finished) -> None:

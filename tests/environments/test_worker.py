@@ -162,7 +162,7 @@ def test_outputs_of_timed_calls_are_judged_where_the_kernel_is_not(
     environment, case = built[0], workload()
     candidate, _ = environment.candidate(case)
     kernel = environment.judge(case, candidate)["recipes"][0].targets[-1]
-    timed = environment.time(case, ["kernel"], kernel.output_sha256[:1], fault, out="" if asked else "others")
+    timed = environment.time(case, ["kernel"], kernel.output_sha256[:1], fault, other_bits=not asked)
     (row,) = (Timing(**row) for row in timed["timings"])
     assert row.correct is correct and words in row.message and row.status == "ok"
     assert asked or row.checked > 0
