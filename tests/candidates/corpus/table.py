@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.candidates.corpus import CORPUS
 from tests.candidates.corpus.run import ACCEPTED, ACCUSED, BREAKS, CAUGHT, NOT_RUN, NOTHING, THROUGH
 
 RESULTS = Path(__file__).parent / "results" / "cpu-2.5.0.json"
@@ -49,8 +50,10 @@ def document(rows: Sequence[dict[str, Any]]) -> str:
         "one gets through if it ends as correct and is over 10% faster than the same kernel without the lie.",
         "",
         "    python -m tests.candidates.corpus --launches 1 --group 12 --out RESULTS",
+        "    python -m tests.candidates.corpus --launches 3 --group 14 --out RESULTS --only ...    # what got through",
         "    python -m tests.candidates.corpus.table",
         "",
+        f"{len(rows)} of the {sum(one.device == 'cpu' for one in CORPUS.values())} for the CPU were run.",
         f"{len(hostile)} hostile ones: {_counts(hostile, (CAUGHT, NOTHING, THROUGH, BREAKS, NOT_RUN))}. "
         f"{len(honest)} honest ones: {_counts(honest, (ACCEPTED, ACCUSED, NOT_RUN))}.",
     ]
@@ -84,7 +87,7 @@ def _outcome(row: dict[str, Any]) -> str:
 
 def _cell(text: str) -> str:
     """Text of a stranger in a cell of Markdown."""
-    return re.sub(r"[^A-Za-z0-9 .,:;()%+=/'-]", " ", text.replace("\n", " ")).replace("  ", " ").strip()
+    return " ".join(re.sub(r"[^A-Za-z0-9 .,:;()%+=/'-]", " ", text).split())
 
 
 def main() -> None:
