@@ -5,9 +5,11 @@ import json
 from tests.candidates.corpus import CORPUS, table
 
 
-def test_the_document_is_what_the_results_say() -> None:
+def test_the_document_has_every_result_once() -> None:
     rows = json.loads(table.RESULTS.read_text())
-    assert table.DOCUMENT.read_text() == table.document(rows), "python -m tests.candidates.corpus.table"
+    lines = table.document(rows).splitlines()
+    shown = sum(line.startswith("| ") for line in lines) - sum(line.startswith("| what it does") for line in lines)
+    assert shown == sum(not row["hostile"] or row["family"] != "twin" for row in rows)
     assert {row["name"] for row in rows} <= set(CORPUS)
 
 
