@@ -23,7 +23,7 @@ QUICK_LAUNCHES = 5
 MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
-QUICK_PROBLEM_TRIALS = 4  # one that is timed, and three that are new to the kernel: `worker.audit`
+QUICK_PROBLEM_TRIALS = 4
 QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.04, "min_samples": 3}
 
 

@@ -52,20 +52,19 @@ class DeviceTarget(Target):
         began = sampling.clock_ns()
         most = MOST_CALLS if self.fresh.is_continuous else MOST_DRAWN
         self.resize(max(1, min(most, RING_BYTES // self.slots.slot_bytes)))
-        self.leads, self.count = 1, 1
-        row.warmup_calls, call_us = self._warm_up_device()
+        self.leads = 1
+        row.warmup_calls, call_us = events.warm_up(self, timing)
+        self.counted.elapsed_ns.clear()  # none of these is judged
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
         while not rule.is_met(row.samples_us):
-            self.count = self._at_once(call_us)
-            elapsed_ns, found = self.cold()
-            self.counted.elapsed_ns.append(elapsed_ns)
-            row.samples_us += found.us
-            row.sampled_s += found.at_s
-            row.enqueue_us += found.enqueue_us
+            for sample in self.take(self.at_once(call_us)):
+                row.samples_us.append(sample.us)
+                row.sampled_s.append(sample.at_s)
+                row.enqueue_us.append(sample.enqueue_us)
             self._look(self.counted, references)
         while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
-            self.cold()
+            self.take(self.count)
             self._deliver(self.counted, references)
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
@@ -84,21 +83,22 @@ class DeviceTarget(Target):
 
     # -- cold --------------------------------------------------------------------------------------------
 
-    def cold(self) -> tuple[int, wire.ColdSamples]:
-        """(nanoseconds of an order of `count` calls, each after `leads` pieces of other work; its samples)."""
-        self._ready(self.random.randrange(self.ring - self.count + 1))
-        order = ORDERED.pack(self.first, self.count, self.leads)
+    def take(self, count: int) -> list[events.Sample]:
+        """Samples of an order of so many calls, each after `leads` pieces of other work."""
+        self.count = count
+        self._ready(self.random.randrange(self.ring - count + 1))
+        order = ORDERED.pack(self.first, count, self.leads)
         began = sampling.clock_ns()
         said = self.peer.ask(channel.COLD, order)
-        elapsed_ns = self._ended(began)
+        self.counted.elapsed_ns.append(self._ended(began))
         found = self.peer.read(wire.ColdSamples, said)
-        if not len(found.us) == len(found.at_s) == len(found.enqueue_us) <= self.count:
+        if not len(found.us) == len(found.at_s) == len(found.enqueue_us) <= count:
             raise wire.Failed(protocol.WRONG, OTHER_SAMPLES)
         _refuse_impossible(found.us, found.at_s, found.enqueue_us)
         self.leads = max(self.leads, min(found.leads, events.MOST_LEADS))
-        return elapsed_ns, found
+        return [events.Sample(*columns) for columns in zip(found.us, found.at_s, found.enqueue_us)]
 
-    def _at_once(self, call_us: float) -> int:
+    def at_once(self, call_us: float) -> int:
         """Calls of an order: no more than a span, and than the device's queue holds."""
         room = RING_BYTES // max(1, self._output_bytes()), MOST_LAUNCHES // (self.leads + LAUNCHES)
         return max(1, min(self.ring, *room, int(events.SPAN_S * 1e6 / max(call_us, 1e-3))))
@@ -117,23 +117,6 @@ class DeviceTarget(Target):
         answered too early still does there is waited for, or the outputs that are read now are not there yet."""
         self.memory[self.first * self.slots.slot_bytes].item()
         return sampling.clock_ns() - began
-
-    def _warm_up_device(self) -> tuple[int, float]:
-        """(calls, median): until the times are stable, for `warmup_s` at most, but `warmup_calls` at least."""
-        timing, medians, calls = self.request.timing, [], 0
-        deadline = sampling.clock_ns() + timing.warmup_s * 1e9
-        while True:
-            times: list[float] = []
-            span_end = sampling.clock_ns() + events.SPAN_S * 1e9
-            while not times or sampling.clock_ns() < span_end:
-                times += self.cold()[1].us
-                calls += self.count
-                if times:
-                    self.count = self._at_once(statistics.median(times))
-            medians.append(statistics.median(times))
-            stable = events.is_stable(medians) or sampling.clock_ns() >= deadline
-            if stable and calls >= timing.warmup_calls:
-                return calls, medians[-1]
 
     # -- hot ---------------------------------------------------------------------------------------------
 
@@ -157,7 +140,7 @@ class DeviceTarget(Target):
         nothing = DeviceTarget(self.request, self.workload, self.fresh, references, known)
         nothing.open()
         nothing.resize(self.ring)
-        self.count = self._at_once(call_us)
+        self.count = self.at_once(call_us)
         try:
             if row.escaped is not None:
                 raise wire.Failed(protocol.CRASHED, "a graph does not hold what it does")
@@ -174,7 +157,7 @@ class DeviceTarget(Target):
             return
         _refuse_less("cold", call_us, row.ordered_us, slack_us)
         hot_us = statistics.median(row.hot_us) if row.hot_us else call_us
-        self.count = max(1, min(self._at_once(hot_us), HOT_BYTES // self.slots.slot_bytes))
+        self.count = max(1, min(self.at_once(hot_us), HOT_BYTES // self.slots.slot_bytes))
         order = channel.REPLAY, REPLAYED.pack(self.count, False)
         row.hot_ordered_us, slack_us = self._ordered_us("hot", order, references, nothing)
         if self.slots.slot_bytes > HOT_BYTES:  # some of it may not be in the cache any more

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Protocol
 
 import torch
 
@@ -34,6 +34,16 @@ class Sample(NamedTuple):
     us: float  # of one call
     at_s: float  # when it ended, by CLOCK_MONOTONIC
     enqueue_us: float  # the host's time to enqueue it
+
+
+class Takes(Protocol):
+    """Whoever takes samples."""
+
+    def take(self, count: int) -> list[Sample]:
+        """Up to so many, at once."""
+
+    def at_once(self, call_us: float) -> int:
+        """How many of that length to take at once."""
 
 
 class Sampler:
@@ -86,6 +96,10 @@ class Sampler:
         ]
 
 
+    def at_once(self, call_us: float) -> int:
+        return at_once(call_us)
+
+
 class ColdSampler(Sampler):
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__(call)
@@ -111,7 +125,7 @@ def at_once(call_us: float) -> int:
     return max(1, min(MOST_AT_ONCE, int(SPAN_S * 1e6 / max(call_us, 1e-3))))
 
 
-def warm_up(sampler: Sampler, timing: wire.SamplingRequest) -> tuple[int, float]:
+def warm_up(sampler: Takes, timing: wire.SamplingRequest) -> tuple[int, float]:
     """Call until the times are stable, for `warmup_s` at most, but `warmup_calls` at least: (calls, median)."""
     calls, size = 0, 1
     medians: list[float] = []
@@ -123,7 +137,7 @@ def warm_up(sampler: Sampler, timing: wire.SamplingRequest) -> tuple[int, float]
             times += [sample.us for sample in sampler.take(size)]
             calls += size
             if times:
-                size = at_once(statistics.median(times))
+                size = sampler.at_once(statistics.median(times))
         medians.append(statistics.median(times))
         if calls >= timing.warmup_calls and (is_stable(medians) or _seconds() >= deadline):
             return calls, medians[-1]

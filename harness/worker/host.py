@@ -197,10 +197,10 @@ class Callee:
     # -- calls -------------------------------------------------------------------------------------------
 
     def wake(self, payload: bytes, _file: int | None) -> bytes:
-        with self.kernels.blamed(self.target):
-            for call in [] if payload else self.calls[-1:]:
-                call()
-                self.called += 1
+        if not payload and self.calls:
+            with self.kernels.blamed(self.target):
+                self.calls[-1]()
+            self.called += 1
         return b""
 
     def call(self, payload: bytes, _file: int | None) -> bytes:

@@ -5,8 +5,8 @@ means something else now. Only what could be called then is looked at: modules g
 constants, for good reasons.
 
 It sees what Python code does through names. It does not see what is put back before we look, what native code writes
-into memory, or what is done to objects that are found without a name. Against a clock changed below Python
-`sampling` holds a second clock; beyond that only a process outside can bear witness.
+into memory, or what is done to objects that are found without a name. Only a process outside can bear witness to that:
+in a launch `measuring` does.
 """
 
 from __future__ import annotations

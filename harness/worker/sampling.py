@@ -1,10 +1,10 @@
 """When to measure and when to stop. A sample is the time of a call, in microseconds.
 
 The clocks are bound when this module is imported, which is before the code under test is: what that puts in their
-place is not called (and seen, see `integrity`). A clock changed below Python is found by a second one.
+place is not called.
 
-On the CPU the samples are taken by another process (`measuring`). On a GPU there are two kinds: `events` has the cold
-ones, `graphs` the hot ones. Beside the times stands how busy the machine was with other things, from /proc.
+On the CPU `target` takes the samples. On a GPU there are two kinds: `events` has the cold ones, `graphs` the hot ones.
+Beside the times stands how busy the machine was with other things, from /proc.
 """
 
 from __future__ import annotations
