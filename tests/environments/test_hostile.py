@@ -161,10 +161,12 @@ def test_the_inputs_of_their_problem_are_made_once(hostile: Finished) -> None:
 @pytest.mark.parametrize("name", ["replaces_clock_when_timed", "replaces_sampling", "replaces_clock_below_python"])
 def test_a_clock_that_is_replaced_is_not_the_one_that_counts(hostile: Finished, name: str) -> None:
     launch, row = launch_of(hostile.run, name)
-    honest = next(timing for timing in launch.timings if timing.target == "model")
-    assert row is not None and (row.status, row.correct, honest.status) == ("ok", True, "ok")
-    # The shortest of the same work: a busy machine makes some of them long.
-    assert min(row.samples_us) > min(honest.samples_us) / 3, "no process has the clock of another"
+    model = next(timing for timing in launch.timings if timing.target == "model")
+    assert row is not None and (row.status, row.correct, model.status) == ("ok", True, "ok")
+    # The least that the same work took in any honest launch: a busy machine makes most of them long, and none short.
+    honest = [launch_of(hostile.run, other)[1] for other in ("right", "daemon")]
+    least = min(min(timing.samples_us) for timing in honest if timing is not None)
+    assert min(row.samples_us) > least / 3, "no process has the clock of another"
 
 
 def test_a_failed_kernel_shows_its_traceback(hostile: Finished) -> None:
