@@ -32,7 +32,7 @@ def rows(pinned_pythons: list[object]) -> dict[str, Row]:
 def test_who_cheats_gains_nothing(rows: dict[str, Row], name: str) -> None:
     row = rows[name]
     if row.doubtful:
-        pytest.skip(f"the machine is too busy to tell: {row.median_us} us, its twin {row.twin_us} us")
+        pytest.skip(f"the machine is too busy to tell: {row.fastest_us} us, its twin {row.twin_us} us")
     assert row.outcome in (CAUGHT, NOTHING), (CORPUS[name].says, row)
 
 
