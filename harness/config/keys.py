@@ -90,7 +90,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
 PROCESSES = (
     "isolate/process.py", "isolate/__init__.py", "isolate/venv.py", "isolate/host.py", "isolate/sandbox.py",
     "isolate/docker/executor.py", "isolate/docker/container.py", "isolate/bundle/executor.py",
-    "isolate/enter.py", "isolate/namespaces.py", "isolate/confined.py", "isolate/seccomp.py",
+    "isolate/enter.py", "isolate/guard.py", "isolate/namespaces.py", "isolate/confined.py", "isolate/seccomp.py",
 )  # fmt: skip
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)

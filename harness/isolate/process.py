@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -23,6 +24,7 @@ import psutil
 
 from harness.isolate.logs import CappedLog
 
+GUARD = Path(__file__).with_name("guard.py")
 MARK = "KERNEL_MATRIX_CHILD"
 TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they begin, and a file in them
 LOG_EXCERPT_BYTES = 4000
@@ -34,7 +36,6 @@ PASSED_ON = (
     "LD_LIBRARY_PATH", "SSL_CERT_FILE",
 )  # fmt: skip
 DECISIVE = ("CC", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")  # of those: what can move a number, or choose what does
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 _starting = threading.Lock()
@@ -109,16 +110,6 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Of what is passed on, what can move a number: for keys, and as a digest, since it holds this machine's paths."""
     return {name: hashlib.sha256(environ[name].encode()).hexdigest() for name in DECISIVE if environ.get(name)}
-
-
-def _prepare() -> None:
-    """In the child, before exec (prctl(2)).
-
-    A harness that is killed takes its children along. A descendant whose parent ends becomes the child's, and when
-    that ends the harness's own: `_kill_orphans` finds it there, whatever it did to its session and environment.
-    """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
@@ -274,7 +265,9 @@ def run_child(
     gate: Gate | None = None,
     until: threading.Event | None = None,
 ) -> Ended:
-    """Run a command in its own session, its output in `log`, and leave no descendant behind."""
+    """Run a command in its own session, its output in `log`, and leave no descendant behind, not even where this
+    process is killed: `guard` lies between the two.
+    """
     started = time.monotonic()
     last_words = LastWords(until)
 
@@ -287,7 +280,7 @@ def run_child(
         with _starting:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             child = subprocess.Popen(
-                list(command),
+                [sys.executable, "-ISB", str(GUARD), str(os.getpid()), *command],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL if gate is None else gate.entrance,
                 stdout=subprocess.PIPE,
@@ -295,7 +288,6 @@ def run_child(
                 bufsize=0,
                 env=clean_environment({**environment, MARK: owner()}),
                 start_new_session=True,
-                preexec_fn=_prepare,
             )
             _running.add(child.pid)
         if gate is not None:

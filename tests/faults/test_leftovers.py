@@ -52,10 +52,19 @@ def harness(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_what_a_killed_harness_left_is_killed(harness: subprocess.Popen[bytes]) -> None:
+    guard = psutil.Process(harness.pid).children()[0]
+    guard.suspend()  # killed along with the harness, before it can end what is below it
     harness.kill()  # and not waited for: a zombie is dead
     assert wait_until(lambda: psutil.Process(harness.pid).status() == psutil.STATUS_ZOMBIE, 5)
+    guard.kill()
+    assert wait_until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, 5)
     assert len(sleepers(harness.pid)) == 1, "nothing was left, so nothing is shown"
     kill_leftovers()
+    assert wait_until(lambda: not sleepers(harness.pid), 5)
+
+
+def test_what_is_below_a_child_ends_with_a_killed_harness(harness: subprocess.Popen[bytes]) -> None:
+    harness.kill()
     assert wait_until(lambda: not sleepers(harness.pid), 5)
 
 
