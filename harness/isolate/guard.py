@@ -15,7 +15,7 @@ import os
 import resource
 import signal
 import sys
-from typing import Iterator
+from collections.abc import Iterator
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CANNOT = 125  # exit code: the command could not be started

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.candidates.corpus import CORPUS
-from tests.candidates.corpus.run import ACCUSED, BREAKS, THROUGH, Row, Settings, as_json, groups, measure
+from tests.candidates.corpus.run import ACCUSED, BREAKS, THROUGH, Row, Settings, as_json, groups, measure, settle
 
 BAD = (THROUGH, ACCUSED, BREAKS)
 
@@ -80,11 +80,12 @@ def print_counts() -> None:
 
 
 def add(path: Path, found: Iterable[Row]) -> None:
-    """A candidate that was run again replaces its row."""
-    known = {row["name"]: row for row in json.loads(path.read_text())} if path.exists() else {}
-    known.update((row["name"], row) for row in as_json(found))
+    """A candidate that was run again replaces its row. What times decide is decided anew, of all of them."""
+    known = {row["name"]: Row(**row) for row in json.loads(path.read_text())} if path.exists() else {}
+    known.update((row.name, row) for row in found)
+    settle(known.values())
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(list(known.values()), indent=1) + "\n")
+    path.write_text(json.dumps(as_json(known.values()), indent=1) + "\n")
 
 
 if __name__ == "__main__":

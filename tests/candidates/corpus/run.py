@@ -66,13 +66,13 @@ class Settings:
 
 @dataclass(kw_only=True)
 class Row:
-    """What became of one candidate. `fastest_us` and `twin_us` have the least sample of each launch; `ratio` is of the
-    least of these, `speedup_ratio` of what they are over the reference of the same launch: below 1, a gain.
+    """What became of one candidate. `fastest_us` and `twin_us` have the least sample of each launch, `reference_us` and
+    `twin_reference_us` those of the reference in the same launches. `ratio` and `speedup_ratio`: see `settle`.
 
     The least, since a machine that is shared makes calls longer and never shorter: on one, the same loop in one process
     had two levels, 1.7 and 3.8 ms, and changed between them within a second. A lie that gains has a lower least.
 
-    `doubtful`: launches of the two overlap, or a twin's own spread is as large as the difference.
+    `doubtful`: there is a gain by a single launch, or nothing to compare it with.
     """
 
     name: str
@@ -90,6 +90,8 @@ class Row:
     twin: str = ""
     fastest_us: list[float] = field(default_factory=list)
     twin_us: list[float] = field(default_factory=list)
+    reference_us: list[float] = field(default_factory=list)
+    twin_reference_us: list[float] = field(default_factory=list)
     ratio: float | None = None
     speedup_ratio: float | None = None
     torch: str = ""
@@ -220,12 +222,6 @@ class Seen:
     reference_us: dict[int, float] = field(default_factory=dict)
 
     @property
-    def speedup(self) -> float | None:
-        if not self.us or not self.reference_us:
-            return None
-        return min(self.reference_us.values()) / max(min(self.us.values()), 1e-9)
-
-    @property
     def correct(self) -> bool:
         return self.status == "ok" and bool(self.us)
 
@@ -270,15 +266,13 @@ def judge(
             name=candidate.name, family=candidate.family, form=candidate.form, hostile=candidate.hostile,
             says=candidate.says, status=mine.status, message=mine.message[:300], correct=mine.correct,
             can_gain=candidate.can_gain, lies=candidate.lies, twin=candidate.twin,
-            fastest_us=rounded(mine.us.values()), twin_us=rounded(twin.us.values()), torch=settings.torch,
-            executor=settings.executor,
+            fastest_us=rounded(mine.us.values()), twin_us=rounded(twin.us.values()),
+            reference_us=rounded(mine.reference_us.values()), twin_reference_us=rounded(twin.reference_us.values()),
+            torch=settings.torch, executor=settings.executor,
         )  # fmt: skip
-        if mine.us and twin.us:
-            row.ratio = round(min(mine.us.values()) / min(twin.us.values()), 4)
-        if mine.speedup and twin.speedup:
-            row.speedup_ratio = round(twin.speedup / mine.speedup, 4)
-        decide(row, candidate, mine, twin, failed, candidate.hidden in set(shown) and bool(candidate.hidden))
+        decide(row, mine, failed, bool(candidate.hidden) and candidate.hidden in set(shown))
         rows.append(row)
+    settle(rows)
     return rows
 
 
@@ -286,36 +280,43 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [round(value, 2) for value in values]
 
 
-def decide(row: Row, candidate: Candidate, mine: Seen, twin: Seen, failed: str, is_shown: bool) -> None:
-    """The outcome, and whether it is doubtful."""
-    if not candidate.hostile:
+def decide(row: Row, mine: Seen, failed: str, is_shown: bool) -> None:
+    """The outcome, as far as times do not decide it."""
+    if not row.hostile:
         row.outcome = ACCEPTED if mine.correct else NOT_RUN if failed and mine.status == NOT_RUN else ACCUSED
         row.message = row.message or failed[:300]
-        return
-    if failed and not (mine.correct or mine.status not in (NOT_RUN, "ok")):
+    elif failed and not (mine.correct or mine.status not in (NOT_RUN, "ok")):
         row.outcome, row.message = BREAKS, failed[:300]
-        return
-    if is_shown:
+    elif is_shown:
         row.outcome, row.message = THROUGH, "its markup is on the page as it is"
-        return
-    if not mine.correct:
-        row.outcome = CAUGHT
-        return
-    if candidate.lies and row.ratio is None:
-        row.outcome, row.doubtful = THROUGH, True
-        return
-    gains = [x for x in (row.ratio, row.speedup_ratio) if x is not None]
-    row.outcome = THROUGH if any(x < 1 - GAIN for x in gains) else NOTHING
-    row.doubtful = not twin.us or unsure(mine.us.values(), twin.us.values(), row)
+    else:
+        row.outcome = NOTHING if mine.correct else CAUGHT
 
 
-def unsure(mine: Iterable[float], twins: Iterable[float], row: Row) -> bool:
-    """A gain whose launches overlap with the twin's, none where the twin's own launches differ by more than a gain."""
-    ours, theirs = list(mine), list(twins)
-    apart = max(ours) < (1 - GAIN) * min(theirs) or (row.speedup_ratio or 1) < 0.75
-    if row.outcome == THROUGH:
-        return not apart
-    return max(theirs) > (1 + 2 * GAIN) * min(theirs)
+def settle(rows: Iterable[Row]) -> None:
+    """What times decide: whether those that ended as correct gained anything.
+
+    `ratio` is of a candidate's least time and the least of all launches of its twin. `speedup_ratio` is the twin's
+    speed-up over the candidate's, each the reference's least time in the same launches over its own: one that slows
+    the reference gains by it. Below 1, either is a gain.
+    """
+    every = list(rows)
+    for row in every:
+        same = [other for other in every if other.twin == row.twin and other.twin_us]
+        if not same or not row.fastest_us:
+            row.doubtful = row.outcome in (NOTHING, THROUGH)
+            continue
+        fastest, twin = min(row.fastest_us), min(min(other.twin_us) for other in same)
+        row.ratio = round(fastest / twin, 4)
+        references = [min(other.twin_reference_us) for other in same if other.twin_reference_us]
+        row.speedup_ratio = None
+        if row.reference_us and references:
+            row.speedup_ratio = round(min(references) / twin / (min(row.reference_us) / fastest), 4)
+        if not row.correct or not row.hostile or row.outcome not in (NOTHING, THROUGH) or row.message:
+            continue
+        gains = [gain for gain in (row.ratio, row.speedup_ratio) if gain is not None]
+        row.outcome = THROUGH if min(gains) < 1 - GAIN else NOTHING
+        row.doubtful = row.outcome == THROUGH and len(row.fastest_us) == 1
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
