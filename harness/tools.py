@@ -49,6 +49,11 @@ def output_of(command: list[str], timeout_s: float = 30) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+def commit_of(folder: Path) -> str:
+    """The commit that a folder's repository is at, with + where files differ from it; '' where it is in none."""
+    return (output_of(["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--dirty=+"]) or "").strip()
+
+
 @functools.cache
 def host_compiler() -> tuple[str, str] | None:
     """(path, first line of its --version) of the C++ compiler that PyTorch's builder will call."""

@@ -127,6 +127,7 @@ class RunRecord(Record):
     run_id: str
     created_utc: str
     plan_digest: str
+    commit: str = Field(default="", description="of the project; + where files differ from it, empty: it is in no git")
     command: list[str]
     selection: Selection = Field(default=Selection(), description="by that command; of older records, the default")
     base_image: str | None = Field(default=None, description="container base that the command gave, for all")

@@ -32,7 +32,7 @@ from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
-from harness.tools import cache_folder
+from harness.tools import cache_folder, commit_of
 from harness.worker import protocol
 
 
@@ -50,6 +50,7 @@ def run_record(options: Options, selection: Selection, prepared: Prepared, run: 
         run_id=run.folder.name,
         created_utc=now_utc(),
         plan_digest=plan.digest,
+        commit=commit_of(options.root),
         command=list(options.command),
         selection=selection,
         base_image=options.base_image,

@@ -31,7 +31,8 @@ from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.compare.outcomes import never_ran
 from reports.load.evidence import load_evidence
-from reports.render import bisection, sweep
+from reports.history.index import update
+from reports.render import bisection, history, sweep
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.reproduce import render_script
@@ -99,6 +100,18 @@ def judge_gate(
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
     _print_gate(found, at_most)
     return gate.exit_code(found)
+
+
+def render_over_time(folder: Path) -> int:
+    """The page of all finished runs below a reports folder. InputError where there is none."""
+    if not (folder / "runs").is_dir():
+        raise InputError(f"{folder}: has no runs", "kernel-matrix matrix makes one")
+    found = history.History(*update(folder))
+    page = folder / history.PAGE
+    _write(page, history.render_history(found), "make it writable")
+    print("\n".join(map(printable, found.lines)))
+    print(page)
+    return errors.DONE
 
 
 def render_bisection(folder: Path) -> int:

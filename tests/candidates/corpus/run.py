@@ -306,7 +306,7 @@ def settle(rows: Iterable[Row]) -> None:
         if not same or not row.fastest_us:
             row.doubtful = row.outcome in (NOTHING, THROUGH)
             continue
-        fastest, twin = min(row.fastest_us), min(min(other.twin_us) for other in same)
+        fastest, twin = max(1e-3, min(row.fastest_us)), min(min(other.twin_us) for other in same)
         row.ratio = round(fastest / twin, 4)
         references = [min(other.twin_reference_us) for other in same if other.twin_reference_us]
         row.speedup_ratio = None

@@ -1,0 +1,149 @@
+"""What finished runs measured, as one SQLite file beside them. It is made of records alone, and can be removed.
+
+A point is one target on one workload in one environment of one run: the median of its launches' medians, with the
+interval of that median. Points that may be compared are a series: of one subject, workload, device, environment and
+machine. Of a GPU its model is the machine, of a CPU the very machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from harness.errors import RecordError
+from harness.schema.environment_records import EnvironmentRecord
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import Run
+from harness.worker import protocol
+from reports.compare.latency import median_interval
+from reports.load.launches import group_launches
+from reports.model import COLD, HOT
+
+FILE = "history.sqlite"
+VERSION = 1  # of the tables; a file of another one is made again
+
+
+class Point(NamedTuple):
+    """`status` is that of the kernel's validation, '' of a reference. Times are None where no launch has one."""
+
+    run: str
+    created: str
+    commit_id: str
+    machine: str
+    kind: str
+    subject: str
+    workload: str
+    device: str
+    environment: str
+    torch: str
+    wheels: str
+    mode: str
+    status: str
+    median_us: float | None
+    low_us: float | None
+    high_us: float | None
+    launches: int
+
+
+TABLES = f"""
+CREATE TABLE runs (id TEXT PRIMARY KEY, files TEXT NOT NULL);
+CREATE TABLE points ({", ".join(Point._fields)});
+CREATE INDEX points_by_run ON points (run);
+PRAGMA user_version = {VERSION};
+"""
+
+
+def update(folder: Path) -> tuple[list[Point], list[str]]:
+    """(every point of the finished runs below a reports folder, the oldest first; why runs were left out)."""
+    path = folder / FILE
+    try:
+        return _update(path, folder)
+    except sqlite3.DatabaseError:  # damaged, or of another version
+        path.unlink()
+        return _update(path, folder)
+
+
+def _update(path: Path, folder: Path) -> tuple[list[Point], list[str]]:
+    left_out = []
+    with closing(sqlite3.connect(path)) as index, index:
+        if index.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            if index.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise sqlite3.DatabaseError("of another version")
+            index.executescript(TABLES)
+        known = dict(index.execute("SELECT id, files FROM runs"))
+        there = {run.parent.name: run.parent for run in sorted((folder / "runs").glob("*/run.json"))}
+        for gone in known.keys() - there.keys():
+            _forget(index, gone)
+        for id, place in there.items():
+            files = _digest(place)
+            if known.get(id) == files:
+                continue
+            _forget(index, id)
+            try:
+                points = list(points_of(Run(place)))
+            except RecordError as error:
+                left_out.append(str(error))
+                continue
+            index.execute("INSERT INTO runs VALUES (?, ?)", (id, files))
+            index.executemany(f"INSERT INTO points VALUES ({', '.join('?' * len(Point._fields))})", points)
+        rows = index.execute(f"SELECT {', '.join(Point._fields)} FROM points ORDER BY created, run, rowid")
+        return [Point(*row) for row in rows], left_out
+
+
+def _forget(index: sqlite3.Connection, run: str) -> None:
+    index.execute("DELETE FROM runs WHERE id = ?", (run,))
+    index.execute("DELETE FROM points WHERE run = ?", (run,))
+
+
+def _digest(place: Path) -> str:
+    """Of what the index holds of a run: it is read again where a record came or changed."""
+    found = hashlib.sha256()
+    records = [path for name in ("launches", "validations") for path in sorted((place / name).rglob("*.json"))]
+    for path in [place / "run.json", *records]:
+        status = path.stat()
+        found.update(f"{path.relative_to(place)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return found.hexdigest()
+
+
+def points_of(run: Run) -> Iterator[Point]:
+    """None of a run that is not finished, or of one environment alone. RecordError where a record is damaged."""
+    record = run.load()
+    if not record.finished_utc:
+        return
+    environments = {environment.id: environment for environment in run.environments()}
+    validated = {(v.environment, v.kernel, v.device, v.workload): v.status for v in run.validations()}
+    launched = group_launches(run.launches())
+    statuses = {(*cell, protocol.KERNEL): status for cell, status in validated.items()}
+    seen = set()
+    for key in dict.fromkeys([*launched, *statuses]):
+        environment, kernel, device, workload, target = key
+        is_kernel = target == protocol.KERNEL
+        subject = kernel if is_kernel else target
+        if environment not in environments or (environment, is_kernel, subject, device, workload) in seen:
+            continue  # a reference that several kernels are compared with counts once
+        seen.add((environment, is_kernel, subject, device, workload))
+        for mode in (COLD, HOT) if device == "cuda" else (COLD,):
+            times = [time for launch in launched.get(key, []) if (time := launch.time_us(mode)) is not None]
+            low, high = median_interval(times, record.thresholds.confidence)
+            yield Point(
+                run=run.folder.name, created=record.created_utc, commit_id=record.commit,
+                machine=_machine(record, device), kind="kernel" if is_kernel else "reference", subject=subject,
+                workload=workload, device=device, environment=environment, torch=_torch(environments[environment]),
+                wheels=environments[environment].index, mode=mode, status=statuses.get(key, ""),
+                median_us=median(times) if times else None, low_us=low, high_us=high, launches=len(times),
+            )  # fmt: skip
+
+
+def _machine(record: RunRecord, device: str) -> str:
+    if device == "cuda":
+        return ", ".join(sorted({gpu.name for gpu in record.gpus})) or "unknown GPU"
+    return f"{record.host.get('cpu', 'unknown CPU')} ({record.host.get('machine', 'unknown')})"
+
+
+def _torch(environment: EnvironmentRecord) -> str:
+    return environment.observed.torch if environment.observed else environment.torch
