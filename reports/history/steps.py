@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 LEAST_RUNS = 8
 SHORTEST = 2  # runs of a level
-PENALTY = (24.0, 150.0, 4000.0)  # in variances: constant, over the number of runs, and over its square
+PENALTY = (28.0, 150.0, 4000.0)  # in variances: constant, over the number of runs, and over its square
 CLIPPED, NEIGHBOURS = 2.0, 2  # standard deviations from the median of so many on either side
 NORMAL = 1.4826  # a normal distribution's standard deviation, in median absolute deviations
 FINEST = 1e-4  # of the noise: clocks and medians repeat no better
