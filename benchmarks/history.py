@@ -18,7 +18,8 @@ STEPS = (0.03, 0.05, 0.10)
 
 def main() -> int:
     random = np.random.default_rng(18)
-    print("| runs | false, normal noise | false, heavy tails | " + " | ".join(f"{size:.0%} found" for size in STEPS) + " |")
+    sizes = " | ".join(f"{size:.0%} found" for size in STEPS)
+    print(f"| runs | false, normal noise | false, heavy tails | {sizes} |")
     print("|---" * (3 + len(STEPS)) + "|")
     for runs in RUNS:
         normal = sum(bool(find_steps(np.exp(NOISE * random.standard_normal(runs)))) for _ in range(SERIES))

@@ -101,7 +101,8 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "store": (("store",), ("run/stores.py",)),
     "validation": (("candidate", "judge"), ("run/validate.py", *ASKS)),
     "in_block": (
-        ("time", "host"), ("run/launch.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),
+        ("time", "host"),
+        ("run/launch.py", "run/processors.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),
     ),
     "ceiling": (("ceilings",), ("run/ceilings.py", *PROCESSES)),
     "conditions": (

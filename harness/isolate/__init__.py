@@ -45,6 +45,7 @@ class Task:
     compiles: bool = False  # whether the task, or the code under test, runs what it has just written
     variables: Mapping[str, str] | None = None  # in place of the environment's own
     until: threading.Event | None = None  # once it is set, the task's process has a few seconds left
+    processors: tuple[int, ...] = ()  # those that it may use, where its executor `binds`; (): any
     link: Path | None = None  # a folder of `Executor.linking`, where the sockets of tasks meet that run side by side
 
     def variables_in(self, known: Variables) -> Mapping[str, str]:
@@ -100,6 +101,9 @@ class Executor(Protocol):
 
     def run(self, task: Task) -> Answer:
         """Run a task to its end. InfrastructureError where the executor itself fails."""
+
+    def binds(self, environment: str) -> bool:
+        """Whether a task in that environment stays on its `Task.processors`."""
 
     def linking(self, environment: str) -> AbstractContextManager[Path]:
         """A folder for the `Task.link` of tasks in that environment, for as long as the context lasts."""

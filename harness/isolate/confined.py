@@ -78,7 +78,7 @@ def run_confined(task: Task, process: Process, namespaces: Namespaces, limits: S
     ended = run_child(
         write_sandbox(
             described, MACHINE, namespaces, new, [*devices(), *sorted(mounts, key=_depth)], variables, command,
-            folder=str(scratch), may_trace=task.name in TRACERS,
+            folder=str(scratch), may_trace=task.name in TRACERS, processors=task.processors,
             limits=restraints(task.name, limits, rootless=namespaces.rootless, sees_gpu=bool(devices())),
         ),
         cwd=scratch, log=task.log, timeout_s=task.timeout_s, environment={}, gate=task.gate,

@@ -17,6 +17,7 @@ usage: enter.py SANDBOX.json, which holds
                 and run; device; link: the source is its text
     user        the task's user and group
     variables   the task's environment
+    processors  numbers of those that it may use; none: any
     limits      resource limits of each of its processes: "nproc" and others, as `resource` has them
     filter      a program of BPF in hex, which system calls must pass (seccomp(2))
     folder      where the task starts
@@ -212,6 +213,8 @@ def run_task(sandbox: dict[str, Any]) -> int:
     if not task:
         try:
             os.chdir(sandbox["folder"])
+            if sandbox["processors"]:
+                os.sched_setaffinity(0, sandbox["processors"])
             become(sandbox["user"], sandbox["rootless"])
             restrain(sandbox["limits"], bytes.fromhex(sandbox["filter"]))
             os.execve(sandbox["command"][0], sandbox["command"], variables)

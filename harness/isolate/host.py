@@ -170,6 +170,9 @@ class WithHost:
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
         return self._of(environment.id).prepare(environment, pins)
 
+    def binds(self, environment: str) -> bool:
+        return self._of(environment).binds(environment)
+
     def run(self, task: Task) -> Answer:
         return self._of(task.environment).run(task)
 

@@ -76,12 +76,12 @@ class Namespaces:
 def write_sandbox(
     path: Path, maker: Maker, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
     variables: Mapping[str, str], command: Sequence[str], folder: str = "/out",
-    limits: Mapping[str, int] = {}, may_trace: bool = False,
+    limits: Mapping[str, int] = {}, may_trace: bool = False, processors: Sequence[int] = (),
 ) -> list[str]:  # fmt: skip
     """Describe a sandbox in the file `path`, and return what enters it and runs `command` there, in `folder`.
 
     `new` is an empty folder, over which the sandbox's root is mounted. `limits` are those of `restraints`;
-    `may_trace`: whether processes may look into each other.
+    `may_trace`: whether processes may look into each other. `processors`: the only ones that they may use; none: any.
     """
     sandbox = {
         "root": str(maker.root),
@@ -93,7 +93,8 @@ def write_sandbox(
         "user": TASK_USER,
         "variables": dict(variables),
         "limits": {"core": 0, **limits},
-        "filter": filter_program(may_trace=may_trace).hex(),
+        "processors": list(processors),
+        "filter": filter_program(may_trace=may_trace, is_bound=bool(processors)).hex(),
         "folder": folder,
         "command": list(command),
     }

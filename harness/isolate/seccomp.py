@@ -19,6 +19,7 @@ NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; an
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 DENY, UNKNOWN = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+IGNORE = 0x00050000  # it is not done, and its caller told that it was
 
 TRACING = {"ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "pidfd_getfd": 438}
 DENIED = {
@@ -35,7 +36,7 @@ DENIED = {
     "acct": 163, "quotactl": 179, "quotactl_fd": 443, "nfsservctl": 180, "_sysctl": 156, "syslog": 103,
     "iopl": 172, "ioperm": 173, "uselib": 134, "ustat": 136, "sysfs": 139, "vhangup": 153,
 }  # fmt: skip
-CLONE, CLONE3, PERSONALITY = 56, 435, 135
+CLONE, CLONE3, PERSONALITY, SCHED_SETAFFINITY = 56, 435, 135, 203
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; NEWTIME is of clone3 and unshare alone
 NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 ASKED = 0xFFFFFFFF  # to personality: which one it is
@@ -51,8 +52,9 @@ def _when(number: int, steps: list[bytes]) -> list[bytes]:
     return [_step(EQUAL, number, 0, len(steps)), *steps]
 
 
-def filter_program(*, may_trace: bool = False) -> bytes:
-    """The filter. `may_trace`: for tasks whose tools look into the process under test."""
+def filter_program(*, may_trace: bool = False, is_bound: bool = False) -> bytes:
+    """The filter. `may_trace`: for tasks whose tools look into the process under test; `is_bound`: for those that stay
+    on the processors that they were given. What pins its threads goes on all the same."""
     denied: Iterable[int] = (DENIED if may_trace else {**TRACING, **DENIED}).values()
     personalities = (0, ASKED, NO_RANDOMIZATION) if may_trace else (0, ASKED)
     return b"".join(
@@ -64,6 +66,7 @@ def filter_program(*, may_trace: bool = False) -> bytes:
             _step(AT_LEAST, X32_BIT, 0, 1),
             _step(RETURN, DENY),
             *(step for number in sorted(denied) for step in _when(number, [_step(RETURN, DENY)])),
+            *(_when(SCHED_SETAFFINITY, [_step(RETURN, IGNORE)]) if is_bound else ()),
             # Its flags lie in memory, which a filter cannot read: the C library then takes clone.
             *_when(CLONE3, [_step(RETURN, UNKNOWN)]),
             *_when(

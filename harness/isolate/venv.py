@@ -51,6 +51,9 @@ class ProcessExecutor(BaseExecutor):
     @abc.abstractmethod
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]: ...
 
+    def binds(self, environment: str) -> bool:
+        return self.namespaces is not None
+
     def run(self, task: Task) -> Answer:
         self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
         python = self._python(task.environment)

@@ -111,7 +111,7 @@ class Context:
         self, name: str, request: wire.Request, environment: str, about: str = "", *, timeout_s: float,
         scratch: Path | None = None, log: str = "", reads: tuple[Path, ...] = (), writes: tuple[Path, ...] = (),
         compiles: bool = False, gate: Gate | None = None, variables: Mapping[str, str] | None = None,
-        link: Path | None = None, until: threading.Event | None = None,
+        link: Path | None = None, until: threading.Event | None = None, processors: tuple[int, ...] = (),
     ) -> Task:  # fmt: skip
         """A task in an environment of this run. `about`, what it is done to, names its scratch folder and its log,
         unless `scratch` and `log` do."""
@@ -130,6 +130,7 @@ class Context:
             variables=variables,
             link=link,
             until=until,
+            processors=processors,
         )
 
     def hold(self, device: Device) -> AbstractContextManager[None]:

@@ -20,6 +20,7 @@ from harness.run.believed import implausible
 from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
+from harness.run.processors import Bound, bind
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 from harness.run.throttling import watched_launch
 from harness.schema.experiment_records import Stage
@@ -76,6 +77,13 @@ class Launch:
             index=planned.index,
             asked=self.runs_kernel,
         )
+
+    @cached_property
+    def _bound(self) -> Bound:
+        planned = self.planned
+        if planned.device == "cuda" or not self.context.executor.binds(planned.environment):
+            return Bound()
+        return bind(self.context.plan.threads_in(planned.environment))
 
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
@@ -155,7 +163,7 @@ class Launch:
         return context.task(
             "host", request, planned.environment, launch_name(planned),
             timeout_s=2 * plan.limits.launch_s,  # it may have started while the launch before was measured
-            reads=files_of(kernel, *requests), link=link, until=until,
+            reads=files_of(kernel, *requests), link=link, until=until, processors=self._bound.kernel,
             compiles=context.kernel(planned.kernel).model_new is not None,
         )  # fmt: skip
 
@@ -180,6 +188,7 @@ class Launch:
             held_back=gate is not None,
             other_bits=not plan.kernel(planned.kernel).deterministic,
             link=str(link or ""),
+            processors=list(self._bound.references),
             limits={
                 w.id: plan.tolerances.limits(w.dtype)
                 for w in self.workloads

@@ -109,6 +109,9 @@ def _start_references(request: wire.TimeRequest) -> channel.Channel:
         return ours
     try:
         ours.close()
+        if request.processors:
+            with contextlib.suppress(OSError):  # an engine may have been given fewer
+                os.sched_setaffinity(0, request.processors)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         asked = wire.HostRequest(request.workloads, request.seed, request.threads, request.device, None, "")
         host.serve(theirs, asked)

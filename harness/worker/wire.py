@@ -463,6 +463,7 @@ class TimeRequest(CasesRequest):
     held_back: bool = False
     other_bits: bool = True  # whether right outputs may have other bits than the validated ones
     link: str = ""  # where the kernel's process is met
+    processors: List[int] = field(default_factory=list)  # that the references may use; empty: any
     limits: Dict[str, Dict[str, float]] = field(default_factory=dict)  # by workload: each rule's tolerance
     decides: str = "rounding"
     precision: Optional[List[str]] = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -48,11 +49,8 @@ def find_steps(times_us: Sequence[float]) -> list[Step]:
     search = ruptures.KernelCPD(kernel="linear", min_size=SHORTEST).fit(clipped.reshape(-1, 1))
     penalty = sum(part / len(values) ** power for power, part in enumerate(PENALTY))
     ends = [0, *search.predict(pen=penalty)]
-    levels = [median(values[start:end]) for start, end in zip(ends, ends[1:], strict=False)]
-    return [
-        Step(at, math.exp(after - before))
-        for at, before, after in zip(ends[1:], levels, levels[1:], strict=False)
-    ]
+    levels = [median(values[start:end]) for start, end in pairwise(ends)]
+    return [Step(at, math.exp(after - before)) for at, (before, after) in zip(ends[1:], pairwise(levels), strict=False)]
 
 
 def _clipped(values: Floats, noise: float) -> Floats:

@@ -30,8 +30,8 @@ from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.compare.outcomes import never_ran
-from reports.load.evidence import load_evidence
 from reports.history.index import update
+from reports.load.evidence import load_evidence
 from reports.render import bisection, history, sweep
 from reports.render.page import render_page
 from reports.render.report import Report

@@ -140,6 +140,22 @@ def test_what_it_may_not_call(place: Path) -> None:
     assert tracing["kcmp"] == "ok" and tracing["personality"] == "ok" and tracing["mount"] == "EPERM"
 
 
+def test_it_stays_on_its_processors_with_all_that_it_starts(place: Path) -> None:
+    every = os.sched_getaffinity(0)
+    if len(every) < 2:
+        pytest.skip("this machine has one processor")
+    code = f"""
+        os.sched_setaffinity(0, {every})
+        result["own"] = sorted(os.sched_getaffinity(0))
+        child = "import os; os.sched_setaffinity(0, {every}); print(*os.sched_getaffinity(0))"
+        said = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True).stdout
+        result["child"] = sorted(map(int, said.split()))
+        """
+    bound = max(every)
+    assert run(place, code, processors=(bound,)) == {"own": [bound], "child": [bound]}
+    assert run(place, code) == {"own": sorted(every), "child": sorted(every)}
+
+
 def test_limits_are_run_into(place: Path) -> None:
     seen = run(
         place,

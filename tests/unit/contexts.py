@@ -36,6 +36,9 @@ class FakeExecutor:
     def __init__(self, result: Any) -> None:
         self.result, self.tasks = result, list[Task]()
 
+    def binds(self, environment: str) -> bool:
+        return True
+
     def run(self, task: Task) -> Answer:
         self.tasks.append(task)
         result = self.result(task) if callable(self.result) else self.result

@@ -54,6 +54,11 @@ def test_calls_of_other_machines_end_the_process(machine: int) -> None:
     assert verdict(filter_program(), seccomp.X32_BIT | 1) == DENY
 
 
+def test_who_is_bound_to_processors_stays_on_them_and_may_think_otherwise() -> None:
+    assert verdict(filter_program(is_bound=True), seccomp.SCHED_SETAFFINITY) == seccomp.IGNORE
+    assert verdict(filter_program(), seccomp.SCHED_SETAFFINITY) == ALLOW
+
+
 def test_personalities_and_tracing() -> None:
     plain, tracing = filter_program(), filter_program(may_trace=True)
     for program in (plain, tracing):

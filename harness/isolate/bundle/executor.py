@@ -141,6 +141,9 @@ class BundleExecutor(BaseExecutor):
     def folder(self, environment: EnvironmentRecord) -> Path:
         return ENVIRONMENT
 
+    def binds(self, environment: str) -> bool:
+        return True
+
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
         return keys.of("bundled", manifest=self.bundle.manifest_sha256, id=environment.id)
 
@@ -244,6 +247,7 @@ class BundleExecutor(BaseExecutor):
         ended = run_child(
             write_sandbox(
                 described, maker, self.namespaces, new, mounts, variables, command, may_trace=task.name in TRACERS,
+                processors=task.processors,
                 limits=restraints(
                     task.name, self.limits, rootless=self.namespaces.rootless, sees_gpu=bool(self.devices)
                 ),

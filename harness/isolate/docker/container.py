@@ -29,12 +29,13 @@ LOOK_S = 0.2  # between looks at whether a task is needed still
 @contextlib.contextmanager
 def open_container(
     engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: SandboxLimits, input_bytes: int,
-    owner: str, users: tuple[int, int], compiles: bool, gpus: str, link: str = "",
+    owner: str, users: tuple[int, int], compiles: bool, gpus: str, link: str = "", processors: Sequence[int] = (),
 ) -> Iterator[Container]:  # fmt: skip
     """A confined container, for as long as the context lasts. `users`: the keeper's id and the task's.
 
     No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
     written, and two folders in memory: /in, the keeper's, and /out, the task's. `link`: a volume, seen as /link.
+    `processors`: the only ones that it may use; none: any.
     """
     keeper_id, task_id = users
     room = max(64 << 20, 2 * input_bytes)
@@ -55,6 +56,7 @@ def open_container(
                 mem_limit=limits.memory_bytes,
                 memswap_limit=limits.memory_bytes,
                 pids_limit=limits.processes,
+                cpuset_cpus=",".join(map(str, processors)) or None,
                 ulimits=[Ulimit(name="core", soft=0, hard=0)],
                 tmpfs={
                     "/in": f"rw,exec,nosuid,nodev,size={room},uid={keeper_id},gid={keeper_id},mode=0755",

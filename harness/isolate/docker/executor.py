@@ -83,6 +83,9 @@ class DockerExecutor(BaseExecutor):
     def folder(self, environment: EnvironmentRecord) -> Path:
         return ENVIRONMENT
 
+    def binds(self, environment: str) -> bool:
+        return self.engine.facts().local and bool(self.engine.info.get("CPUSet"))
+
     def key(self, environment: PlannedEnvironment, pins: Path | None) -> str:
         assert pins is not None
         return image_key(environment, pins, base_identity(self.engine, environment.spec.base_image))
@@ -183,6 +186,7 @@ class DockerExecutor(BaseExecutor):
                 compiles=task.compiles,
                 gpus=self.gpus,
                 link=task.link.name if task.link else "",
+                processors=task.processors,
             ) as sandbox:
                 try:
                     sandbox.send(archive)
