@@ -21,7 +21,7 @@ from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.compare.latency import median_interval
-from reports.load.launches import group_launches
+from reports.load.launches import Key, group_launches
 from reports.model import COLD, HOT
 
 FILE = "history.sqlite"
@@ -118,7 +118,7 @@ def points_of(run: Run) -> Iterator[Point]:
     environments = {environment.id: environment for environment in run.environments()}
     validated = {(v.environment, v.kernel, v.device, v.workload): v.status for v in run.validations()}
     launched = group_launches(run.launches())
-    statuses: dict[tuple[str, str, str, str, str], str] = {(*cell, protocol.KERNEL): status for cell, status in validated.items()}
+    statuses: dict[Key, str] = {(*cell, protocol.KERNEL): status for cell, status in validated.items()}
     seen = set()
     for key in dict.fromkeys([*launched, *statuses]):
         environment, kernel, device, workload, target = key
