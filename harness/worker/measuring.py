@@ -29,8 +29,9 @@ import numpy as np
 from . import agreement, channel, dtypes, host, inputs, protocol, rounding, sampling, truth, wire
 from . import workload as workloads
 from .fresh import RECIPE, Fresh
+from .orders import Picked
 from .peer import Peer
-from .target import Picked, Target
+from .target import Target
 
 if TYPE_CHECKING:
     from .dtypes import Array

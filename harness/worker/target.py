@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 import numpy as np
 
 from . import channel, dtypes, host, protocol, sampling, wire
 from .fresh import Slots
+from .orders import Orders, Picked
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -32,25 +33,6 @@ LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no c
 LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
 WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
 CHANGED_INPUTS = "it changed its inputs when it was timed"
-
-
-class Picked(NamedTuple):
-    """An output of one call, with that call's inputs."""
-
-    when: str  # a key of NOT_RIGHT
-    arrays: list[Any]
-    output: Any
-    dtype: str
-
-
-class Orders:
-    """Timed orders of one kind, and what was looked at after some of them. Each is as likely to be judged."""
-
-    def __init__(self) -> None:
-        self.elapsed_ns: list[int] = []
-        self.deliveries_ns: list[int] = []
-        self.copies_ns: list[int] = []  # by the references, one after each delivery
-        self.picked: list[Picked] = []
 
 
 class Target:
@@ -159,7 +141,8 @@ class Target:
         row, timing = self.row, self.request.timing
         row.warmup_calls = self._warm_up()
         self._size()
-        asking_ns, error_ns = self._asking(references)
+        found = self._asking(references)
+        asking_ns = min(found)
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
         all_ns: list[int] = []
@@ -176,6 +159,9 @@ class Target:
             self._order()
             self._deliver(self.counted, references)
         self.sampling_s = sum(all_ns) / 1e9
+        found += self._asking(references)
+        asking_ns = min(found)  # the least: a machine that is busy makes calls longer so, and none shorter
+        error_ns = asking_ns * sampling.median_error(found) if asking_ns else 0.0
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
         row.threads_started = told.threads_started
@@ -254,10 +240,10 @@ class Target:
                 del orders.picked[self.random.randrange(CHECKED)]
             orders.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
 
-    def _asking(self, references: Peer) -> tuple[float, float]:
-        """(nanoseconds of an order that are not its work, their standard error), of a process that is known."""
+    def _asking(self, references: Peer) -> list[int]:
+        """Nanoseconds of orders that are not their work, of a process that is known."""
         asked = host.SIZE.pack(int(min(self.fastest_ns, SPIN_NS)))
-        found: list[float] = []
+        found: list[int] = []
         for _ in range(SPINS if self.fastest_ns < LONG_NS else FEW_SPINS):
             references.tell(channel.FORGET)
             self.fresh.draw(self.count)  # both wait as long as before an order
@@ -267,8 +253,7 @@ class Target:
             content = references.ask(channel.SPIN, asked)
             elapsed_ns = sampling.clock_ns() - began
             found.append(max(0, elapsed_ns - host.SIZE.unpack(content)[0]))
-        usual = sorted(found)[len(found) // 4]  # of those that waited for no processor
-        return usual, usual * sampling.median_error(found) if usual else 0.0
+        return found
 
     def _deliver(self, orders: Orders, references: Peer) -> Any:
         """Memory with the outputs of the last order, which are copied there now; and the time of that, and of as much

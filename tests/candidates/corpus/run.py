@@ -243,14 +243,19 @@ def look(name: str, run: Path) -> Seen:
             told.append((str(bad), str(row.get("message", ""))))
             if row.get("samples_us"):
                 index = int(launch.get("index", 0))
-                seen.us[index] = min(row["samples_us"])
+                seen.us[index] = fastest_us(row)
                 if others:
-                    seen.reference_us[index] = min(others[0]["samples_us"])
+                    seen.reference_us[index] = fastest_us(others[0])
     if validations:
         seen.status, seen.message = next(((s, m) for s, m in told if s != "ok"), ("ok", ""))
     if validations and not launches and seen.status == "ok":
         seen.status, seen.message = "no launch", "it was validated and never timed"
     return seen
+
+
+def fastest_us(row: dict[str, Any]) -> float:
+    """With what it took to ask, whose estimate is wrong on a busy machine."""
+    return float(min(row["samples_us"]) + (row.get("asking_us") or 0))
 
 
 def judge(
