@@ -22,6 +22,7 @@ from harness.config.kernelbench import Folders
 from harness.config.pins import known_pins
 from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
+from harness.preflight.look import preflight
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -48,6 +49,7 @@ def add_shared_options(parser: Parser) -> None:
     what.add_argument("--launches", type=at_least(1), metavar="N", help="of each environment and kernel")
     what.add_argument("--trials", type=at_least(1), metavar="N", help="input sets of each workload")
     what.add_argument("--quick", action="store_true", help="few trials and launches, and short ones")
+    what.add_argument("--no-check", action="store_true", help="start even if the check finds what cannot work")
     what.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
     what.add_argument("--explain", choices=["auto", "never"], default="auto", help="auto (the default): experiments "
                       "follow where correctness moved or something is wrong")  # fmt: skip
@@ -77,9 +79,23 @@ def run(options: argparse.Namespace) -> int:
 
 def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
     """Make the run, or finish it. The exit codes that hold of it."""
-    made, codes = run_matrix(run_options(options), selection(options))
+    how, what = run_options(options), selection(options)
+    if not options.no_check:
+        look(how, what)
+    made, codes = run_matrix(how, what)
     print(f"records: {made.folder}", flush=True)
     return made, codes
+
+
+def look(how: Options, what: Selection) -> None:
+    """What cannot work stops here. Of a hundred solutions of KernelBench one that cannot is a result."""
+    found = preflight(how, what)
+    refusal = found.refusal()
+    if refusal is not None and how.kernelbench is None:
+        remedy = f"{refusal.remedy}. Nothing was started; --no-check starts without this check"
+        raise InputError(refusal.message, remedy)
+    for line in [f"{each.where}: {each.what}" for each in found.problems] + found.unchecked:
+        print(f"not checked: {line}" if line in found.unchecked else line, flush=True)
 
 
 def selection(options: argparse.Namespace) -> Selection:

@@ -67,3 +67,20 @@ def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parse
     except ValidationError as error:
         problem, remedy = problem_and_remedy(error, model)
         raise InputError(f"{path}: {problem}", remedy) from None
+
+
+def line_of(text: str, *place: int | str) -> int:
+    """The line of YAML that parsed where this key or entry stands; of what holds it, where it is not written out."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    line = 1
+    for part in place:
+        if isinstance(node, yaml.MappingNode):
+            key, node = next(((key, value) for key, value in node.value if key.value == part), (None, None))
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            key = node = node.value[part]
+        else:
+            key = node = None
+        if key is None:
+            break
+        line = key.start_mark.line + 1
+    return line

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.config import shipped
+from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError, RecordError
@@ -75,8 +76,8 @@ def missing_source(name: str) -> InputError:
     return InputError(f"{name}: no such file; a kernel in matrix.yaml names it", "correct the path in matrix.yaml")
 
 
-def _cxx_flags(context: Context, environment: str, kernel: Kernel, device: Device) -> list[str]:
-    return [*kernel.flags.cxx, *context.plan.environment(environment).spec.flags.cxx, *BINDING_FLAGS[device]]
+def _cxx_flags(environment: Environment, kernel: Kernel, device: Device) -> list[str]:
+    return [*kernel.flags.cxx, *environment.flags.cxx, *BINDING_FLAGS[device]]
 
 
 def build(context: Context, planned: PlannedBuild) -> BuildRecord:
@@ -109,26 +110,34 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
         return _kept(context, record if binding is None else _with_binding(record, binding), artifact)
 
 
-def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> wire.BuildRequest:
-    kernel, device = context.kernel(planned.kernel), planned.device
-    sources = [shipped.located(context.root, name) for name in context.sources[kernel.name][device]]
-    folders = [*shipped.include_folders(context.root), *(source.parent for source in sources)]
+def build_request(
+    root: Path, kernel: Kernel, sources: Sequence[str], environment: Environment, device: Device, artifact: Path
+) -> wire.BuildRequest:
+    """How a kernel's sources for a device are built in an environment; linked with nothing, and not loaded."""
+    files = [shipped.located(root, name) for name in sources]
+    folders = [*shipped.include_folders(root), *(file.parent for file in files)]
     return wire.BuildRequest(
         name=artifact.stem,
         build_dir=str(artifact.parent),
-        sources=list(map(str, sources)),
-        objects=list(map(str, objects)),
+        sources=list(map(str, files)),
         include_dirs=list(dict.fromkeys(map(str, folders))),
         flags=wire.FlagsRequest(
-            cxx=_cxx_flags(context, planned.environment, kernel, device),
-            nvcc=[*kernel.flags.nvcc, *context.plan.environment(planned.environment).spec.flags.nvcc],
+            cxx=_cxx_flags(environment, kernel, device),
+            nvcc=[*kernel.flags.nvcc, *environment.flags.nvcc],
             ld=LINK_FLAGS[device],
         ),
         defines={name: str(value) for name, value in kernel.tunables.items()},
         architectures=kernel.architectures,
         libraries=list(kernel.libraries) if device == "cuda" else [],
-        load=planned.runnable,
+        load=False,
     )
+
+
+def _request(context: Context, planned: PlannedBuild, artifact: Path, objects: Sequence[Path]) -> wire.BuildRequest:
+    kernel, device = context.kernel(planned.kernel), planned.device
+    spec = context.plan.environment(planned.environment).spec
+    request = build_request(context.root, kernel, context.sources[kernel.name][device], spec, device, artifact)
+    return replace(request, objects=list(map(str, objects)), load=planned.runnable)
 
 
 def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path]:
@@ -149,7 +158,9 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
             cuda_headers=device == "cuda",
             sources=[str(shipped.located(context.root, SHIPPED_BINDING))],
             include_dirs=list(map(str, shipped.include_folders(context.root))),
-            flags=wire.FlagsRequest(cxx=_cxx_flags(context, planned.environment, kernel, device)),
+            flags=wire.FlagsRequest(
+                cxx=_cxx_flags(context.plan.environment(planned.environment).spec, kernel, device)
+            ),
             load=False,
         )
         reads = tuple(shipped.located(context.root, name) for name in BINDING_FILES)

@@ -95,7 +95,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     pairs = None
     if options.kernelbench is not None:
         matrix, pairs = with_pairs(matrix, root, options.kernelbench)
-    choice = _choose(options, matrix)
+    choice = choose_executor(options, matrix)
     files = folder_files(matrix, root)
     if choice.bundle is not None:
         indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
@@ -164,7 +164,8 @@ def _beside(choice: Choice) -> str:
     return "" if choice.executor == "venv" else BESIDE.format(how=namespaces.describe())
 
 
-def _choose(options: Options, matrix: Matrix) -> Choice:
+def choose_executor(options: Options, matrix: Matrix) -> Choice:
+    """Where the environments will run. InputError or InfrastructureError where that cannot be had."""
     folder = wanted_bundle(options.executor, options.bundle, os.environ)
     if folder is not None:
         return choose_bundle(folder)

@@ -1,0 +1,32 @@
+"""`kernel-matrix check`: what cannot work, in seconds and without an environment. `matrix` and `eval` begin with it."""
+
+from __future__ import annotations
+
+import argparse
+
+from harness.cli.matrix import shared_options
+from harness.cli.options import Parser, add_devices, add_executor, add_matrix, add_names
+from harness.errors import DONE
+from harness.preflight.look import preflight
+from harness.schema.run_records import Selection
+
+
+def add_options(parser: Parser) -> None:
+    add_matrix(parser)
+    add_names(parser, "kernel", "workload")
+    add_devices(parser)
+    add_executor(parser)
+    parser.set_defaults(strict=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    """InputError with all that cannot work."""
+    what = Selection(kernels=tuple(options.kernel), workloads=tuple(options.workload), devices=options.device)
+    found = preflight(shared_options(options), what)
+    for mark, lines in (("ok         ", found.passed), ("not checked", found.unchecked)):
+        for line in lines:
+            print(f"{mark}  {line}")
+    refusal = found.refusal()
+    if refusal is not None:
+        raise refusal
+    return DONE

@@ -1,0 +1,46 @@
+"""What a pre-flight found."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from harness.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something that cannot work. `where`: file and line."""
+
+    where: str
+    what: str
+    remedy: str
+
+
+@dataclass
+class Findings:
+    problems: list[Problem] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)  # what was not checked, or is not certain, and why
+    passed: list[str] = field(default_factory=list)
+
+    def add(self, other: Findings) -> None:
+        self.problems += [each for each in other.problems if each not in self.problems]
+        self.unchecked += [each for each in other.unchecked if each not in self.unchecked]
+        self.passed += other.passed
+
+    def refusal(self) -> InputError | None:
+        """All problems as one error; None where there is none."""
+        if not self.problems:
+            return None
+        if len(self.problems) == 1:
+            (one,) = self.problems
+            return InputError(f"{one.where}: {one.what}", one.remedy)
+        lines = [f"{each.where}: {each.what}\n    -> {each.remedy}" for each in self.problems]
+        return InputError("\n  ".join([f"{len(lines)} problems", *lines]), "correct them, then start again")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question to begin a remedy with; empty where no known name is close."""
+    near = difflib.get_close_matches(name, list(known), 1, 0.75)
+    return f"did you mean {near[0]}? " if near else ""

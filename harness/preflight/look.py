@@ -1,0 +1,163 @@
+"""The whole pre-flight: every selected kernel and workload of a matrix."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+from harness.config import shipped
+from harness.config.kernelbench import with_pairs
+from harness.config.kernels import Kernel
+from harness.config.matrix import load_matrix
+from harness.config.plan import Facts
+from harness.config.planner import kernel_sources, plan_run
+from harness.config.yaml_files import line_of
+from harness.gpu import VISIBLE, gpus, named
+from harness.isolate.base import stage_worker
+from harness.isolate.choose import Choice
+from harness.isolate.host import find_host_python
+from harness.preflight.findings import Findings, Problem, meant
+from harness.preflight.memory import check_memory
+from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
+from harness.preflight.sources import Machine, check_sources
+from harness.preflight.symbols import Subject
+from harness.run.prepare import Options, choose_executor, folder_files
+from harness.schema.records import Device
+from harness.schema.run_records import Selection
+from harness.tools import cache_folder
+
+# Asked of an environment's Python: where the headers are, without importing PyTorch.
+_HEADERS = (
+    "import importlib.util, json, os, sysconfig;"
+    "torch = os.path.join(os.path.dirname(importlib.util.find_spec('torch').origin), 'include');"
+    "print(json.dumps([torch, os.path.join(torch, 'torch', 'csrc', 'api', 'include'), sysconfig.get_path('include')]))"
+)
+
+
+class Preflight:
+    """Facts about this machine are found when they are first asked for: most pre-flights need few of them."""
+
+    def __init__(self, options: Options, selection: Selection) -> None:
+        self.options, self.root, self.cache = options, options.root, cache_folder()
+        self.matrix, self.text = load_matrix(options.matrix_path, options.base_image)
+        pairs = None
+        if options.kernelbench is not None:
+            self.matrix, pairs = with_pairs(self.matrix, self.root, options.kernelbench)
+        self.files = folder_files(self.matrix, self.root)
+        self.gpus = named(gpus(), os.environ.get(VISIBLE))
+        facts = Facts(executor="", executor_reason="", gpus=len(self.gpus))
+        self.plan = plan_run(self.matrix, selection, facts, self.files, pairs)
+        self.environments = [each.spec for each in self.plan.environments if each.id in self.plan.measured]
+        asked = options.executor != "auto" or options.bundle is not None
+        self._choice = choose_executor(options, self.matrix) if asked else None  # wrong options are refused first
+
+    def choice(self) -> Choice:
+        """Where the environments will run."""
+        if self._choice is None:
+            self._choice = choose_executor(self.options, self.matrix)
+        return self._choice
+
+    def is_builder(self) -> bool:
+        """Whether this machine's own compilers make all builds."""
+        return all(each.is_host for each in self.environments) or self.choice().executor == "venv"
+
+    def pythons(self) -> Mapping[str, Path]:
+        """The interpreters of those environments that exist here, by their ids in matrix.yaml."""
+        found = {}
+        for each in self.environments:
+            if each.is_host:
+                found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
+                continue
+            for id in (each.id(), each.id(each.fallback_index)):
+                for done in (self.cache / "environments").glob(f"{id}-*/complete.json"):
+                    found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
+        return found
+
+    def look(self) -> Findings:
+        found = self._memory()
+        subjects = []
+        for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
+            missing = self._missing(kernel)
+            found.add(missing)
+            if missing.problems:
+                continue
+            if kernel.problem is not None and kernel.model_new is not None:
+                for name, wanted in ((kernel.problem, PROBLEM), (kernel.model_new, SOLUTION)):
+                    found.add(check_file(self.root / name, name, wanted, self._surroundings()))
+                continue
+            sources = kernel_sources(kernel, self.files)
+            devices = dict.fromkeys(build.device for build in self.plan.builds if build.kernel == kernel.name)
+            subjects += [
+                Subject(root=self.root, kernel=kernel, device=device, sources=sources[device]) for device in devices
+            ]
+        machine = Machine(cache=self.cache, includes=self._includes() if subjects else {}, is_builder=self.is_builder)
+        with ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1))) as pool:
+            for each in pool.map(lambda subject: check_sources(subject, self.environments, machine), subjects):
+                found.add(each)
+        return found
+
+    def _memory(self) -> Findings:
+        used: dict[str, set[Device]] = {}
+        for cell in self.plan.cells:
+            used.setdefault(self.plan.workload(cell.workload).name, set()).add(cell.device)
+        has = {"its GPU": self.gpus[0].memory_bytes if self.gpus else 0}
+        has["this machine"] = psutil.virtual_memory().total + psutil.swap_memory().total
+        found = check_memory(self.matrix, self.text, self.options.matrix_path, used, has)
+        if found.problems and (engine := self.choice().facts) is not None:  # whose machine may be another
+            has["this machine"] = engine.memory_bytes
+            found = check_memory(self.matrix, self.text, self.options.matrix_path, used, has)
+        return found
+
+    def _missing(self, kernel: Kernel) -> Findings:
+        """Files that matrix.yaml names and that are not there."""
+        found, at = Findings(), ("kernels", self.matrix.kernels.index(kernel))
+        named: list[tuple[str, Sequence[int | str]]] = []
+        if kernel.sources is not None:
+            for device in ("cpu", "cuda"):
+                files = getattr(kernel.sources, device)
+                named += [(name, ("sources", device, index)) for index, name in enumerate(files)]
+        named += [(name, (key,)) for key in ("problem", "model_new") if (name := getattr(kernel, key))]
+        for name, place in named:
+            path = shipped.located(self.root, name)
+            if not path.is_file():
+                beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+                where = f"{self.options.matrix_path}:{line_of(self.text, *at, *place)}"
+                remedy = f"{meant(path.name, beside)}correct the path in matrix.yaml"
+                found.problems.append(Problem(where=where, what=f"{name}: no such file", remedy=remedy))
+        return found
+
+    def _surroundings(self) -> Surroundings:
+        there = self.pythons()
+        folders = [each for python in there.values() for each in python.parents[1].glob("lib/python*/site-packages")]
+        return Surroundings(
+            packages=self.matrix.packages,
+            pythons=self._versions,
+            site_packages=folders,
+            complete=all(each.id() in there for each in self.environments),
+            has_host=any(each.is_host for each in self.environments),
+        )
+
+    def _versions(self) -> Collection[tuple[int, int]]:
+        host = any(each.is_host for each in self.environments)
+        given = [each.python for each in self.environments if not each.is_host]
+        given += [find_host_python(stage_worker(self.cache)).version] if host else []
+        return {(int(major), int(minor)) for major, minor in (version.split(".")[:2] for version in given)}
+
+    def _includes(self) -> dict[str, list[str]]:
+        found = {}
+        for id, python in self.pythons().items():
+            done = subprocess.run([python, "-I", "-c", _HEADERS], capture_output=True, text=True)
+            if done.returncode == 0:
+                found[id] = json.loads(done.stdout)
+        return found
+
+
+def preflight(options: Options, selection: Selection) -> Findings:
+    """What cannot work of what is selected. InputError where matrix.yaml or the selection is refused."""
+    return Preflight(options, selection).look()

@@ -1,0 +1,75 @@
+"""What a workload needs at least, and what this machine has. Pure.
+
+Lower bounds of what is in memory at one time: a workload that is refused cannot run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.config.kernels import Dtype
+from harness.config.matrix import Matrix
+from harness.config.workloads import Workload
+from harness.config.yaml_files import line_of
+from harness.preflight.findings import Findings, Problem
+from harness.schema.records import DEVICES, Device
+from harness.worker import dtypes
+
+FLOAT64_BYTES = 8
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def needs(workload: Workload, dtype: Dtype, device: Device, *, math: bool) -> dict[str, dict[str, int]]:
+    """Bytes by what has the memory, `this machine` or `its GPU`, and by what they are for."""
+    shape = workload.shape
+    tensor = dtypes.size_bytes(dtype, (shape.elements,))
+    calls = {"Q, K and V": 3 * tensor, "output": tensor}
+    if math:  # its logits, and their softmax
+        scores = dtypes.size_bytes(dtype, (shape.batch * shape.heads * shape.seq_len**2,))
+        calls["scores of the reference math"] = 2 * scores
+    judging = {"truth and error scale in float64": 2 * FLOAT64_BYTES * shape.elements}
+    if device == "cpu":
+        return {"this machine": calls | judging}
+    return {"this machine": {"Q, K and V": 3 * tensor, "output": tensor, **judging}, "its GPU": calls}
+
+
+def check_memory(
+    matrix: Matrix, text: str, path: Path, used: Mapping[str, set[Device]], has: Mapping[str, int]
+) -> Findings:
+    """`used`: names of the workloads that attention kernels run on, with their devices. `has`: bytes of this machine
+    and of its GPU, where they are known."""
+    found = Findings()
+    for index, workload in enumerate(matrix.workloads):
+        for device in (each for each in DEVICES if each in used.get(workload.name, ())):
+            references = (matrix.references_cuda if device == "cuda" else None) or matrix.references
+            for dtype in getattr(workload.dtypes, device):
+                problem = _too_large(needs(workload, dtype, device, math="math" in references), has)
+                if problem is None:
+                    continue
+                where = f"{path}:{line_of(text, 'workloads', index, 'shape')}"
+                what, remedy = problem
+                subject = f"workloads[{index}]: {workload.name} in {dtype} on {device}"
+                found.problems.append(Problem(where=where, what=f"{subject} {what}", remedy=remedy))
+    return found
+
+
+def _too_large(needed: Mapping[str, Mapping[str, int]], has: Mapping[str, int]) -> tuple[str, str] | None:
+    """(what is wrong, the way out); None where all fits, or the size is not known."""
+    for owner, parts in needed.items():
+        most = has.get(owner, 0)
+        if not most or sum(parts.values()) <= most:
+            continue
+        listed = ", ".join(f"{shown(size)} for {name}" for name, size in parts.items())
+        what = f"needs at least {shown(sum(parts.values()))}, and {owner} has {shown(most)}: {listed}"
+        without = sum(size for name, size in parts.items() if "math" not in name)
+        if without <= most:
+            return what, "shorten seq_len, or leave math out of `references`"
+        return what, "take a smaller shape"
+    return None
+
+
+def shown(size_bytes: int) -> str:
+    size = float(size_bytes)
+    unit = next((unit for number, unit in enumerate(UNITS) if size < 1024 ** (number + 1)), UNITS[-1])
+    return f"{size / 1024 ** UNITS.index(unit):.3g} {unit}"
