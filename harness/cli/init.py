@@ -65,7 +65,7 @@ def add_session(verb: str) -> None:
 
 
 for verb in (
-    "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins", "doctor",
+    "check", "new", "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins", "doctor",
 ):
     add_session(verb)
 

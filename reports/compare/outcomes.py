@@ -141,5 +141,14 @@ def never_ran(evidence: Evidence) -> list[str]:
     return found
 
 
+def unbuilt(evidence: Evidence) -> list[str]:
+    """A sentence for each kernel that some build of failed, with the environments."""
+    failed: dict[str, list[str]] = {}
+    for build in evidence.builds.values():
+        if build.status == protocol.BUILD_FAILED:
+            failed.setdefault(f"{build.kernel} ({build.device})", []).append(build.environment)
+    return [f"{kernel} did not build in {', '.join(sorted(places))}" for kernel, places in failed.items()]
+
+
 def name_of(version: Version) -> str:
     return f"PyTorch {version.torch}" if version.torch else f"{version.asked.partition(',')[0]} (not observed)"

@@ -6,6 +6,7 @@ Each function returns an exit code and raises a HarnessError (`harness.errors`).
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -29,7 +30,7 @@ from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
-from reports.compare.outcomes import never_ran
+from reports.compare.outcomes import never_ran, unbuilt
 from reports.history.index import update
 from reports.load.evidence import load_evidence
 from reports.render import bisection, history, sweep
@@ -72,7 +73,11 @@ def render_run(
     evidence, rows = report.evidence, report.rows
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
         print(text)
-    return errors.exit_code(exit_codes(evidence, rows, fail_on, strict, detect))
+    codes = exit_codes(evidence, rows, fail_on, strict, detect)
+    if errors.BUILD_FAILED in codes:
+        for sentence in unbuilt(evidence):
+            print(printable(f"{sentence}; the page was written all the same: {page}"), file=sys.stderr)
+    return errors.exit_code(codes)
 
 
 def judge_controls(run_folder: Path, *, launches: int = LAUNCHES, write: Path | None = None) -> int:
