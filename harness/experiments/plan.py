@@ -30,9 +30,11 @@ AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of wh
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
 CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
-# Of a validation's message, which may begin with the recipe.
+# Of a validation's message, which may begin with the recipe; and a name, a module or a colon that is not there.
 NEVER_LOADED = re.compile(
-    rf"^(\w+: )?({protocol.LOADING}\S+|{protocol.CONSTRUCTING}) raised |is missing the required \"forward\" function"
+    rf"^(\w+: )?({protocol.LOADING}\S+|{protocol.CONSTRUCTING}|{protocol.MAKING}\S+) raised "
+    r"|is missing the required \"forward\" function"
+    r"|raised (ModuleNotFoundError|ImportError|NameError|UnboundLocalError|SyntaxError|IndentationError|TabError): "
 )
 CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
 

@@ -37,6 +37,8 @@ Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
 EXCERPT_CHARACTERS = 8000
+STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+LINE_TELLS = (ImportError, NameError, AttributeError)  # of a SyntaxError the message has it
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
 RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp)[.-].*so")
@@ -50,9 +52,22 @@ def failure(error: BaseException, doing: str) -> wire.Failed:
     status: protocol.Status = protocol.CRASHED
     if issubclass(type(error), NotImplementedError) and NO_FORWARD not in lines[0]:
         status = protocol.UNSUPPORTED
-    message = f"{doing} raised {type_name(error)}: {lines[0]}"[: protocol.MESSAGE_CHARACTERS]
+    where = _place() if issubclass(type(error), LINE_TELLS) else ""
+    message = f"{doing} raised {type_name(error)}: {lines[0]}"[: protocol.MESSAGE_CHARACTERS - len(where)] + where
     excerpt = said(_traceback)
     return wire.Failed(status, message, excerpt[-EXCERPT_CHARACTERS:])
+
+
+def _place() -> str:
+    """`` (solution.py:12)``: the last line of a file of the user's that the exception that is handled came through;
+    empty where there is none."""
+    found, trace = "", sys.exc_info()[2]
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name.endswith(".py") and not name.startswith((*OURS, STANDARD_LIBRARY)) and "-packages" not in name:
+            found = said(lambda: f" ({os.path.basename(name)}:{trace.tb_lineno})")  # noqa: B023 - called at once
+        trace = trace.tb_next
+    return found[: protocol.MESSAGE_CHARACTERS // 4]
 
 
 def _traceback() -> str:

@@ -9,12 +9,11 @@ request's dtype, all others stay what they are. Layout of the folder: `index.jso
 from __future__ import annotations
 
 import os
-import traceback
 from typing import Any
 
 import torch
 
-from . import problem, protocol, tensors, wire
+from . import kernels, problem, protocol, tensors, wire
 
 INDEX = "index.json"
 
@@ -41,8 +40,8 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         }
     except Exception as error:
         status: protocol.Status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
-        message = f"{os.path.basename(request.problem)}: {type(error).__name__}: {error}"
-        raise wire.Failed(status, message, traceback.format_exc()[-8000:]) from None
+        failed = kernels.failure(error, protocol.MAKING + os.path.basename(request.problem))
+        raise wire.Failed(status, failed.message, failed.log_excerpt) from None
     path = os.path.join(request.out, INDEX)
     protocol.write_json(path, index)
     writer.files[INDEX] = protocol.sha256_file(path)

@@ -75,6 +75,7 @@ FAULTS = (
     DOES_NOT_BUILD, OWN_ERROR, WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW,
     NOT_REPEATABLE, WRONG_EVERYWHERE,
 )  # fmt: skip
+MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
 REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
 MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
@@ -205,6 +206,11 @@ class Cause:
     @property
     def name(self) -> str:
         return NAMES[self.cause]
+
+    @property
+    def mark(self) -> str:
+        """Its grade, for people; of a mistake, what to do."""
+        return TO_CORRECT if self.cause in MISTAKES else self.grade
 
     @property
     def subject(self) -> str:

@@ -22,13 +22,19 @@ SYNTAX = "independent: constructing ModelNew raised SyntaxError: invalid syntax 
 SHAPES = "independent: trial 0 raised RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 4x8)"
 
 
-@pytest.mark.parametrize("message", [MISSING, NO_FORWARD, TYPO, SYNTAX, SHAPES])
+MODULE = "independent: constructing ModelNew raised ModuleNotFoundError: No module named 'einops' (solution.py:2)"
+PROBLEM = "making the inputs of problem.py raised ModuleNotFoundError: No module named 'einops' (problem.py:2)"
+LAZY = "independent: trial 0 raised ModuleNotFoundError: No module named 'einops' (solution.py:9)"
+UNNAMED = "independent: trial 0 raised NameError: name 'sofmax' is not defined (solution.py:9)"
+
+
+@pytest.mark.parametrize("message", [MISSING, NO_FORWARD, TYPO, SYNTAX, SHAPES, MODULE, PROBLEM, LAZY, UNNAMED])
 def test_an_exception_of_the_kernels_own_in_every_environment_is_its_own_error(message: str, tmp_path: Path) -> None:
     raises = Case(status="crashed", message=message)
     for number, made in enumerate((of_both(raises), of_both(raises, environments=(BASE,)))):
         found = first(tmp_path / str(number), made)
         assert (found.cause, found.grade) == (causes.OWN_ERROR, STRONG)
-        assert message.split(": ", 1)[1] in found.statement and "run again" in found.statement
+        assert message.removeprefix("independent: ") in found.statement and "run again" in found.statement
         assert found.evidence[0].record and "explain" not in found.next_command
 
 
@@ -48,6 +54,24 @@ def test_what_pytorch_refuses_and_what_a_process_dies_of_is_no_error_of_its_own(
     message: str, cause: str, tmp_path: Path
 ) -> None:
     assert first(tmp_path, of_both(Case(status="crashed", message=f"independent: {message}"))).cause == cause
+
+
+@pytest.mark.parametrize("message", [LAZY, UNNAMED])
+def test_a_plain_mistake_is_one_where_the_kernel_runs_on_other_workloads_too(message: str, tmp_path: Path) -> None:
+    raises = Case(status="crashed", message=message)
+    made = Spec(trials=10, cases={(each, "kernel", "seed-fp16"): raises for each in (BASE, NEXT)})
+    found = [cause for cause in of_kernel(tmp_path, made) if "seed-fp16" in cause.workloads]
+    assert [cause.cause for cause in found] == [causes.OWN_ERROR] and message[-14:] in found[0].statement
+
+
+@pytest.mark.parametrize("message", [SYNTAX, MODULE, PROBLEM, LAZY])
+def test_a_mistake_is_shown_as_the_users_and_has_no_grade(message: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path, of_both(Case(status="crashed", message=message)))
+    render_run(run.folder)
+    page, summary = ((run.folder / name).read_text() for name in ("index.html", "summary.md"))
+    assert f"({causes.TO_CORRECT})" in summary and f">{causes.TO_CORRECT}</span>" in page
+    for text in (page.partition("The meaning of decisive")[0], summary):
+        assert "(strong)" not in text and ">strong</span>" not in text and "not supported" not in text
 
 
 def test_what_another_release_has_is_no_error_of_the_kernels_own(tmp_path: Path) -> None:

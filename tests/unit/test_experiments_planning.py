@@ -214,6 +214,9 @@ def test_validation_recipes_do_not_grow() -> None:
     [
         "loading mine.so raised ImportError: undefined symbol: f",
         "independent: constructing ModelNew raised AttributeError: solution.py defines no ModelNew",
+        "making the inputs of problem.py raised ModuleNotFoundError: No module named 'einops' (problem.py:2)",
+        "independent: trial 0 raised ModuleNotFoundError: No module named 'einops' (solution.py:9)",
+        "independent: trial 0 raised NameError: name 'sofmax' is not defined (solution.py:9)",
         'independent: trial 0 raised NotImplementedError: Module [ModelNew] is missing the required "forward" function',
     ],
 )

@@ -14,7 +14,7 @@ from reports import model
 from reports.attribute.facts import experiments
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import CallOrder, Conditions, Finding, Spread, settled
-from reports.attribute.facts.messages import build_flags, died, own_error
+from reports.attribute.facts.messages import build_flags, died, mistaken, own_error
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
 from reports.compare.differences import VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
@@ -233,11 +233,12 @@ class CaseFacts:
 
     @cached_property
     def own_errors(self) -> list[CellFacts]:
-        """Cells that end on both sides with an exception of the kernel's own, where it ran on no workload in no
-        environment of the run: what runs somewhere is told by what differs there."""
-        if not self.is_kernel or self.evidence.ever_ran(self.kernel, self.device):
+        """Cells that end on both sides with an exception of the kernel's own. Where it ran on some workload in some
+        environment of the run, that is told by what differs there, but for a plain mistake."""
+        if not self.is_kernel:
             return []
-        return [cell for cell in self.cells if all(map(own_error, cell.sides))]
+        own = mistaken if self.evidence.ever_ran(self.kernel, self.device) else own_error
+        return [cell for cell in self.cells if all(map(own, cell.sides))]
 
     @cached_property
     def unbuilt(self) -> list[CellFacts]:

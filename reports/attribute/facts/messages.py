@@ -37,6 +37,11 @@ REFUSED = re.compile(
     r"|raised TypeError: (?!ModelNew|forward\b|__init__\b).*unexpected keyword",
     re.IGNORECASE,
 )
+# What no version of PyTorch has a part in.
+MISTAKE = re.compile(
+    r"raised (NameError|UnboundLocalError|SyntaxError|IndentationError|TabError): "
+    r"|raised ModuleNotFoundError: No module named '(?!torch\b)|defines no ModelNew"
+)
 # What the kernels' C interface says where one refuses a width, a type or a size: csrc/attention.h has the codes.
 REFUSES = re.compile(r"attention_forward: .*\(code -(3|4|6), shape ")
 # What an exception says where the machine failed, or what is called, and not the kernel in what it asks for.
@@ -78,6 +83,12 @@ def lacks_code(side: CorrectnessSide) -> bool:
 def own_error(side: CorrectnessSide) -> bool:
     """Ended with an exception that is no refusal by PyTorch or by the kernel's interface, and not the machine's."""
     return bool(raised(side)) and not REFUSED.search(side.message) and not refused(side)
+
+
+def mistaken(side: CorrectnessSide) -> bool:
+    """Ended with an exception that no version of PyTorch has a part in: a name or a module that is not there, a file
+    that Python cannot read."""
+    return bool(raised(side)) and MISTAKE.search(side.message) is not None
 
 
 def at_null(finding: CheckerFinding) -> bool:
