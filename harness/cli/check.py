@@ -8,6 +8,7 @@ from harness.cli.matrix import shared_options
 from harness.cli.options import Parser, add_devices, add_executor, add_matrix, add_names
 from harness.errors import DONE
 from harness.preflight.look import preflight
+from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
 
 
@@ -21,7 +22,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """InputError with all that cannot work."""
-    what = Selection(kernels=tuple(options.kernel), workloads=tuple(options.workload), devices=options.device)
+    devices = options.device or DEVICES  # also of CUDA kernels where there is no GPU
+    what = Selection(kernels=tuple(options.kernel), workloads=tuple(options.workload), devices=devices)
     found = preflight(shared_options(options), what)
     for mark, lines in (("ok         ", found.passed), ("not checked", found.unchecked)):
         for line in lines:

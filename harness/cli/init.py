@@ -8,7 +8,7 @@ import argparse
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +42,7 @@ workloads:
     dtypes: {cpu: [float32], cuda: [float16, float32]}
 """
 EXAMPLE = "kernels: [{name: mine, sources: {cpu: [mine/attention.cpp]}}]"
+IGNORE = "reports/.gitignore"
 # Beside the pages, so that a .gitignore of the project's own is left as it is.
 IGNORED = "# What runs leave here: arrays, logs and pages.\n/runs/\n/bisections/\n/sweeps/\n/latest\n"
 NOXFILE = '''\
@@ -65,7 +66,8 @@ def add_session(verb: str) -> None:
 
 
 for verb in (
-    "check", "new", "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins", "doctor",
+    "new", "check", "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins",
+    "doctor",
 ):
     add_session(verb)
 
@@ -115,7 +117,7 @@ def init(folder: Path) -> list[str]:
 
     InputError where matrix.yaml is there already, or nothing is found that could be a kernel.
     """
-    matrix, noxfile = folder / "matrix.yaml", folder / "noxfile.py"
+    matrix = folder / "matrix.yaml"
     if os.path.lexists(matrix):
         raise InputError(f"{matrix}: is there already; nothing was changed", "edit it, or start elsewhere")
     kernels = find(folder)
@@ -130,14 +132,26 @@ def init(folder: Path) -> list[str]:
     parse_matrix(text)
     lines = [f"found {kernel.name}: {', '.join(kernel.files)}" for kernel in kernels]
     lines += [note for kernel in kernels if (note := lacking(folder, kernel))]
-    ignore = folder / "reports" / ".gitignore"
-    for path, content in ((matrix, text), (noxfile, NOXFILE), (ignore, IGNORED)):
-        if not os.path.lexists(path):
-            path.parent.mkdir(exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(content)
-            lines.append(f"wrote {path.relative_to(folder)}")
+    lines += write_missing(folder, {"matrix.yaml": text, "noxfile.py": NOXFILE, IGNORE: IGNORED})
     return [*lines, "next: kernel-matrix matrix --quick"]
+
+
+def write_missing(folder: Path, texts: Mapping[str, str]) -> list[str]:
+    """Write those of the files that are not there. Returns which, in lines."""
+    lines = []
+    for name, text in texts.items():
+        path = folder / name
+        if not os.path.lexists(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+            lines.append(f"wrote {name}")
+    return lines
+
+
+def kernel_name(text: str) -> str:
+    """As a kernel may be called."""
+    return re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")[:60] or "kernel"
 
 
 def lacking(folder: Path, kernel: Found) -> str:
@@ -171,7 +185,7 @@ def find(folder: Path) -> list[Found]:
     every = [*kernels.values(), *_pairs(folder, problems, solutions)]
     taken = set[str]()
     for kernel in every:
-        name = re.sub(r"[^a-z0-9_]+", "_", kernel.name.lower()).strip("_")[:60] or "kernel"
+        name = kernel_name(kernel.name)
         free = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
         kernel.name = next(each for each in free if each not in taken)
         taken.add(kernel.name)

@@ -37,6 +37,7 @@ OF_GATE = {
 
 VERBS = {
     "init": "write a matrix.yaml and a noxfile.py for the kernels in this folder",
+    "new": "write a kernel's template, and a matrix file of its own",
     "check": "look for what cannot work, without an environment: in the sources, problem files and shapes",
     "matrix": "run every environment of matrix.yaml: build, validate, time, explain, report",
     "eval": "run one environment, against the baseline's stored validation",

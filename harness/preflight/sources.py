@@ -4,10 +4,12 @@ compiled where one exists, and its objects are not looked at.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from harness.config import shipped
@@ -27,6 +29,10 @@ NVCC_FLAGS = (
 STANDARD, OTHER_STANDARDS = "-std=c++17", ("-std=c++14", "-std=c++20")
 OF_STANDARD = re.compile(r"2\.[1-9]\.")  # releases whose helper asks for C++17; of others nothing is assumed
 ERROR = re.compile(r"^(.+?)(?::(\d+)(?::\d+)?|\((\d+)\)): (?:fatal |catastrophic )?error(?: #\S+)?: (.*)$")
+FLAG = re.compile(r"error: (unrecogni[sz]ed|unknown|bad value|unsupported option)")
+MACHINE = re.compile(
+    r"No space left|Cannot allocate memory|out of memory|Killed|internal compiler error|Permission denied"
+)
 LACKS_HEADER = re.compile(
     r"""error: ['"]?([^\s'"]+)['"]?(?:: No such file or directory| file not found)|cannot open source file "([^"]+)\""""
 )
@@ -81,13 +87,20 @@ class Attempt:
         module = [f"-DTORCH_EXTENSION_NAME={self.subject.module}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         return [*tools.cxx(), *module, *folders, "-fPIC", standard, *flags["cxx"], *task]
 
-    def refused(self, source: str, output: str) -> Problem:
-        """The compiler's first error, with its place."""
+    def refused(self, output: str) -> Findings:
+        """The compiler's first error. What has no place in a file says nothing certain of the sources."""
         line = build.first_error(output, []) or (output.strip().splitlines() or ["the compiler failed"])[-1]
         error = ERROR.match(line)
-        file, number, text = (error[1], error[2] or error[3], error[4]) if error else (source, "1", line)
-        shown = shipped.name_of(self.subject.root, Path(file)) or file
-        return Problem(where=f"{shown}:{number}", what=f"does not compile: {text}", remedy="correct the line")
+        if MACHINE.search(output) or not (error or FLAG.search(line)):
+            return Findings(unchecked=[f"{self.subject.name}: {line}"])
+        where, text, remedy = f"kernel {self.subject.kernel.name}", line, "correct its `flags` in matrix.yaml"
+        if error:
+            file = shipped.name_of(self.subject.root, Path(error[1])) or error[1]
+            where, text, remedy = f"{file}:{error[2] or error[3]}", error[4], "correct the line"
+        problem = Problem(where=where, what=f"does not compile: {text}", remedy=remedy)
+        if self.machine.is_builder():
+            return Findings(problems=[problem])
+        return Findings(unchecked=[f"{where}: {problem.what}, by this machine's compiler; an image brings its own"])
 
     def examine(self, texts: Mapping[str, str]) -> Findings:
         """Compiled, and looked at; what needs an environment's headers, in those that exist."""
@@ -104,18 +117,14 @@ class Attempt:
                     found.unchecked.append(f"{name}: the compiler did not end: {output[-200:]}")
                 elif header and BROUGHT.match(header[1] or header[2]):
                     waiting.append(source)
-                elif header and f'"{header[1]}"' not in output:
-                    found.unchecked.append(f"{name}: {self.refused(source, output).what}")
+                elif header and f'"{header[1]}"' not in output:  # of the system, or PyTorch's
+                    found.unchecked.append(f"{name}: not compiled, for {header[1] or header[2]} is not here")
                 else:
-                    found.problems.append(self.refused(source, output))
+                    found.add(self.refused(output))
             if len(objects) == len(self.request.sources):
                 found.add(in_objects(self.subject, objects, texts))
         if waiting:
             found.add(self._in_environments(waiting))
-        if not self.machine.is_builder():
-            found.unchecked += [f"{each.where}: this machine's compiler, which is not what builds it: {each.what}"
-                                for each in found.problems if each.what.startswith("does not compile")]  # fmt: skip
-            found.problems = [each for each in found.problems if not each.what.startswith("does not compile")]
         return found
 
     def _in_environments(self, sources: Sequence[str]) -> Findings:
@@ -124,16 +133,15 @@ class Attempt:
         there = [each for each in self.environments if each.id() in includes]
         if not there or any(source.endswith(build.CUDA_SUFFIXES) for source in sources):
             return Findings(unchecked=[f"{name}: not compiled, for it includes PyTorch's headers: a build will tell"])
-        failed: dict[str, Problem] = {}
+        tried = []
         for environment in there:
-            for source in sources:
-                code, output = self.compile(source, headers=includes[environment.id()])
-                if code:
-                    failed.setdefault(environment.id(), self.refused(source, output))
-        if len(failed) == len(self.environments):
-            return Findings(problems=list(dict.fromkeys(failed.values())))
-        if failed:
-            return Findings(unchecked=[f"{id}: {each.where}: {each.what}" for id, each in failed.items()])
+            outcomes = [self.compile(source, headers=includes[environment.id()]) for source in sources]
+            tried.append([self.refused(output) for code, output in outcomes if code])
+        if any(tried):
+            found = Findings()
+            for each in chain(*tried):
+                found.add(each)
+            return found if all(tried) and len(tried) == len(self.environments) else doubted(found, name)
         return Findings(passed=[f"{name}: compiles with the headers of {', '.join(each.id() for each in there)}"])
 
 
@@ -156,11 +164,16 @@ def check_sources(subject: Subject, environments: Sequence[Environment], machine
         ]  # fmt: skip
         certain = all(each.problems for each in tried)
         for each in tried:
-            words = [f"{subject.name}, with some environments' flags: {p.where}: {p.what}" for p in each.problems]
-            found.add(each if certain else replace(each, problems=[], unchecked=[*each.unchecked, *words]))
+            found.add(each if certain else doubted(each, subject.name))
     if subject.kernel.binding == "own" or not (found.passed or found.problems):
         found.add(Findings(problems=in_text(subject, texts)))
     return found
+
+
+def doubted(found: Findings, name: str) -> Findings:
+    """Of what some environments may accept."""
+    words = [f"{name}, in some of the environments: {each.where}: {each.what}" for each in found.problems]
+    return replace(found, problems=[], unchecked=[*found.unchecked, *words])
 
 
 def _requests(
@@ -191,6 +204,7 @@ def _remembered(attempt: Attempt, texts: Mapping[str, str], compiler: str) -> Fi
         return Findings(passed=[done.read_text(encoding="utf-8")])
     found = attempt.examine(texts)
     if found.passed and not found.problems and not found.unchecked:
-        done.parent.mkdir(parents=True, exist_ok=True)
-        protocol.write_atomically(str(done), found.passed[0].encode())
+        with contextlib.suppress(OSError):  # a full disk costs time
+            done.parent.mkdir(parents=True, exist_ok=True)
+            protocol.write_atomically(str(done), found.passed[0].encode())
     return found

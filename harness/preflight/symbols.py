@@ -107,10 +107,10 @@ def in_objects(subject: Subject, objects: Sequence[str], texts: Mapping[str, str
     usable = {name for kind, name in defined if kind.isupper() or kind in "uvw"}
     missing = [name for name in subject.wanted if name not in usable]
     for name in list(missing):
-        other = next((each for _, each in defined if re.search(rf"(^|::){name}(\(|$)", each)), None)
-        if other is not None:
+        other = next((each for _, each in defined if re.search(rf"(^|::){name}(\(|$)", each)), "")
+        if other or any(re.search(rf"\b{name}\b", text) for text in texts.values()):
             missing.remove(name)
-            what = f"defines {other}, and not the C function {name}"
+            what = f"defines {other or 'nothing that can be called'}, and not the C function {name}"
             remedy = f"define it {AS_DECLARED}"
             found.problems.append(Problem(where=subject.place(name, texts), what=what, remedy=remedy))
     if missing:

@@ -23,6 +23,7 @@ import os
 import re
 import sys
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
 
 import torch
@@ -65,7 +66,7 @@ def _place() -> str:
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         if name.endswith(".py") and not name.startswith((*OURS, STANDARD_LIBRARY)) and "-packages" not in name:
-            found = said(lambda: f" ({os.path.basename(name)}:{trace.tb_lineno})")  # noqa: B023 - called at once
+            found = f" ({said(partial(os.path.basename, name))}:{trace.tb_lineno})"
         trace = trace.tb_next
     return found[: protocol.MESSAGE_CHARACTERS // 4]
 

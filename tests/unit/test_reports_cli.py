@@ -77,6 +77,17 @@ def test_exit_codes(tmp_path: Path, spec: Spec, options: list[str], code: int) -
     assert main(["report", str(tmp_path), *options]) == code
 
 
+def test_of_a_build_that_failed_the_last_lines_name_it_and_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, Spec(builds={NEXT: Outcome(status="build_failed")}))
+    assert main(["report", str(tmp_path)]) == 20
+    *_, sentence, last = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f"attention_scalar (cpu) did not build in {NEXT}; ")
+    assert sentence.endswith(str(tmp_path / "index.html")) and (tmp_path / "index.html").exists()
+    assert last == "exit code 20: a build failed"
+
+
 def test_a_gate_says_what_it_could_not_have_seen_and_how_many_launches_would(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,29 @@ class Session:
 
     def run(self, *words: str, **options: Any) -> None:
         self.ran.append((words, options))
+
+
+def test_no_session_takes_a_build_that_failed_for_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: dict[str, Any] = {}
+    nox: Any = ModuleType("nox")
+
+    def session(function: Any = None, *, name: str = "") -> Any:
+        return sessions.setdefault(name or function.__name__, function) if function else partial(session, name=name)
+
+    nox.Session, nox.options, nox.session = Session, SimpleNamespace(), session
+    nox.project = SimpleNamespace(
+        load_toml=lambda _: {"project": {"dependencies": []}}, dependency_groups=lambda *_: []
+    )
+    nox.parametrize = lambda *_: lambda function: function
+    monkeypatch.setitem(sys.modules, "nox", nox)
+    monkeypatch.setattr(Session, "install", lambda *_: None, raising=False)
+    exec(compile((ROOT / "noxfile.py").read_text(), "noxfile.py", "exec"), {})
+    assert set(main.VERBS) - {"init"} <= set(sessions)
+    for verb in set(main.VERBS) - {"init"}:
+        started = Session("--quick")
+        sessions[verb](started, **({"torch": "2.5.0"} if verb == "eval" else {}))
+        ((words, options),) = started.ran
+        assert words[:4] == ("python", "-m", "harness", verb) and options == {"env": {BY_NOX: "1"}}
 
 
 def test_the_noxfile_of_init_starts_what_is_installed_and_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
