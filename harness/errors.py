@@ -5,6 +5,7 @@ The command line catches `HarnessError` once, at the top, and exits with its cod
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 from harness.typed import as_typed
@@ -25,6 +26,12 @@ def exit_code(codes: Iterable[int]) -> int:
     """The one code to exit with when all of `codes` hold; 0 for none."""
     held = set(codes)
     return next((code for code in PRECEDENCE if code in held), DONE)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question for the beginning of a remedy; empty where no known name is close."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 class HarnessError(Exception):

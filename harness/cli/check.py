@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from harness.cli.matrix import shared_options
 from harness.cli.options import Parser, add_devices, add_executor, add_matrix, add_names
 from harness.errors import DONE
 from harness.preflight.look import preflight
+from harness.run.prepare import Options
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
 
@@ -17,14 +17,17 @@ def add_options(parser: Parser) -> None:
     add_names(parser, "kernel", "workload")
     add_devices(parser)
     add_executor(parser)
-    parser.set_defaults(strict=False)
 
 
 def run(options: argparse.Namespace) -> int:
     """InputError with all that cannot work."""
     devices = options.device or DEVICES  # also of CUDA kernels where there is no GPU
     what = Selection(kernels=tuple(options.kernel), workloads=tuple(options.workload), devices=devices)
-    found = preflight(shared_options(options), what)
+    where = Options(
+        matrix_path=options.matrix, command=(), executor=options.executor, base_image=options.base_image,
+        bundle=options.bundle,
+    )  # fmt: skip
+    found = preflight(where, what)
     for mark, lines in (("ok         ", found.passed), ("not checked", found.unchecked)):
         for line in lines:
             print(f"{mark}  {line}")

@@ -6,7 +6,6 @@ Errors are caught here, once. Exit codes are those of `harness.errors`; what one
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import os
 import re
@@ -91,16 +90,15 @@ def parse(words: Sequence[str], options: argparse.Namespace) -> None:
     """InputError names the command whose options are wrong, and those that may have been meant."""
     verb = words[0]
     if not verb.startswith("-") and verb not in VERBS | INTERNAL:
-        near = difflib.get_close_matches(verb, VERBS, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise errors.InputError(f"{verb}: no such command", f"{meant}kernel-matrix --help lists them")
+        raise errors.InputError(
+            f"{verb}: no such command", f"{errors.meant(verb, VERBS)}kernel-matrix --help lists them"
+        )
     _, unknown = make_parser(verb).parse_known_args(words, options)
     if unknown:
         parser = Parser(prog=f"kernel-matrix {verb}")
         import_module(f"harness.cli.{verb}").add_options(parser)
         known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
+        meant = errors.meant(unknown[0].partition("=")[0], known)
         raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {parser.prog} --help")
 
 

@@ -16,8 +16,8 @@ from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
-from harness.config.yaml_problems import EXAMPLES
-from harness.errors import InputError
+from harness.config.yaml_problems import EXAMPLES, Refused
+from harness.errors import InputError, meant
 from harness.schema.run_records import Thresholds
 
 Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
@@ -179,7 +179,9 @@ class Matrix(Model):
         for index, kernel in enumerate(self.kernels):
             unknown = set(kernel.workloads or []) - names
             if unknown:
-                raise ValueError(f"kernels[{index}].workloads: {sorted(unknown)[0]!r} is none of the workloads")
+                first = sorted(unknown)[0]
+                remedy = f"{meant(first, names)}take some of {', '.join(sorted(names)) or 'those that you add'}"
+                raise Refused(f"kernels[{index}].workloads: {first!r} is none of the workloads", remedy)
             if kernel.control_of is not None and kernel.control_of not in {
                 other.name for other in self.kernels if other is not kernel and other.control_of is None
             }:

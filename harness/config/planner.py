@@ -14,7 +14,7 @@ from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
-from harness.errors import InputError
+from harness.errors import InputError, meant
 from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, WorkloadInfo
 from harness.worker import protocol
@@ -79,7 +79,8 @@ def pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
     """Those of `known` that are wanted, all where nothing is; InputError where one is not among them."""
     for name in wanted:
         if name not in known:
-            raise InputError(f"--{kind} {name}: not in matrix.yaml", f"choose from: {', '.join(known)}")
+            choose = f"{meant(name, known)}choose from: {', '.join(known)}"
+            raise InputError(f"--{kind} {name}: not in matrix.yaml", choose)
     return [name for name in known if not wanted or name in wanted]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from harness.errors import InputError
@@ -38,9 +36,3 @@ class Findings:
             return InputError(f"{one.where}: {one.what}", one.remedy)
         lines = [f"{each.where}: {each.what}\n    -> {each.remedy}" for each in self.problems]
         return InputError("\n  ".join([f"{len(lines)} problems", *lines]), "correct them, then start again")
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """A question to begin a remedy with; empty where no known name is close."""
-    near = difflib.get_close_matches(name, list(known), 1, 0.75)
-    return f"did you mean {near[0]}? " if near else ""

@@ -18,11 +18,12 @@ from harness.config.matrix import load_matrix
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
 from harness.config.yaml_files import line_of
+from harness.errors import meant
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.base import stage_worker
 from harness.isolate.choose import Choice
 from harness.isolate.host import find_host_python
-from harness.preflight.findings import Findings, Problem, meant
+from harness.preflight.findings import Findings, Problem
 from harness.preflight.memory import check_memory
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config.pins import normalise
-from harness.preflight.findings import Findings, Problem, meant
+from harness.errors import meant
+from harness.preflight.findings import Findings, Problem
 
 PROBLEM, SOLUTION = ("Model", "get_inputs", "get_init_inputs"), ("ModelNew",)
 # What torch's wheels of any release bring, and the packages that every environment holds, as they are imported.

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.config.kernels import Kernel
-from harness.preflight.findings import Findings, Problem, meant
+from harness.errors import meant
+from harness.preflight.findings import Findings, Problem
 from harness.run.build import BINDING_FILES, HEADER_SUFFIXES, LINK_FLAGS, kernel_files
 from harness.schema.records import Device
 from harness.worker import build, tools
