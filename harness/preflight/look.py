@@ -15,6 +15,7 @@ from harness.config import shipped
 from harness.config.kernelbench import with_pairs
 from harness.config.kernels import Kernel
 from harness.config.matrix import load_matrix
+from harness.config.pins import normalise
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
 from harness.config.yaml_files import line_of
@@ -70,14 +71,15 @@ class Preflight:
 
     def pythons(self) -> Mapping[str, Path]:
         """The interpreters of those environments that exist here, by their ids in matrix.yaml."""
-        found = {}
+        found, packages = {}, {normalise(package.partition("==")[0]) for package in self.matrix.packages}
         for each in self.environments:
             if each.is_host:
                 found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
                 continue
             for id in (each.id(), each.id(each.fallback_index)):
                 for done in (self.cache / "environments").glob(f"{id}-*/complete.json"):
-                    found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
+                    if packages <= set(json.loads(done.read_text())["wheels"]):
+                        found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
         return found
 
     def look(self) -> Findings:

@@ -69,6 +69,7 @@ def check_file(path: Path, name: str, wanted: Sequence[str], around: Surrounding
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an escape that a string does not know
             tree = ast.parse(source, name)
+            compile(tree, name, "exec", dont_inherit=True)  # which finds more, and runs nothing
     except SyntaxError as error:
         if all(version <= sys.version_info[:2] for version in around.pythons()):
             where = f"{name}:{error.lineno or 1}"

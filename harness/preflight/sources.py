@@ -199,7 +199,8 @@ def _requests(
 def _remembered(attempt: Attempt, texts: Mapping[str, str], compiler: str) -> Findings:
     """What passed before, and is the same now, is not compiled again."""
     headers = {each.id(): attempt.machine.includes.get(each.id()) for each in attempt.environments}
-    key = protocol.digest([repr(attempt.request), dict(texts), compiler, repr(headers), protocol.sha256_file(__file__)])
+    code = [protocol.sha256_file(str(path)) for path in sorted(Path(__file__).parent.glob("*.py"))]
+    key = protocol.digest([repr(attempt.request), dict(texts), compiler, repr(headers), code])
     done = attempt.machine.cache / "checks" / key[:32]
     if done.is_file():
         return Findings(passed=[done.read_text(encoding="utf-8")])

@@ -100,11 +100,11 @@ def in_text(subject: Subject, texts: Mapping[str, str]) -> list[Problem]:
 def in_objects(subject: Subject, objects: Sequence[str], texts: Mapping[str, str]) -> Findings:
     """What they do not define, or not as it will be called; and of the CPU what keeps them from being linked."""
     found = Findings()
-    listed = tools.run(["nm", "-C", *objects])
-    if listed is None:
-        found.unchecked.append(f"{subject.name}: its symbols, for nm is missing (install binutils)")
-        return found
+    listed = tools.run(["nm", "-C", *objects]) or ""
     defined = re.findall(r"^[0-9a-f]+ ([A-Za-z]) (.+)$", listed, re.MULTILINE)
+    if not defined or "__gnu_lto_slim" in listed:  # left for the linker, with -flto
+        found.unchecked.append(f"{subject.name}: its symbols, which nm does not tell")
+        return found
     usable = {name for kind, name in defined if kind.isupper() or kind in "uvw"}
     missing = [name for name in subject.wanted if name not in usable]
     for name in list(missing):
@@ -167,7 +167,8 @@ def _is_own(name: str, texts: Mapping[str, str]) -> bool:
         return False
     outer = re.match(r"(?:vtable for |typeinfo for )?(\w+)::", name)
     if outer is not None:
-        return re.search(rf"\b(namespace|class|struct)\s+{outer[1]}\b", every) is not None
+        declared = re.search(rf"\b(namespace|class|struct)\s+{outer[1]}\b", every)
+        return declared is not None and outer[1] != "std"
     return "(" in name or not IN_PROCESS.match(name)
 
 
