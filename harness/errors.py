@@ -28,9 +28,9 @@ def exit_code(codes: Iterable[int]) -> int:
     return next((code for code in PRECEDENCE if code in held), DONE)
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: str, known: Iterable[str], alike: float = 0.6) -> str:
     """A question for the beginning of a remedy; empty where no known name is close."""
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(known), 1, alike)
     return f"did you mean {near[0]}? " if near else ""
 
 

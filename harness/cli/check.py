@@ -6,7 +6,7 @@ import argparse
 
 from harness.cli.options import Parser, add_devices, add_executor, add_matrix, add_names
 from harness.errors import DONE
-from harness.preflight.look import preflight
+from harness.preflight.preflight import preflight
 from harness.run.prepare import Options
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection

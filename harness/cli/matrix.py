@@ -22,7 +22,7 @@ from harness.config.kernelbench import Folders
 from harness.config.pins import known_pins
 from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
-from harness.preflight.look import preflight
+from harness.preflight.preflight import preflight
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -81,21 +81,23 @@ def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
     """Make the run, or finish it. The exit codes that hold of it."""
     how, what = run_options(options), selection(options)
     if not options.no_check:
-        look(how, what)
+        check_first(how, what)
     made, codes = run_matrix(how, what)
     print(f"records: {made.folder}", flush=True)
     return made, codes
 
 
-def look(how: Options, what: Selection) -> None:
+def check_first(how: Options, what: Selection) -> None:
     """What cannot work stops here. Of a hundred solutions of KernelBench one that cannot is a result."""
     found = preflight(how, what)
     refusal = found.refusal()
     if refusal is not None and how.kernelbench is None:
         remedy = f"{refusal.remedy}. Nothing was started; --no-check starts without this check"
         raise InputError(refusal.message, remedy)
-    for line in [f"{each.where}: {each.what}" for each in found.problems] + found.unchecked:
-        print(f"not checked: {line}" if line in found.unchecked else line, flush=True)
+    for problem in found.problems:
+        print(f"{problem.where}: {problem.what}")
+    for line in found.unchecked:
+        print(f"not checked: {line}", flush=True)
 
 
 def selection(options: argparse.Namespace) -> Selection:

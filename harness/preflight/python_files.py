@@ -139,8 +139,7 @@ def _not_there(path: Path, name: str, line: int, module: str, around: Surroundin
     if not module or (path.parent / f"{module}.py").is_file() or (path.parent / module).is_dir():
         what = f"imports {module or 'a module'} from beside it, and runs without the files beside it"
         return Problem(where=f"{name}:{line}", what=what, remedy="move that code into this file")
-    return Problem(
-        where=f"{name}:{line}",
-        what=f"imports {module}, which no environment will have",
-        remedy=f"{meant(module, around.names)}remove the import, or add {module}==VERSION to `packages` in matrix.yaml",
-    )
+    near = meant(module, around.names, 0.8)
+    remedy = f"{near}remove the import, or add {module}==VERSION to `packages` in matrix.yaml"
+    what = f"imports {module}, which no environment will have"
+    return Problem(where=f"{name}:{line}", what=what, remedy=remedy)

@@ -13,7 +13,7 @@ import pytest
 from harness.cli import main, matrix
 from harness.config.matrix import parse_matrix
 from harness.errors import BAD_INPUT, DONE, InputError
-from harness.preflight import look, sources
+from harness.preflight import preflight, sources
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory, shown
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
@@ -39,7 +39,7 @@ USES = FORWARD + "    return int(helper(static_cast<const float*>(q)));\n}\n" + 
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No environment, GPU or nvcc."""
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(look, "gpus", lambda: [])
+    monkeypatch.setattr(preflight, "gpus", lambda: [])
     monkeypatch.setattr(sources, "cuda_compiler", lambda: None)
 
 
@@ -49,7 +49,7 @@ def looked(folder: Path, yaml: str, files: Mapping[str, str], **selected: Any) -
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     options = Options(matrix_path=folder / "matrix.yaml", command=("test",), executor="venv")
-    return look.preflight(options, Selection(**selected))
+    return preflight.preflight(options, Selection(**selected))
 
 
 def of_source(folder: Path, text: str, more: str = "", **others: str) -> Findings:
@@ -156,7 +156,7 @@ kernels:
 def test_another_compiler_than_that_of_the_builds_refuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look.Preflight, "is_builder", lambda self: False)
+    monkeypatch.setattr(preflight.Preflight, "is_builder", lambda self: False)
     found = of_source(tmp_path, RIGHT.replace("ATTENTION_OK", "x"))
     assert found.problems == [] and "an image brings its own" in found.unchecked[0]
     assert only(of_source(tmp_path, FORWARD + "    return 0;\n}\n"))[1].startswith("defines no"), "whoever compiles it"
@@ -186,7 +186,8 @@ def test_what_is_not_compiled_is_said_and_its_text_is_read(tmp_path: Path) -> No
 
 @pytest.mark.process
 def test_the_kernels_of_this_repository_pass(tmp_path: Path) -> None:
-    found = look.preflight(Options(matrix_path=ROOT / "matrix.yaml", command=("test",), executor="venv"), Selection())
+    options = Options(matrix_path=ROOT / "matrix.yaml", command=("test",), executor="venv")
+    found = preflight.preflight(options, Selection())
     assert found.problems == [] and any("attention_scalar (cpu)" in line for line in found.passed)
 
 

@@ -174,7 +174,7 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
     called: list[str] = []
     bisection = SimpleNamespace(versions=[SimpleNamespace(verdict="undecided")])
     for module, name, result in (
-        (matrix, "look", None),
+        (matrix, "check_first", None),
         (matrix, "run_matrix", (RUN, made)),
         (matrix, "report_run", reported),
         (explain, "report_run", reported),
@@ -193,15 +193,15 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
 @pytest.mark.parametrize(
     ("words", "codes", "called", "code"),
     [
-        (["matrix", "--quick"], ([], 0), "look run_matrix report_run", 0),
-        (["matrix", "--no-report"], ([BUILD_FAILED], 10), "look run_matrix", BUILD_FAILED),
+        (["matrix", "--quick"], ([], 0), "check_first run_matrix report_run", 0),
+        (["matrix", "--no-report"], ([BUILD_FAILED], 10), "check_first run_matrix", BUILD_FAILED),
         (["matrix", "--no-check"], ([], 10), "run_matrix report_run", 10),
-        (["matrix"], ([], 10), "look run_matrix report_run", 10),
-        (["matrix"], ([BUILD_FAILED], 0), "look run_matrix report_run", BUILD_FAILED),
-        (["matrix"], ([INFRASTRUCTURE], 10), "look run_matrix report_run", INFRASTRUCTURE),
-        (["eval", "--torch", "2.5.0"], ([], 0), "look run_matrix report_run", 0),
-        (["kernelbench", "P", "S", "--quick"], ([], 0), "look run_matrix report_run", 0),
-        (["gate", "--reference=flash", "--make", "--quick"], ([], 11), "look run_matrix judge", 11),
+        (["matrix"], ([], 10), "check_first run_matrix report_run", 10),
+        (["matrix"], ([BUILD_FAILED], 0), "check_first run_matrix report_run", BUILD_FAILED),
+        (["matrix"], ([INFRASTRUCTURE], 10), "check_first run_matrix report_run", INFRASTRUCTURE),
+        (["eval", "--torch", "2.5.0"], ([], 0), "check_first run_matrix report_run", 0),
+        (["kernelbench", "P", "S", "--quick"], ([], 0), "check_first run_matrix report_run", 0),
+        (["gate", "--reference=flash", "--make", "--quick"], ([], 11), "check_first run_matrix judge", 11),
         (["gate", "DIR"], ([], 40), "judge", 40),
         (BISECT, ([], 0), "run_bisection report_search", 0),
         ([*BISECT, "--strict"], ([], 0), "run_bisection report_search", 40),

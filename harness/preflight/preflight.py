@@ -82,7 +82,7 @@ class Preflight:
                         found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
         return found
 
-    def look(self) -> Findings:
+    def findings(self) -> Findings:
         found = self._memory()
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
@@ -163,4 +163,4 @@ class Preflight:
 
 def preflight(options: Options, selection: Selection) -> Findings:
     """What cannot work of what is selected. InputError where matrix.yaml or the selection is refused."""
-    return Preflight(options, selection).look()
+    return Preflight(options, selection).findings()
