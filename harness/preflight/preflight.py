@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,12 +27,12 @@ from harness.isolate.host import find_host_python
 from harness.preflight.findings import Findings, Problem
 from harness.preflight.memory import check_memory
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
-from harness.preflight.sources import Machine, check_sources
+from harness.preflight.sources import Machine, check_sources, find_compiler
 from harness.preflight.symbols import Subject
 from harness.run.prepare import Options, choose_executor, folder_files
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
-from harness.tools import cache_folder
+from harness.tools import cache_folder, output_of
 
 # Asked of an environment's Python: where the headers are, without importing PyTorch.
 _HEADERS = (
@@ -78,8 +78,9 @@ class Preflight:
                 continue
             for id in (each.id(), each.id(each.fallback_index)):
                 for done in (self.cache / "environments").glob(f"{id}-*/complete.json"):
-                    if packages <= set(json.loads(done.read_text())["wheels"]):
-                        found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
+                    with contextlib.suppress(OSError, ValueError, KeyError):  # a damaged one is made again
+                        if packages <= set(json.loads(done.read_text())["wheels"]):
+                            found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
         return found
 
     def findings(self) -> Findings:
@@ -95,15 +96,25 @@ class Preflight:
                     found.add(check_file(self.root / name, name, wanted, self._surroundings()))
                 continue
             sources = kernel_sources(kernel, self.files)
-            devices = dict.fromkeys(build.device for build in self.plan.builds if build.kernel == kernel.name)
             subjects += [
-                Subject(root=self.root, kernel=kernel, device=device, sources=sources[device]) for device in devices
+                Subject(root=self.root, kernel=kernel, device=device, sources=sources[device])
+                for device in self._built(kernel.name)
             ]
         machine = Machine(cache=self.cache, includes=self._includes() if subjects else {}, is_builder=self.is_builder)
         with ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1))) as pool:
             for each in pool.map(lambda subject: check_sources(subject, self.environments, machine), subjects):
                 found.add(each)
         return found
+
+    def _built(self, kernel: str) -> list[Device]:
+        """What the run builds to be measured, and what it only compiles, where that can be."""
+        measured = {cell.device for cell in self.plan.cells if cell.kernel == kernel}
+        built = dict.fromkeys(build.device for build in self.plan.builds if build.kernel == kernel)
+        return [
+            device
+            for device in built
+            if device in measured or not isinstance(find_compiler(device, self.environments), str)
+        ]
 
     def _memory(self) -> Findings:
         used: dict[str, set[Device]] = {}
@@ -155,9 +166,9 @@ class Preflight:
     def _includes(self) -> dict[str, list[str]]:
         found = {}
         for id, python in self.pythons().items():
-            done = subprocess.run([python, "-I", "-c", _HEADERS], capture_output=True, text=True)
-            if done.returncode == 0:
-                found[id] = json.loads(done.stdout)
+            printed = output_of([str(python), "-I", "-c", _HEADERS])
+            if printed is not None:
+                found[id] = json.loads(printed)
         return found
 
 

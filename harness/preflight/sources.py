@@ -17,6 +17,7 @@ from harness.config.environments import Environment
 from harness.preflight.findings import Findings, Problem
 from harness.preflight.symbols import Subject, in_objects, in_text
 from harness.run.build import build_request
+from harness.schema.records import Device
 from harness.tools import cuda_compiler, host_compiler
 from harness.worker import build, protocol, tools, wire
 
@@ -138,31 +139,39 @@ class Attempt:
         for environment in there:
             outcomes = [self.compile(source, headers=includes[environment.id()]) for source in sources]
             tried.append([self.refused(output) for code, output in outcomes if code])
+        certain = all(tried) and len(tried) == len(self.environments)
         if any(tried):
             found = Findings()
-            for each in chain(*tried):
+            for each in tried[0] if certain else chain(*tried):
                 found.add(each)
-            return found if all(tried) and len(tried) == len(self.environments) else doubted(found, name)
+            return found if certain else doubted(found, name)
         return Findings(passed=[f"{name}: compiles with the headers of {', '.join(each.id() for each in there)}"])
+
+
+def find_compiler(device: Device, environments: Sequence[Environment]) -> tuple[str, str] | str:
+    """What compiles for the device here, and its version; or why nothing does that PyTorch would accept."""
+    if device == "cpu":
+        return host_compiler() or "there is no C++ compiler here"
+    nvcc = cuda_compiler()
+    if nvcc is None:
+        return "there is no nvcc here"
+    release = re.search(r"(?:release |cuda_)(\d+)\.", nvcc[1])
+    accepted = release is None or any(each.cuda.partition(".")[0] in ("", release[1]) for each in environments)
+    return nvcc if accepted or release is None else f"nvcc here is of CUDA {release[1]}"
 
 
 def check_sources(subject: Subject, environments: Sequence[Environment], machine: Machine) -> Findings:
     """Refused is what fails with the flags of every environment: what fails in one alone is a result."""
     found, texts = Findings(), subject.texts()
-    nvcc = cuda_compiler() if subject.device == "cuda" else None
-    compiler = nvcc if subject.device == "cuda" else host_compiler()
-    release = re.search(r"(?:release |cuda_)(\d+)\.", nvcc[1]) if nvcc else None
-    if compiler is None:
-        what = "nvcc" if subject.device == "cuda" else "C++ compiler"
-        found.unchecked.append(f"{subject.name}: not compiled, for there is no {what} here")
-    elif release and not any(each.cuda.partition(".")[0] in ("", release[1]) for each in environments):
-        found.unchecked.append(f"{subject.name}: not compiled, for nvcc here is of CUDA {release[1]}")
+    compiler = find_compiler(subject.device, environments)
+    if isinstance(compiler, str):
+        found.unchecked.append(f"{subject.name}: not compiled, for {compiler}")
     else:
-        tried = [
-            _remembered(Attempt(subject=subject, environments=same, request=request, machine=machine,
-                                nvcc=nvcc[0] if nvcc else ""), texts, compiler[1])
-            for request, same in _requests(subject, environments)
-        ]  # fmt: skip
+        nvcc = compiler[0] if subject.device == "cuda" else ""
+        tried = []
+        for request, same in _requests(subject, environments):
+            attempt = Attempt(subject=subject, environments=same, request=request, machine=machine, nvcc=nvcc)
+            tried.append(_remembered(attempt, texts, compiler[1]))
         certain = all(each.problems for each in tried)
         for each in tried:
             found.add(each if certain else doubted(each, subject.name))

@@ -133,7 +133,7 @@ def _lacks(
     where = subject.place("attention_forward", texts)
     if any("PYBIND11_MODULE" in text for text in texts.values()):
         return Problem(where=where, what=what, remedy="add `binding: own` to the kernel: it defines a Python module")
-    near = "".join(meant(name, usable) for name in missing)
+    near = "".join(meant(name, set(usable) - set(subject.wanted), 0.8) for name in missing)
     lines = " and ".join(f"`{DEFINITIONS[name]}`" for name in missing if name in DEFINITIONS)
     return Problem(where=where, what=what, remedy=f"{near}add {lines or 'it as csrc/attention.h declares it'}")
 

@@ -179,9 +179,43 @@ def test_what_is_not_compiled_is_said_and_its_text_is_read(tmp_path: Path) -> No
     assert only(found)[:2] == (
         "k.cu:2", "defines no attention_error_string and no attention_tunables, which csrc/attention.h asks for"
     )  # fmt: skip
+    both = yaml.replace("cuda: [", "cpu: [k.cpp], cuda: [")
+    files = {"k.cu": FORWARD + "}\n", "k.cpp": RIGHT}
+    found = looked(tmp_path, both, files, devices=("cpu",))
+    assert (found.problems, found.unchecked) == ([], []), "this run compiles no CUDA"
     own = '#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &f); }\n'
     found = of_source(tmp_path, own, ", binding: own")
     assert found.problems == [] and "includes PyTorch's headers" in found.unchecked[0]
+
+
+@pytest.mark.process
+def test_pytorchs_headers_are_those_of_the_environments_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {}
+    for release, name in (("2.1.0", "old_name"), ("2.5.0", "new_name")):
+        header = tmp_path / release / "torch" / "extension.h"
+        header.parent.mkdir(parents=True)
+        header.write_text(f"inline void {name}() {{}}\n#define PYBIND11_MODULE(name, m) struct M {{ void def(...); }};"
+                          " inline void name(M m)\n")  # fmt: skip
+        folders[f"torch{release}-cu121-py311"] = [str(header.parents[1])]
+    yaml = """\
+environments:
+  - {torch: "2.1.0", cuda: "12.1", python: "3.11"}
+  - {torch: "2.5.0", cuda: "12.1", python: "3.11"}
+kernels: [{name: k, binding: own, sources: {cpu: [k.cpp]}}]
+"""
+    text = '#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward"); CALL(); }\n'
+    old, new = folders
+
+    def found(call: str, *there: str) -> Findings:
+        monkeypatch.setattr(preflight.Preflight, "_includes", lambda self: {id: folders[id] for id in there})
+        return looked(tmp_path, yaml, {"k.cpp": text.replace("CALL", call)})
+
+    assert only(found("no_name", old, new))[:1] == ("k.cpp:2",)
+    assert found("no_name", old).problems == [], "the other may have it"
+    assert "in some of the environments: k.cpp:2" in found("new_name", old, new).unchecked[0]
+    assert found("new_name", new).passed == [f"k (cpu): compiles with the headers of {new}"]
 
 
 @pytest.mark.process
