@@ -66,8 +66,8 @@ def add_session(verb: str) -> None:
 
 
 for verb in (
-    "new", "check", "matrix", "report", "explain", "bisect", "sweep", "gate", "kernelbench", "images", "bundle", "pins",
-    "doctor",
+    "new", "check", "matrix", "report", "history", "explain", "bisect", "sweep", "gate", "kernelbench", "images",
+    "bundle", "pins", "doctor",
 ):
     add_session(verb)
 
