@@ -124,22 +124,3 @@ def failures(evidence: Evidence) -> list[Failure]:
                     timing,
                 )
     return list(found.values())
-
-
-def never_ran(evidence: Evidence) -> list[str]:
-    """A sentence for each kernel that ran on no workload in no environment, though each was tried."""
-    found = []
-    for kernel, device in dict.fromkeys((cell.kernel, cell.device) for cell in evidence.run.cells):
-        if evidence.ever_ran(kernel, device):
-            continue
-        cells = [cell for cell in evidence.run.cells if (cell.kernel, cell.device) == (kernel, device)]
-        outcomes = [evidence.outcome(cell) for cell in cells]
-        unbuilt = all(outcome.status == protocol.BUILD_FAILED for outcome in outcomes)
-        does = "does not build" if unbuilt else "did not run"
-        passes = "" if unbuilt else " (--fail-on passes it, for nothing regressed; `gate` does not)"
-        found.append(f"{kernel} ({device}) {does} in any environment: {outcomes[0].message}{passes}")
-    return found
-
-
-def name_of(version: Version) -> str:
-    return f"PyTorch {version.torch}" if version.torch else f"{version.asked.partition(',')[0]} (not observed)"

@@ -113,7 +113,11 @@
     let id = location.hash.slice(1);
     try { id = decodeURIComponent(id); } catch (_) {}
     const found = where.get(id);
-    if (!found) return;
+    if (!found) {
+      const target = id && document.getElementById(id), fold = target && target.closest("details");
+      if (fold && !fold.open) { fold.open = true; target.scrollIntoView(); }
+      return;
+    }
     const [t, item] = found;
     if (!t.shown.includes(item)) {
       for (const input of Object.values(inputs)) input.value = "";
