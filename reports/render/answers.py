@@ -44,18 +44,19 @@ REPORTED = {"out_of_bounds": (OUT_OF_BOUNDS,), "race": (RACE,), "uninitialised":
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Of one kernel or reference on one device, or of several of which the same is said. `cards`: the numbers of the
-    explanations; `grid`: by subject, one cell for each version."""
+    """Of one kernel or reference on one device, or of several of which the same is said. `open`: what could not be told,
+    and what did not run; `cards`: the numbers of the explanations; `grid`: by subject, one cell for each version."""
 
     kind: str
     subjects: tuple[str, ...]
     device: str
     state: str
     what: str
+    also: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     do: tuple[str, ...] = ()
     run: str = ""
-    unknown: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
     cards: tuple[int, ...] = ()
     grid: dict[str, list[GridCell]] = field(default_factory=dict, compare=False)
 
@@ -75,7 +76,8 @@ class Answer:
     @property
     def rest(self) -> list[tuple[str, tuple[str, ...]]]:
         """What follows the line, by its label."""
-        parts = {"Why": self.why, "Do": self.do, "Run": (self.run,) if self.run else (), "Not known": self.unknown}
+        run = (self.run,) if self.run else ()
+        parts = {"Also": self.also, "Why": self.why, "Do": self.do, "Run": run, "Open": self.open}
         return [(label, texts) for label, texts in parts.items() if texts]
 
 
@@ -99,7 +101,7 @@ class Answers:
         for each in self.kernels[:MOST]:
             found.append(each.line)
             for label, texts in each.rest:
-                found += [f"  {label + ':':<11}{text}" for text in texts]
+                found += [f"  {label + ':':<6}{text}" for text in texts]
         if left := self.kernels[MOST:]:
             found.append(f"and {len(left)} more lines: see the page")
         found += [self.of_references, *(f"  {each.line}" for each in self.references[:MOST])]
@@ -125,8 +127,10 @@ def answers(
     references = [each for each in every if each.kind != KERNEL]
     changed = [each for each in references if each.state not in SAME or each.cards]
     notes = [f"A/A control: {sum(map(has_moved, controls))} of {len(controls)} comparisons changed"] if controls else []
-    if bench := evidence.run.kernelbench:
-        notes += [f"{count_of(len(bench.missing), 'problem')} without a solution"] if bench.missing else []
+    if (bench := evidence.run.kernelbench) and bench.missing:
+        notes.append(f"{count_of(len(bench.missing), 'problem')} without a solution, so not run")
+    if "cpu" not in {cell.device for cell in evidence.run.cells} and any("cpu" in k.devices for k in evidence.run.kernels):
+        notes.append("nothing was run on the CPU, though there are kernels for it")
     found = sorted(kernels, key=lambda each: ORDER.index(each.state))
     return Answers(
         title=_title(found, list(names.values())),
@@ -186,18 +190,19 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
     for kernel in evidence.run.kernels:
         own = [number for number, each in enumerate(answers) if each.subjects == (kernel.name,)]
         for device in kernel.devices:
-            if (kernel.name, device) in planned:
+            # What ran on a GPU may have been left out on the CPU by choice.
+            if (kernel.name, device) in planned or (own and device == "cpu"):
                 continue
             why = [_why_left_out(evidence, device), *_builds(evidence, kernel.name, device)]
             if own:
                 more = f"on {device}: not run, since {'; '.join(why)}"
-                answers[own[0]] = replace(answers[own[0]], unknown=(*answers[own[0]].unknown, more))
+                answers[own[0]] = replace(answers[own[0]], open=(*answers[own[0]].open, more))
             else:
                 cells = [GridCell(outputs=ABSENT, verdict=STATES[ABSENT])] * versions
                 answers.append(
                     Answer(
                         kind=KERNEL, subjects=(kernel.name,), device=device, state=ABSENT,
-                        what=f"not run in any version: {why[0]}", unknown=tuple(why[1:]), grid={kernel.name: cells},
+                        what=f"not run in any version: {why[0]}", why=tuple(why[1:]), grid={kernel.name: cells},
                     )
                 )  # fmt: skip
     return answers
@@ -234,10 +239,11 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
         device=row.device,
         state=told.state,
         what=told.text,
+        also=tuple(told.more),
         why=tuple(_why(leads) if is_kernel else _names(leads)),
         do=tuple(_do(evidence, leads, bad)) if is_kernel else (),
         run=_command(evidence, told, leads) if is_kernel else "",
-        unknown=tuple(_unknown(evidence, told)) if is_kernel else (),
+        open=tuple(_open(evidence, told)) if is_kernel else (),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
         grid={row.target: [told.cell(name) for name in told.names]},
     )
@@ -275,7 +281,7 @@ def _names(causes: Sequence[Cause]) -> list[str]:
 def _do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]) -> list[str]:
     every = [part for cause in causes for part in (cause, *cause.parts)]
     found = [cause.fix for cause in every if cause.fix]
-    found += [seen.text for seen in hidden([CellFacts(evidence, row) for row in bad])][:1]
+    found += [f"test on more inputs: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
     found += _reported(evidence, {cause.cause for cause in every}, bad)
     return list(dict.fromkeys([*found, *_smallest(evidence, bad)]))
 
@@ -297,7 +303,7 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     lengths = [(each.wrong[0], row) for row in bad for each in CellFacts(evidence, row).lengths if each.wrong]
     if lengths:
         length, row = min(lengths, key=lambda each: each[0])
-        return [f"shortest sequence tried that fails: {length} ({row.workload})"]
+        return [f"reproduce it at sequence length {length}, the shortest tried that fails ({row.workload})"]
     infos = [(info, row) for row in bad if (info := evidence.workload(row.workload)) is not None]
     if not infos:
         return []
@@ -305,8 +311,8 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     shape = f" ({shape_text(info)}, {info.dtype})" if shape_text(info) else ""
     failing = [side for side in sides([row]).values() if outcome(side) in BAD]
     recipe = next((r for side in failing for r in side.recipes if r.worst), None)
-    at = f" on {words(recipe.recipe)} inputs: {recipe.worst}" if recipe else ""
-    return [f"smallest workload that fails: {info.id}{shape}{at}"]
+    at = f"; {words(recipe.recipe)} inputs, {recipe.worst}" if recipe else ""
+    return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
 
 
 def _command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
@@ -321,10 +327,10 @@ def _command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     return f"{command} --launches {max(needed)}"
 
 
-# -- what is not known --------------------------------------------------------------------------------------
+# -- what is open --------------------------------------------------------------------------------------
 
 
-def _unknown(evidence: Evidence, told: Told) -> list[str]:
+def _open(evidence: Evidence, told: Told) -> list[str]:
     found: dict[str, list[tuple[str, str]]] = {}  # what, to the workloads and versions of which it is so
     for row in told.rows:
         for name, side in sides([row]).items():

@@ -28,6 +28,7 @@ from reports.text import percent
 
 MEASURED_SHOWN = 240
 PICTURES_SHOWN = 24
+FOLDED = 12  # rows beyond which a table is folded
 
 
 def grid_lines(answers: Answers) -> list[tuple[str, Answer, list[GridCell]]]:
@@ -121,7 +122,7 @@ def render_page(report: Report) -> str:
         {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes}
     )
     content = tables(report, macros)
-    drifts = drift(report)
+    drifts, drawn = drift(report), pictured(report)
     of_kernels = [each for each in report.explanations if not each.is_reference]
     return render_html(
         "index.html.j2",
@@ -134,9 +135,10 @@ def render_page(report: Report) -> str:
         grades=GRADES,
         most=MOST,
         grid_lines=grid_lines(report.answers),
-        pictured=pictured(report),
+        pictured=drawn,
         pictures_shown=PICTURES_SHOWN,
-        reach=pictures.reach(bound for row in report.rows for timed in row.timed for bound in (timed.low, timed.high)),
+        folded=FOLDED,
+        reach=pictures.reach(bound for row in drawn for timed in row.timed for bound in (timed.low, timed.high)),
         cards=[each for each in of_kernels if each.lead.cause != NOTHING_MOVED],
         well=[each for each in of_kernels if each.lead.cause == NOTHING_MOVED],
         reference_cards=[each for each in report.explanations if each.is_reference],

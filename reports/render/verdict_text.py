@@ -12,7 +12,7 @@ from reports import model
 from reports.compare.outcomes import Version
 from reports.compare.rows import leading_time
 from reports.model import Comparison, CorrectnessSide, Latency
-from reports.text import TIMES, change_text, count_of, percent, rate_text, time_text
+from reports.text import TIMES, change_text, percent, rate_text, span, time_text
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, REFUSED, OPEN, ABSENT = "right", "wrong", "does not build", "refused", "cannot be judged", "not run"
@@ -48,6 +48,9 @@ ORDER = tuple(STATES)
 COLOURS = {
     RIGHT: model.PASS, WRONG: model.FAILING, REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
 }  # fmt: skip
+
+
+SAID = 2  # clauses of a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +124,15 @@ class Told:
 
     @property
     def text(self) -> str:
-        said = "; ".join(each.text for each in self.clauses)
-        if self.state == FINE:
-            said = f"fine: {said}, and as fast"
+        """The first of what is said; `more` is the rest."""
+        said = "; ".join(each.text for each in self.clauses[:SAID])
+        return f"fine: {said}, and as fast" if self.state == FINE else said
+
+    @property
+    def more(self) -> list[str]:
         unsteady = any(side.repeats_differ for row in self.rows for side in sides([row]).values())
-        return said + ("; its bits differ from run to run" if unsteady else "")
+        varying = ["its bits differ from run to run on the same inputs"] if unsteady else []
+        return [*(each.text for each in self.clauses[SAID:]), *varying]
 
     def where(self, environments: Sequence[str]) -> str:
         """in 2.1.0 and in 2.5.0."""
@@ -263,9 +270,10 @@ def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:
         return {}
     worst = min(times, key=lambda each: model.VERDICTS.index(each.verdict))
     ratios = sorted(each.ratio or 1.0 for each in times)
-    text = change_text(times[0]) if len(times) == 1 else f"{ratios[0]:.2f}{TIMES} to {ratios[-1]:.2f}{TIMES}"
-    wrong = any(each.baseline.wrong_output or each.this.wrong_output for each in times)
-    return {"time": text + (", of a wrong output" if wrong else ""), "time_verdict": worst.verdict}
+    text = change_text(times[0]) if len(times) == 1 else span(ratios, "{:.2f}" + TIMES)
+    if any(each.baseline.wrong_output or each.this.wrong_output for each in times):
+        return {"time": f"{text}, of a wrong output"}
+    return {"time": text, "time_verdict": worst.verdict}
 
 
 def moved_text(timed: Latency, state: str) -> str:
@@ -280,10 +288,3 @@ def moved_text(timed: Latency, state: str) -> str:
         return f"{form(ratio)} {word} (no interval)"
     ends = sorted((low, high), key=lambda value: abs(value - 1))
     return f"{form(ratio)} {word} [{form(ends[0])}, {form(ends[1])}]"
-
-
-def counted(states: Iterable[str], noun: str) -> str:
-    """3 kernels: 1 broke, 2 fine."""
-    found = Counter(states)
-    parts = [f"{found[state]} {state}" for state in STATES if found[state]]
-    return f"{count_of(found.total(), noun)}: {', '.join(parts)}"
