@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from harness.worker import protocol
 from reports import model
 from reports.compare.outcomes import Version
+from reports.compare.properties import unrepeatable
 from reports.compare.rows import leading_time
 from reports.model import Comparison, CorrectnessSide, Latency
 from reports.text import TIMES, change_text, percent, rate_text, span, time_text
@@ -130,9 +131,7 @@ class Told:
 
     @property
     def more(self) -> list[str]:
-        unsteady = any(side.repeats_differ for row in self.rows for side in sides([row]).values())
-        varying = ["its bits differ from run to run on the same inputs"] if unsteady else []
-        return [*(each.text for each in self.clauses[SAID:]), *varying]
+        return [*(each.text for each in self.clauses[SAID:]), *unrepeatable(self.rows)]
 
     def where(self, environments: Sequence[str]) -> str:
         """in 2.1.0 and in 2.5.0."""
@@ -188,7 +187,7 @@ class Told:
             new = [name for name in found if found[name] == RIGHT]
             return SUPPORTED, f"newly supported {self.where(new[:1])}", f": {states}"
         if OPEN in found.values() or (not rows[0].alone and model.UNDECIDED in verdicts.values()):
-            return UNDECIDED, f"correctness undecided{'' if OPEN in found.values() else ', though'}: {states}", ""
+            return UNDECIDED, f"correctness undecided: {states}", ""
         for verdict, state in ((model.LESS_EXACT, LESS_EXACT), (model.MORE_EXACT, MORE_EXACT)):
             if changed := [name for name in verdicts if verdicts[name] == verdict]:
                 return state, f"right, {state} {self.where(changed)} than in {self.names[rows[0].baseline]}", ""
