@@ -129,7 +129,8 @@ def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float) 
     main, worst = deciding(result), ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))
-        worst = f"trial {main.worst.trial}, element [{place}]: got {number(main.worst.got, 6)}, want {number(main.worst.want, 6)}"
+        got, want = number(main.worst.got, 6), number(main.worst.want, 6)
+        worst = f"trial {main.worst.trial}, element [{place}]: got {got}, want {want}"
     return RecipeSide(
         recipe=recipe.recipe,
         trials=recipe.trials,

@@ -15,7 +15,7 @@ from reports.compare.gpus import cards, measuring, what_ran
 from reports.compare.kernelbench import fast_p, scores
 from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
-from reports.compare.rows import compare, has_moved, never_right, significance
+from reports.compare.rows import compare, has_moved, significance
 from reports.load.evidence import Evidence
 from reports.model import Comparison, LatencySide
 from reports.render.answers import answers
@@ -49,7 +49,6 @@ class Report:
         self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows)))
         self.by_row = causes_by_row(self.explanations)
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
-        self.never_right = never_right(rows)
         self.unrepeatable = unrepeatable(rows)
         self.blind_spots = blind_spots(evidence)
         self.versions = [version_of(evidence, name) for name in evidence.run.environments]

@@ -57,7 +57,6 @@ def summary(report: Report) -> dict[str, Any]:
             {name: getattr(each, name) for name in ("number", "lead", "others", "under", "script")}
             for each in report.explanations
         ],
-        "never_right": [row.id for row in report.never_right],
         "not_bit_repeatable": report.unrepeatable,
         "blind_spots": report.blind_spots,
         "moved": [row.id for row in report.moved],

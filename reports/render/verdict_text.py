@@ -16,7 +16,8 @@ from reports.model import Comparison, CorrectnessSide, Latency
 from reports.text import TIMES, change_text, percent, rate_text, span, time_text
 
 # What one side came to.
-RIGHT, WRONG, UNBUILT, REFUSED, OPEN, ABSENT = "right", "wrong", "does not build", "refused", "cannot be judged", "not run"
+RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
+OPEN, ABSENT = "cannot be judged", "not run"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
 BY_CHANCE = ": it is undecided whether the upgrade or chance did it"
 BAD = (WRONG, UNBUILT, *STOPPED.values())
@@ -204,7 +205,8 @@ class Told:
             return (WRONG if WRONG in found.values() else DOES_NOT_RUN), states, ""
         if set(others) == {RIGHT}:
             fixed = all(verdict == model.FIXED for verdict in verdicts.values())
-            return (FIXED, f"fixed {self.where(list(found)[1:2])}", f": {states}") if fixed else (WRONG, states, BY_CHANCE)
+            since = f"fixed {self.where(list(found)[1:2])}"
+            return (FIXED, since, f": {states}") if fixed else (WRONG, states, BY_CHANCE)
         if len(set(found.values())) > 1:
             return WRONG, states, ""
         often = [name for name, verdict in verdicts.items() if verdict == model.REGRESSED]

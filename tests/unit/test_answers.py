@@ -19,6 +19,7 @@ from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
 from reports.render.page import render_page
 from reports.render.report import Report
+from reports.text import TIMES
 from reports.text import markdown as markdown_of
 from tests.unit.attributed import TIMED, here, of_both, spec
 from tests.unit.experiments import checkers, conditions, result
@@ -72,7 +73,7 @@ def test_a_failure_that_chance_explains_is_wrong_and_not_blamed_on_the_upgrade(t
 
 @pytest.mark.parametrize(
     ("slowdown", "state", "what"),
-    [(1.34, "slower", "34% slower ["), (3.6, "slower", "3.60× the time ["), (0.7, "faster", "30% less time [")],
+    [(1.34, "slower", "34% slower ["), (3.6, "slower", f"3.60{TIMES} the time ["), (0.7, "faster", "30% less time [")],
 )
 def test_a_time_that_moved_has_its_interval_and_its_version(
     slowdown: float, state: str, what: str, tmp_path: Path
@@ -178,6 +179,11 @@ def test_references_are_folded_below_kernels_each_with_a_line(tmp_path: Path) ->
     assert "broke in 2.5.0" in before and "PyTorch&#39;s own math" not in before
     references, _, rest = after.partition("<main>")
     assert 'id="cause-2"' in references and 'id="cause-1"' in rest and fold
+
+
+def test_a_message_of_several_lines_makes_no_line_of_its_own(tmp_path: Path) -> None:
+    lines = report_of(tmp_path, of_both(Case(status="crashed", message="x\nother (cpu): fine"))).answers.lines
+    assert any("x other (cpu): fine" in line for line in lines) and not any("\n" in line for line in lines)
 
 
 def test_many_answers_are_counted_and_not_all_written_out(tmp_path: Path) -> None:

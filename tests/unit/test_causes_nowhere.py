@@ -70,9 +70,9 @@ def test_a_kernel_that_builds_nowhere_does_not_build(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (of_both(Case(status="crashed", message=SYNTAX)), "attention_scalar (cpu): crashes in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
+        (of_both(Case(status="crashed", message=SYNTAX)), "attention_scalar (cpu): crashes"),
         (spec(builds=dict.fromkeys((BASE, NEXT), Outcome(status="build_failed", message="k.cpp:1: error: x"))),
-         "attention_scalar (cpu): does not build in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
+         "attention_scalar (cpu): does not build"),
         (here(Case(status="crashed", message=SYNTAX)), ""),
     ],
 )  # fmt: skip
@@ -82,7 +82,8 @@ def test_the_lines_say_what_ran_nowhere_and_that_a_gate_on_changes_passes_it(
     run = write_run(tmp_path, made)
     render_run(run.folder)
     line, *rest, page = capsys.readouterr().out.splitlines()
-    assert page.endswith("index.html") and (line == said if said else line.startswith("attention_scalar (cpu): broke in"))
+    everywhere = f"{said} in 2.1.0 and in 2.5.0: the upgrade did not cause it"
+    assert page.endswith("index.html") and (line == everywhere if said else " broke in 2.5.0" in line)
     assert any("`--fail-on` passes it" in each for each in rest) == bool(said)
 
 
