@@ -61,7 +61,7 @@ class Answer:
     def rest(self) -> list[tuple[str, tuple[str, ...]]]:
         """What follows the line, by its label."""
         run = (self.run,) if self.run else ()
-        parts = {"Also": self.also, "Why": self.why, "Do": self.do, "Run": run, "Open": self.open}
+        parts = {"Why": self.why, "Do": self.do, "Run": run, "Also": self.also, "Open": self.open}
         return [(label, texts) for label, texts in parts.items() if texts]
 
 
