@@ -67,6 +67,24 @@ NAMES = {
     UNDECIDED: "undecided",
     NOTHING_MOVED: "nothing moved",
 }
+# What mends a cause, where that is the same for every kernel.
+FIXES = {
+    WRONG_STREAM: "launch on the stream that is given, in C++ at::cuda::getCurrentCUDAStream()",
+    OUT_OF_BOUNDS: "check every index against the tensor's sizes, at the last tile above all",
+    UNINITIALISED_SHARED: "write every element of shared memory before it is read, the tail of the last tile too",
+    UNINITIALISED_GLOBAL: "write every element of outputs and workspaces before it is read",
+    UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
+    RACE: "put a barrier between a write and another thread's access, or use atomics",
+    PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not reset",
+    MASKED_BY_INPUTS: "test with independent random inputs, which do not hide the fault",
+    RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
+    NOT_REPEATABLE: "add in a fixed order, without atomics",
+    REFERENCE_MOVED: "in your tests, compare with a float64 truth instead of this reference",
+    DEFAULT_BACKEND_MOVED: "in your tests, name the backend to compare with (torch.nn.attention.sdpa_kernel)",
+    LATENCY_CLOCK_OR_LOAD: "measure again on an idle machine",
+    LATENCY_THREAD_COUNT: "set the same number of threads in both environments: torch.set_num_threads",
+    LATENCY_LAUNCH_OVERHEAD: "make fewer calls: fuse operators, or capture them in a CUDA graph",
+}
 UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
 CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
 MEMORY = (OUT_OF_BOUNDS, *UNINITIALISED, RACE)
@@ -217,6 +235,11 @@ class Cause:
         return self.kernel or self.reference
 
     @property
+    def fix(self) -> str:
+        """What mends it; empty where the evidence only suggests it, or nothing general can be said."""
+        return FIXES.get(self.cause, "") if self.grade in (DECISIVE, STRONG) else ""
+
+    @property
     def workload(self) -> str:
         return self.workloads[0] if self.workloads else ""
 
@@ -267,9 +290,9 @@ def _harmless(cause: Cause) -> bool:
 
 
 def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:
-    """What matters to the reader first. What is well comes last of all, and what got better before that; of the rest
-    the user's kernels come before PyTorch's references. Of either: its own faults, what broke, faults that lie aside,
-    what became slower, by how much, and what may have moved."""
+    """What matters to the reader first: the user's kernels before PyTorch's references. Of either: its own faults, what
+    broke, faults that lie aside, what became slower, by how much, what may have moved, what got better, and last what
+    is well."""
     slower = cause.about == LATENCY and cause.ratio > 1
     if cause.about == LATENCY:
         place = 3 if slower else 4
@@ -279,4 +302,4 @@ def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool,
         own = bool(cause.kernel) and cause.cause in (INPUTS_MOVED, *FAULTS)
         place = 0 if own else 4 if _harmless(cause) else 1
     size = -cause.ratio if slower else cause.ratio
-    return cause.cause == NOTHING_MOVED, cause.improved, not cause.kernel, place, size, rank(cause)
+    return not cause.kernel, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)

@@ -42,8 +42,7 @@ SENTENCES = {
     "out_of_bounds": "{kernel} reads or writes {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
     "wrong_stream": "{kernel} works on another stream than the one it is given: it does not wait for earlier work on "
-    "that stream, and later work does not wait for it. To fix it, launch on the given stream, in C++ "
-    "at::cuda::getCurrentCUDAStream().",
+    "that stream, and later work does not wait for it.",
     "second_device": "{kernel} is right if its tensors are on the current GPU, and fails if they are on another one. "
     "A test on one GPU cannot show that.",
     "writes_inputs": "{kernel} writes to its inputs, so whatever uses them next computes from other numbers.",

@@ -23,7 +23,7 @@ from reports import model
 from reports.compare import properties
 from reports.load.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
-from reports.text import words
+from reports.text import number, words
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
 OFF_STREAM = "its calls put their work on another stream than the one they were given"
@@ -129,7 +129,8 @@ def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float) 
     main, worst = deciding(result), ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))
-        worst = f"trial {main.worst.trial}, element [{place}]: got {main.worst.got}, want {main.worst.want}"
+        got, want = number(main.worst.got, 6), number(main.worst.want, 6)
+        worst = f"trial {main.worst.trial}, element [{place}]: got {got}, want {want}"
     return RecipeSide(
         recipe=recipe.recipe,
         trials=recipe.trials,

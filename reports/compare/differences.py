@@ -12,7 +12,7 @@ from harness.schema.environment_records import BuildRecord, EnvironmentRecord, O
 from harness.schema.run_records import Fallback
 from reports.compare.gpus import gpu_confounders
 from reports.load.evidence import Evidence
-from reports.text import ABSENT, span
+from reports.text import ABSENT, matrix_command, span
 
 DIFF_LINES = 120
 # Above this share of the machine for others, a launch was disturbed.
@@ -208,6 +208,11 @@ def confounders(evidence: Evidence) -> list[Confounder]:
 def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """(subject, statement)."""
     run = evidence.run
+    if run.mode == "eval":
+        compared = matrix_command(run.command)
+        yield "run", f"one environment was timed alone, so its times decide nothing; to compare: {compared}"
+    if run.quick:
+        yield "run", "a quick run: fewer trials and launches than matrix.yaml specifies"
     recorded = [len(records) for records in evidence.launch_records.values()]
     planned = run.launches * len(recorded)
     if sum(recorded) < planned:

@@ -126,21 +126,6 @@ def failures(evidence: Evidence) -> list[Failure]:
     return list(found.values())
 
 
-def never_ran(evidence: Evidence) -> list[str]:
-    """A sentence for each kernel that ran on no workload in no environment, though each was tried."""
-    found = []
-    for kernel, device in dict.fromkeys((cell.kernel, cell.device) for cell in evidence.run.cells):
-        if evidence.ever_ran(kernel, device):
-            continue
-        cells = [cell for cell in evidence.run.cells if (cell.kernel, cell.device) == (kernel, device)]
-        outcomes = [evidence.outcome(cell) for cell in cells]
-        unbuilt = all(outcome.status == protocol.BUILD_FAILED for outcome in outcomes)
-        does = "does not build" if unbuilt else "did not run"
-        passes = "" if unbuilt else " (--fail-on passes it, for nothing regressed; `gate` does not)"
-        found.append(f"{kernel} ({device}) {does} in any environment: {outcomes[0].message}{passes}")
-    return found
-
-
 def unbuilt(evidence: Evidence) -> list[str]:
     """A sentence for each kernel that some build of failed, with the environments."""
     failed: dict[str, list[str]] = {}
@@ -148,7 +133,3 @@ def unbuilt(evidence: Evidence) -> list[str]:
         if build.status == protocol.BUILD_FAILED:
             failed.setdefault(f"{build.kernel} ({build.device})", []).append(build.environment)
     return [f"{kernel} did not build in {', '.join(sorted(places))}" for kernel, places in failed.items()]
-
-
-def name_of(version: Version) -> str:
-    return f"PyTorch {version.torch}" if version.torch else f"{version.asked.partition(',')[0]} (not observed)"

@@ -70,15 +70,15 @@ def blind_spots(evidence: Evidence) -> list[str]:
     return [f"{workload} ({', '.join(devices)}): {sentence}" for (workload, sentence), devices in found.items()]
 
 
-def one_length(evidence: Evidence) -> list[str]:
-    """A sentence for each attention kernel that saw sequences of one length: a loop's end is often what is wrong."""
-    found = []
+def one_length(evidence: Evidence) -> dict[str, str]:
+    """What to say of each attention kernel that saw sequences of one length: a loop's end is often what is wrong."""
+    found = {}
     ran = {(each.kernel, each.workload) for each in evidence.validations.values() if each.status in protocol.RAN}
     for kernel in evidence.run.kernels:
         infos = [evidence.workload(id) for id in kernel.workloads if (kernel.name, id) in ran]
         lengths = {info.seq_len for info in infos if info is not None and info.seq_len}
         if len(lengths) == 1:
-            found.append(f"{kernel.name} was tested at {lengths.pop()} keys only: another length may be wrong")
+            found[kernel.name] = f"other lengths: it was tested at {lengths.pop()} keys only"
     return found
 
 

@@ -199,23 +199,6 @@ def leading_time(row: Comparison) -> tuple[str, Latency]:
     return model.COLD, row.latency
 
 
-def never_right(rows: list[Comparison]) -> list[Comparison]:
-    """Kernels' rows whose target and workload are wrong or broken in every version, the baseline included."""
-    found: dict[tuple[str, str, str], list[Comparison]] = {}
-    for row in rows:
-        if row.kind == KERNEL and not row.alone and not row.control:
-            found.setdefault((row.target, row.workload, row.device), []).append(row)
-    return [
-        group[0]
-        for group in found.values()
-        if all(
-            row.correctness.verdict == model.FAILING
-            or {row.correctness.baseline.status, row.correctness.this.status} <= STOPPED
-            for row in group
-        )
-    ]
-
-
 def has_moved(row: Comparison, under_a_moved_reference: bool = False) -> bool:
     """A verdict that moved, or a reference that moved under a kernel that did not."""
     if row.alone:

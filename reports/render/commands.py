@@ -30,7 +30,7 @@ from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
-from reports.compare.outcomes import never_ran, unbuilt
+from reports.compare.outcomes import unbuilt
 from reports.history.index import update
 from reports.load.evidence import load_evidence
 from reports.render import bisection, history, sweep
@@ -63,12 +63,7 @@ def render_run(
     known = load_calibration(cited) if cited else None
     report = Report(load_evidence(run_folder), known, count_missing=count_missing)
     page = write_report(report, out or run_folder)
-    print(report.headline)
-    print("; ".join(f"{aspect}: {tally}" for aspect, tally in report.tallies))
-    for sentence in report.unrepeatable:
-        print(printable(sentence))
-    for sentence in never_ran(report.evidence):
-        print(printable(sentence))
+    print(printable("\n".join(report.answers.lines)))
     print(page)
     evidence, rows = report.evidence, report.rows
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):

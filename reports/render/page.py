@@ -11,27 +11,36 @@ from typing import Any
 
 from harness.schema.run_records import WorkloadInfo
 from reports import model
-from reports.attribute.causes import GRADES
+from reports.attribute.causes import GRADES, NOTHING_MOVED
 from reports.compare.factors import crossing
 from reports.compare.gpus import Ran, counted
 from reports.compare.kernelbench import Solution
+from reports.compare.rows import KERNEL, significance
 from reports.model import Comparison
+from reports.render import pictures
+from reports.render.answers import MOST, Answer, Answers
 from reports.render.method import method_values
 from reports.render.report import Measured, Report
 from reports.render.tables import facts, modes, tables, times
 from reports.render.templating import html_templates, inlined, pack, render_html
+from reports.render.verdict_text import GridCell
 from reports.text import percent
 
 MEASURED_SHOWN = 240
+PICTURES_SHOWN = 24
+FOLDED = 12  # rows beyond which a table is folded
 
 
-def never_right_groups(report: Report) -> list[list[Comparison]]:
-    """Rows of one kernel that is right in no version, for the same reason: one line of the first screen."""
-    found: dict[tuple[str, ...], list[Comparison]] = {}
-    for row in report.never_right:
-        key = (row.target, row.device, row.correctness.verdict, row.correctness.why)
-        found.setdefault(key, []).append(row)
-    return list(found.values())
+def grid_lines(answers: Answers) -> list[tuple[str, Answer, list[GridCell]]]:
+    """The grid's lines: a subject, its answer, and a cell for each version."""
+    return [(name, each, cells) for each in answers.kernels for name, cells in each.grid.items()]
+
+
+def pictured(report: Report) -> list[Comparison]:
+    """Kernels' rows with times on both sides, most significant first."""
+    rows = [row for row in report.rows if row.kind == KERNEL and not row.control and not row.alone]
+    timed = [row for row in rows if row.latency.baseline.medians_us and row.latency.this.medians_us]
+    return sorted(timed, key=significance)
 
 
 def drift(report: Report) -> list[dict[str, Any]]:
@@ -113,7 +122,8 @@ def render_page(report: Report) -> str:
         {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes}
     )
     content = tables(report, macros)
-    drifts = drift(report)
+    drifts, drawn = drift(report), pictured(report)
+    of_kernels = [each for each in report.explanations if not each.is_reference]
     return render_html(
         "index.html.j2",
         report=report,
@@ -123,7 +133,15 @@ def render_page(report: Report) -> str:
         details=pack({key: html for table in content.values() for key, html in table["details"].items()}),
         **inlined("script", "page.js"),
         grades=GRADES,
-        never_right=never_right_groups(report),
+        most=MOST,
+        grid_lines=grid_lines(report.answers),
+        pictured=drawn,
+        pictures_shown=PICTURES_SHOWN,
+        folded=FOLDED,
+        reach=pictures.reach(bound for row in drawn for timed in row.timed for bound in (timed.low, timed.high)),
+        cards=[each for each in of_kernels if each.lead.cause != NOTHING_MOVED],
+        well=[each for each in of_kernels if each.lead.cause == NOTHING_MOVED],
+        reference_cards=[each for each in report.explanations if each.is_reference],
         devices=len({row.device for row in report.rows}),
         drift=drifts,
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),

@@ -28,6 +28,7 @@ SYMBOLS = {
     "newly_supported": "+",
     "unsupported": "\N{EN DASH}",
     "pass": CHECK,
+    "not_run": "\N{WHITE CIRCLE}",
 }
 STRIP_WIDTH, STRIP_HEIGHT = 160, 26
 INTERVAL_WIDTH, INTERVAL_HEIGHT = 120, 16

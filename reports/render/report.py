@@ -14,12 +14,12 @@ from reports.compare.differences import build_differences, confounders, environm
 from reports.compare.gpus import cards, measuring, what_ran
 from reports.compare.kernelbench import fast_p, scores
 from reports.compare.outcomes import cell_states, failures, version_of
-from reports.compare.properties import blind_spots, one_length, unrepeatable
-from reports.compare.rows import compare, has_moved, never_right, significance
+from reports.compare.properties import blind_spots, unrepeatable
+from reports.compare.rows import compare, has_moved, significance
 from reports.load.evidence import Evidence
 from reports.model import Comparison, LatencySide
+from reports.render.answers import answers
 from reports.render.explanations import causes_by_row, explanations, unmoved
-from reports.render.headline import headline
 from reports.render.reproduce import with_scripts
 from reports.text import matrix_command, shape_text, tally_text
 
@@ -49,13 +49,11 @@ class Report:
         self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows)))
         self.by_row = causes_by_row(self.explanations)
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
-        self.never_right = never_right(rows)
         self.unrepeatable = unrepeatable(rows)
-        self.one_length = one_length(evidence)
         self.blind_spots = blind_spots(evidence)
         self.versions = [version_of(evidence, name) for name in evidence.run.environments]
-        self.headline = headline(self.versions, rows, self.by_row)
         self.confounders = confounders(evidence)
+        self.answers = answers(evidence, self.versions, rows, self.explanations, self.confounders)
         self.cells = cell_states(evidence)
         self.fast_p = fast_p(evidence)
         self.kernelbench = scores(evidence, count_missing)

@@ -13,11 +13,12 @@ from xml.etree import ElementTree
 from reports import model
 from reports.compare.rows import KERNEL, leading_time
 from reports.model import LatencySide, Rates
+from reports.render.answers import MOST
 from reports.render.report import Report
 from reports.render.templating import render_csv, render_markdown
 from reports.text import words
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 RUN_KEYS = (
     "run_id", "created_utc", "command", "mode", "quick", "executor", "launches", "order_seed", "plan_digest",
     "thresholds", "tolerances", "bundle",
@@ -39,7 +40,8 @@ def summary(report: Report) -> dict[str, Any]:
     run = report.evidence.run
     return {
         "schema_version": SCHEMA_VERSION,
-        "verdict": report.headline,
+        "verdict": report.answers.title,
+        "answers": {"kernels": report.answers.kernels, "references": report.answers.references},
         "run": {name: getattr(run, name) for name in RUN_KEYS},
         "gpus": report.cards,
         "gpu_measuring": report.measuring,
@@ -55,7 +57,6 @@ def summary(report: Report) -> dict[str, Any]:
             {name: getattr(each, name) for name in ("number", "lead", "others", "under", "script")}
             for each in report.explanations
         ],
-        "never_right": [row.id for row in report.never_right],
         "not_bit_repeatable": report.unrepeatable,
         "blind_spots": report.blind_spots,
         "moved": [row.id for row in report.moved],
@@ -121,6 +122,7 @@ def render_summary_text(report: Report) -> str:
         report=report,
         run=report.evidence.run,
         shown=SHOWN,
+        most=MOST,
         timed=timed[:MOST_TIMES],
         more_timed=len(report.measured) - len(timed[:MOST_TIMES]),
     )

@@ -112,8 +112,8 @@ def names(tab: Any, table: str, column: int) -> list[str]:
 
 def test_it_opens_with_the_verdict_and_nothing_else_is_requested(watched: Watched, small: str) -> None:
     tab = watched.open(small)
-    assert "1 newly wrong" in tab.inner_text("h1")
-    assert tab.locator(".cause").count() == 3
+    assert "broke in 2.5.0 on seed-fp16" in tab.inner_text("h1")
+    assert tab.locator("#causes > .cause").count() == 1 and tab.locator("#references .cause").count() == 2
     assert len(watched.requests) <= 2
     assert tab.title() != "owned"
 
@@ -165,12 +165,19 @@ def test_a_permalink_scrolls_opens_and_highlights(watched: Watched, small: str) 
 
 def test_a_cause_leads_to_its_rows_and_they_to_it(watched: Watched, small: str) -> None:
     tab = watched.open(small)
-    tab.locator(".cause details summary").first.click()
-    tab.locator(".cause .rowlinks a").first.click()
+    tab.locator("#causes > .cause details summary").first.click()
+    tab.locator("#causes > .cause .rowlinks a").first.click()
     back = tab.locator(".detail.open .why a").first
     sync_api.expect(back).to_be_visible()
     back.click()
-    sync_api.expect(tab.locator(".cause").first).to_be_in_viewport()
+    sync_api.expect(tab.locator("#causes > .cause").first).to_be_in_viewport()
+
+
+def test_a_link_to_a_references_card_opens_the_fold_that_it_is_in(watched: Watched, small: str) -> None:
+    tab = watched.open(small)
+    sync_api.expect(tab.locator("#references .cause").first).to_be_hidden()
+    tab.evaluate("location.hash = 'cause-2'")
+    sync_api.expect(tab.locator("#cause-2")).to_be_in_viewport()
 
 
 def test_keys_walk_the_rows(watched: Watched, small: str) -> None:
@@ -197,7 +204,7 @@ def test_rows_beyond_the_first_are_found_filtered_and_linked(watched: Watched, l
     assert tab.title() != "owned"
     tab.fill("#q", "")
     tab.locator("[data-more=latency]").get_by_role("button", name="Later rows").click()
-    assert "rows 101 to 200 of 360" in tab.inner_text("[data-more=latency]")
+    assert "rows 31 to 60 of 360" in tab.inner_text("[data-more=latency]")
 
 
 def test_without_script_a_small_run_is_whole(watch: Watch, small: str) -> None:
@@ -263,6 +270,16 @@ def test_print_shows_every_table_without_controls(watched: Watched, small: str) 
     tab.emulate_media(media="print")
     assert not tab.locator("#filters").is_visible()
     assert tab.locator("#table-latency .row").first.is_visible()
+
+
+def test_print_holds_every_row_and_the_screen_only_the_first(watched: Watched, large: str) -> None:
+    tab = watched.open(large)
+    rows = tab.locator("#table-latency .row")
+    assert rows.count() == 30
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert rows.count() == 360
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert rows.count() == 30
 
 
 def test_on_a_phone_no_label_runs_into_the_next(watch: Watch, small: str) -> None:

@@ -261,9 +261,9 @@ def test_another_default_that_stays_right_is_told_and_blames_no_kernel(tmp_path:
         references=("flash", "default"),
     )
     found = causes_of(tmp_path, made)
-    expected = [(causes.DEFAULT_BACKEND_MOVED, ""), (causes.NOTHING_MOVED, KERNEL)]
+    expected = [(causes.NOTHING_MOVED, KERNEL), (causes.DEFAULT_BACKEND_MOVED, "")]
     assert [(cause.cause, cause.kernel) for cause in found] == expected
-    assert "efficient_attention in the baseline, cudnn_attention here" in found[0].evidence[0].text
+    assert "efficient_attention in the baseline, cudnn_attention here" in found[1].evidence[0].text
 
 
 def test_the_same_pytorch_cannot_have_moved_a_reference(tmp_path: Path) -> None:

@@ -40,11 +40,11 @@ def made(*where: str, case: Case = ESCAPED, **changes: Any) -> Spec:
     ("case", "grade"), [(ESCAPED, DECISIVE), (Case(hot_message=AS_BEFORE), STRONG)], ids=["seen", "by its message"]
 )
 def test_it_is_told_first_and_how_to_mend_it(case: Case, grade: str, tmp_path: Path) -> None:
-    headline = report_of(tmp_path, made(BASE, NEXT, case=case)).headline
-    assert "attention_scalar works on another stream" in headline and "is correct" not in headline
+    [answer] = report_of(tmp_path, made(BASE, NEXT, case=case)).answers.kernels
+    assert answer.what.startswith("wrong in 2.1.0 and in 2.5.0") and "works on another stream" in answer.why[0]
+    assert "at::cuda::getCurrentCUDAStream()" in answer.do[0]
     leads = [card.lead for card in explanations(explained(tmp_path))]
     assert (leads[0].cause, leads[0].grade, leads[0].kernel) == (causes.WRONG_STREAM, grade, "attention_scalar")
-    assert "at::cuda::getCurrentCUDAStream()" in leads[0].statement
     assert all(lead.cause != causes.NOTHING_MOVED for lead in leads if lead.kernel)
 
 

@@ -29,7 +29,7 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
     row = next(row for row in report.rows if row.kind == "kernel")
     assert row.correctness.verdict == "less_exact" and "3.9 times the baseline's" in row.correctness.why
     assert row in report.moved and report.correctness_counts["less_exact"] == 1
-    assert "is correct but less exact" in report.headline
+    assert "right, less exact in 2.5.0 than in 2.1.0" in report.answers.title
     assert "v-less_exact" in render_page(report)
     assert exit_codes(report.evidence, report.rows, frozenset({"correctness"})) == []
     assert exit_codes(report.evidence, report.rows, frozenset({"exactness"})) == [errors.CORRECTNESS_REGRESSED]

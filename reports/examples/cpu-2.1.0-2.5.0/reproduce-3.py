@@ -1,13 +1,12 @@
-"""not supported: flash, math, default
+"""the reference moved: math
 
-PyTorch 2.1.0 refuses flash, math, default attention for float16 on cpu; PyTorch 2.5.0 runs it.
+PyTorch's own math was wrong in the baseline and is right here: bfloat16, on the same input bytes.
 
 What was recorded:
-- seed-fp16, flash: No available kernel. Aborting execution. Flash attention kernel not used because: Expected
-  query, key and value to all be of dtype: {Float, Double, BFloat16}. Got Query dtype: c10::Half, Key dtype:
-  c10::Half, and Value dtype: c10::Half instead.
-- seed-fp16, math: 'baddbmm_with_gemm' not implemented for 'Half'
-- seed-fp16, default: 'baddbmm_with_gemm' not implemented for 'Half'
+- seed-bf16: 101 of 120 trials pass in the baseline, 120 of 120 trials pass here
+- seed-bf16: largest error 25.8 rounding units in the baseline, 0.987 here
+- math's output bits are identical in 0 of 120 trials; largest difference 0.156 over 2 stored trials
+- operator: aten::_scaled_dot_product_attention_math in both
 
 Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
 the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
@@ -26,14 +25,14 @@ import torch
 
 SETTINGS = {
     "shape": [1, 8, 512, 64],
-    "dtype": 'float16',
+    "dtype": 'bfloat16',
     "causal": False,
     "scale": 0.125,
     "device": 'cpu',
     "threads": 2,
     "recipes": ['independent', 'shared_qkv', 'large_logits'],
     "trials": 3,
-    "references": ['flash', 'math', 'default'],
+    "references": ['math'],
     "latency": False,
 }
 

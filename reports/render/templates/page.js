@@ -3,7 +3,7 @@
 (async () => {
   const root = document.documentElement;
   const $ = (id) => document.getElementById(id);
-  const PAGE = 100;
+  const PAGE = 30;
 
   const theme = $("theme");
   const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -113,7 +113,11 @@
     let id = location.hash.slice(1);
     try { id = decodeURIComponent(id); } catch (_) {}
     const found = where.get(id);
-    if (!found) return;
+    if (!found) {
+      const target = id && document.getElementById(id), fold = target && target.closest("details");
+      if (fold && !fold.open) { fold.open = true; target.scrollIntoView(); }
+      return;
+    }
     const [t, item] = found;
     if (!t.shown.includes(item)) {
       for (const input of Object.values(inputs)) input.value = "";
@@ -150,6 +154,10 @@
   }
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", follow);
+  addEventListener("beforeprint", () => {
+    for (const t of Object.values(tables)) { t.body.replaceChildren(...t.shown.flatMap(elements)); t.more.replaceChildren(); }
+  });
+  addEventListener("afterprint", () => Object.values(tables).forEach(draw));
   // A link to the row that the address already names changes nothing, and must still open it.
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");

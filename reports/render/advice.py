@@ -1,0 +1,140 @@
+"""Of one kernel: why it is so, what to do about it, and what is open. Sentences of `answers`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from reports import model
+from reports.attribute.causes import OUT_OF_BOUNDS, RACE, UNDECIDED, UNINITIALISED, Cause
+from reports.attribute.evidence import hidden
+from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.experiments import findings
+from reports.compare.properties import one_length
+from reports.load.evidence import Evidence
+from reports.model import Comparison
+from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, WRONG, Told, outcome, sides
+from reports.text import matrix_command, shape_text, short, words
+
+NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
+# Kinds of what checkers report, and the causes that they are evidence for.
+REPORTED = {"out_of_bounds": (OUT_OF_BOUNDS,), "race": (RACE,), "uninitialised": UNINITIALISED}
+
+
+def why(causes: Sequence[Cause]) -> list[str]:
+    """The first of each class, with its parts."""
+    first: dict[tuple[str, ...], Cause] = {}
+    for cause in causes:
+        first.setdefault((cause.cause, cause.about, str(cause.improved)), cause)
+    every = [part for cause in first.values() for part in (cause, *cause.parts)]
+    texts = [each.statement if each.cause == UNDECIDED else f"{_graded(each)}: {each.statement}" for each in every]
+    return list(dict.fromkeys(short(text, 500) for text in texts))
+
+
+def _graded(cause: Cause) -> str:
+    return f"{cause.name} ({cause.mark})"
+
+
+def graded_names(causes: Sequence[Cause]) -> list[str]:
+    """Of a reference, whose cards say the rest."""
+    names = ", ".join(dict.fromkeys(_graded(part) for cause in causes for part in (cause, *cause.parts)))
+    return [names] if names else []
+
+
+# -- what to do ---------------------------------------------------------------------------------------------
+
+
+def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]) -> list[str]:
+    every = [part for cause in causes for part in (cause, *cause.parts)]
+    found = [cause.fix for cause in every if cause.fix]
+    found += [f"test on more inputs: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
+    found += _reported(evidence, {cause.cause for cause in every}, bad)
+    return list(dict.fromkeys([*found, *_smallest(evidence, bad)]))
+
+
+def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -> list[str]:
+    """The lines that checkers named, of what is given as a cause."""
+    return [
+        f"look at {each.finding.where}: {each.result.tool} reports {short(each.finding.text, 160)}"
+        for row in bad
+        for kind, classes in REPORTED.items()
+        if causes & set(classes)
+        for each in findings(CellFacts(evidence, row).checkers, kind)
+        if each.finding.where
+    ][:3]
+
+
+def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
+    """The smallest input that was seen to fail: of the lengths that were tried, else of the workloads."""
+    lengths = [(each.wrong[0], row) for row in bad for each in CellFacts(evidence, row).lengths if each.wrong]
+    if lengths:
+        length, row = min(lengths, key=lambda each: each[0])
+        return [f"reproduce it at sequence length {length}, the shortest tried that fails ({row.workload})"]
+    infos = [(info, row) for row in bad if (info := evidence.workload(row.workload)) is not None]
+    if not infos:
+        return []
+    info, row = min(infos, key=lambda each: each[0].flops or 0.0)
+    shape = f" ({shape_text(info)}, {info.dtype})" if shape_text(info) else ""
+    failing = [side for side in sides([row]).values() if outcome(side) in BAD]
+    recipe = next((r for side in failing for r in side.recipes if r.worst), None)
+    at = f"; {words(recipe.recipe)} inputs, {recipe.worst}" if recipe else ""
+    return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
+
+
+def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
+    """The next step of the first cause; of a time that is undecided, the launches that would decide it."""
+    if causes and told.state not in NO_WORSE:
+        return causes[0].next_command
+    needed = [each.launches_needed for row in told.right_rows for each in row.timed if each.launches_needed]
+    if not needed:
+        return ""
+    row = told.rows[0]
+    again = matrix_command(evidence.run.command, kernel=row.target, device=row.device)
+    return f"{again} --launches {max(needed)}"
+
+
+# -- what is open --------------------------------------------------------------------------------------
+
+
+def open_questions(evidence: Evidence, told: Told) -> list[str]:
+    found: dict[str, list[tuple[str, str]]] = {}  # what, to the workloads and versions of which it is so
+    for row in told.rows:
+        own = sides([row])
+        for name, side in own.items():
+            word = outcome(side)
+            if word not in (RIGHT, WRONG) and (side.message or word == ABSENT):
+                text = f"{word}: {short(side.message or words(side.status), 200)}"
+                found.setdefault(text, []).append((row.workload, name))
+        if row.correctness.verdict == model.UNDECIDED and ABSENT not in map(outcome, own.values()):
+            text = f"correctness undecided: {short(row.correctness.why, 200)}"
+            found.setdefault(text, []).append((row.workload, row.environment))
+    texts = [f"{text} ({_places(told, places)})" for text, places in found.items()]
+    row = told.rows[0]
+    if not evidence.ever_ran(row.target, row.device):
+        texts.append("it ran in no version: `--fail-on` passes it, for nothing regressed; `gate` does not")
+    if all(each.alone for each in told.rows):
+        texts.append("whether a version changed it: there is nothing to compare with")
+    length = one_length(evidence).get(row.target)
+    tried = any(CellFacts(evidence, each).lengths for each in told.rows)
+    return [*texts, *_open_times(told), *([length] if length and not tried else [])]
+
+
+def _places(told: Told, places: Iterable[tuple[str, str]]) -> str:
+    workloads, environments = (list(dict.fromkeys(each)) for each in zip(*places, strict=True))
+    return f"{_listed(workloads)}, {told.where(environments)}"
+
+
+def _open_times(told: Told) -> list[str]:
+    """Times of right outputs that are undecided, and what would decide them."""
+    rows = [(row, timed) for row in told.right_rows for timed in row.timed if not row.alone]
+    rows = [(row, timed) for row, timed in rows if timed.verdict == model.UNDECIDED]
+    found: dict[str, list[str]] = {}
+    needed = [timed.launches_needed for _, timed in rows if timed.launches_needed]
+    for row, timed in rows:
+        enough = f"about {max(needed)} launches of each version would decide it" if timed.launches_needed else ""
+        found.setdefault(enough or short(timed.why, 160), []).append(row.workload)
+    return [f"whether its time changed on {_listed(workloads)}: {why}" for why, workloads in found.items()]
+
+
+def _listed(workloads: Iterable[str]) -> str:
+    names = list(dict.fromkeys(workloads))
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} workloads"

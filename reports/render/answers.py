@@ -1,0 +1,247 @@
+"""The first screen, as plain data: of each kernel what happened, why, what to do, and what is not known. Pure.
+
+The page, summary.md, summary.json and the end of a command's output hold this text; they only lay it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from reports.attribute.causes import NOTHING_MOVED, Cause
+from reports.compare.differences import Confounder
+from reports.compare.outcomes import Version
+from reports.compare.rows import KERNEL, has_moved
+from reports.load.evidence import Evidence
+from reports.model import Comparison
+from reports.render import advice
+from reports.render.explanations import Explanation
+from reports.render.verdict_text import ABSENT, BAD, ORDER, STATES, GridCell, Told, labels, outcome, sides
+from reports.text import count_of, short, tally_text
+
+MOST = 20  # answers that are written out in a summary; a run of hundreds of problems has more
+MOST_NAMES = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Of one kernel or reference on one device, or of several of which the same is said.
+
+    `open`: what could not be told, and what did not run; `cards`: the numbers of the explanations; `grid`: by subject,
+    one cell for each version.
+    """
+
+    kind: str
+    subjects: tuple[str, ...]
+    device: str
+    state: str
+    what: str
+    also: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+    do: tuple[str, ...] = ()
+    run: str = ""
+    open: tuple[str, ...] = ()
+    cards: tuple[int, ...] = ()
+    grid: dict[str, list[GridCell]] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        left = len(self.subjects) - MOST_NAMES
+        return ", ".join(self.subjects[:MOST_NAMES]) + (f" and {left} more" if left > 0 else "")
+
+    @property
+    def line(self) -> str:
+        return f"{self.name} ({self.device}): {self.what}"
+
+    @property
+    def colour(self) -> str:
+        return STATES[self.state]
+
+    @property
+    def rest(self) -> list[tuple[str, tuple[str, ...]]]:
+        """What follows the line, by its label."""
+        run = (self.run,) if self.run else ()
+        parts = {"Why": self.why, "Do": self.do, "Run": run, "Also": self.also, "Open": self.open}
+        return [(label, texts) for label, texts in parts.items() if texts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """`kernels` and `references` are worst first; of references only those that changed or are wrong."""
+
+    title: str
+    kernels: list[Answer]
+    references: list[Answer]
+    of_references: str
+    deviations: str
+    notes: list[str]
+    versions: list[Version]
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it, as a terminal shows it."""
+        several = len(self.kernels) > 1
+        found = [self.title] if several else []
+        for each in self.kernels[:MOST]:
+            found.append(each.line)
+            for label, texts in each.rest:
+                found += [f"  {label + ':':<6}{text}" for text in texts]
+        if left := self.kernels[MOST:]:
+            found.append(f"and {len(left)} more lines: see the page")
+        found += [self.of_references, *(f"  {each.line}" for each in self.references[:MOST])]
+        found += [*([self.deviations] if self.deviations else []), *self.notes]
+        return [line.replace("\n", " ") for line in found]
+
+
+def answers(
+    evidence: Evidence,
+    versions: Sequence[Version],
+    rows: Sequence[Comparison],
+    explained: Sequence[Explanation],
+    confounded: Sequence[Confounder],
+) -> Answers:
+    controls = [row for row in rows if row.control]
+    judged = [row for row in rows if not row.control] or list(rows)
+    shown = {each.environment for row in judged for each in (row.correctness.baseline, row.correctness.this)}
+    names = labels(each for each in versions if each.id in shown)
+    subjects: dict[tuple[str, str, str], list[Comparison]] = {}
+    for row in judged:
+        subjects.setdefault((row.kind, row.target, row.device), []).append(row)
+    every = [_answer(evidence, Told(own, names), explained) for own in subjects.values()]
+    kernels = _with_left_out(evidence, [each for each in every if each.kind == KERNEL], len(names))
+    references = [each for each in every if each.kind != KERNEL]
+    changed = [each for each in references if each.state not in advice.NO_WORSE or each.cards]
+    found = sorted(kernels, key=lambda each: ORDER.index(each.state))
+    return Answers(
+        title=_title(found, list(names.values())),
+        kernels=_together(found),
+        references=sorted(changed, key=lambda each: ORDER.index(each.state)),
+        of_references=_of_references(len(changed), len(references)),
+        deviations=_deviations(confounded),
+        notes=_notes(evidence, controls),
+        versions=[each for each in versions if each.id in names],
+    )
+
+
+def _notes(evidence: Evidence, controls: Sequence[Comparison]) -> list[str]:
+    run, notes = evidence.run, []
+    if controls:
+        moved = sum(map(has_moved, controls))
+        notes.append(f"A/A control: {moved} of {len(controls)} comparisons changed")
+    if run.kernelbench and run.kernelbench.missing:
+        notes.append(f"{count_of(len(run.kernelbench.missing), 'problem')} without a solution, so not run")
+    for_cpu = any("cpu" in kernel.devices for kernel in run.kernels)
+    if for_cpu and all(cell.device != "cpu" for cell in run.cells):
+        notes.append("nothing was run on the CPU, though there are kernels for it")
+    return notes
+
+
+def _of_references(changed: int, every: int) -> str:
+    if not every:
+        return "PyTorch itself: no reference was compared"
+    some = f"{changed} of {every}" if changed else f"none of {every}"
+    return f"PyTorch itself: {some} reference{'s' if every > 1 else ''} changed or wrong"
+
+
+def _deviations(confounded: Sequence[Confounder]) -> str:
+    """In one line: how many, and the first."""
+    if not confounded:
+        return ""
+    first = "; ".join(short(each.statement, 120) for each in confounded[:2])
+    more = f"; and {len(confounded) - 2} more" if len(confounded) > 2 else ""
+    what = "confounder or deviation" if len(confounded) == 1 else "confounders and deviations"
+    return f"{len(confounded)} {what} from the request: {first}{more}"
+
+
+def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
+    if len(kernels) == 1:
+        return kernels[0].line
+    over = f"PyTorch {names[0]}" + (f" to {' and '.join(names[1:])}" if names[1:] else "")
+    states = {state: count for state in ORDER if (count := sum(each.state == state for each in kernels))}
+    return f"{over}, {count_of(len(kernels), 'kernel')}: {tally_text(states)}"
+
+
+def _together(found: Sequence[Answer]) -> list[Answer]:
+    """One answer where the same is said of several."""
+    made: dict[Answer, list[Answer]] = {}
+    for each in found:
+        made.setdefault(replace(each, subjects=()), []).append(each)
+    return [
+        replace(
+            same[0],
+            subjects=tuple(name for each in same for name in each.subjects),
+            grid={name: cells for each in same for name, cells in each.grid.items()},
+        )
+        for same in made.values()
+    ]
+
+
+def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -> list[Answer]:
+    """With kernels that were planned on no device; and of others, the devices on which they were not."""
+    planned = {(cell.kernel, cell.device) for cell in evidence.run.cells}
+    answers = list(found)
+    for kernel in evidence.run.kernels:
+        own = [number for number, each in enumerate(answers) if each.subjects == (kernel.name,)]
+        for device in kernel.devices:
+            # What ran on a GPU may have been left out on the CPU by choice.
+            if (kernel.name, device) in planned or (own and device == "cpu"):
+                continue
+            why = [_why_left_out(evidence, device), *_builds(evidence, kernel.name, device)]
+            if own:
+                more = f"on {device}: not run, since {'; '.join(why)}"
+                answers[own[0]] = replace(answers[own[0]], open=(*answers[own[0]].open, more))
+            else:
+                cells = [GridCell(outputs=ABSENT, verdict=STATES[ABSENT])] * versions
+                answers.append(
+                    Answer(
+                        kind=KERNEL, subjects=(kernel.name,), device=device, state=ABSENT,
+                        what=f"not run in any version: {why[0]}", why=tuple(why[1:]), grid={kernel.name: cells},
+                    )
+                )  # fmt: skip
+    return answers
+
+
+def _why_left_out(evidence: Evidence, device: str) -> str:
+    if device == "cuda" and not evidence.run.gpus:
+        return "this machine had no GPU that the run could use"
+    others = {cell.device for cell in evidence.run.cells}
+    if device not in others:
+        return f"the run was of {' and '.join(sorted(others))} alone"
+    return f"it has no workload for {device}"
+
+
+def _builds(evidence: Evidence, kernel: str, device: str) -> list[str]:
+    """Whether what did not run was at least compiled."""
+    built = [each for (_, name, on), each in evidence.builds.items() if (name, on) == (kernel, device)]
+    failed = [each for each in built if each.status != "ok"]
+    if failed:
+        return [f"it does not build in {len(failed)} of {len(built)} versions: {short(failed[0].message, 200)}"]
+    return [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
+
+
+def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) -> Answer:
+    row = told.rows[0]
+    cards = [(each, cause) for each in explained for cause in each.causes if _is_of(cause, row)]
+    cards = [(each, cause) for each, cause in cards if cause.cause != NOTHING_MOVED]
+    bad = [each for each in told.rows if any(outcome(side) in BAD for side in sides([each]).values())]
+    is_kernel = row.kind == KERNEL
+    leads = [cause for _, cause in cards]
+    return Answer(
+        kind=row.kind,
+        subjects=(row.target,),
+        device=row.device,
+        state=told.state,
+        what=told.text,
+        also=tuple(told.more),
+        why=tuple(advice.why(leads) if is_kernel else advice.graded_names(leads)),
+        do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
+        run=advice.command(evidence, told, leads) if is_kernel else "",
+        open=tuple(advice.open_questions(evidence, told)) if is_kernel else (),
+        cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
+        grid={row.target: [told.cell(name) for name in told.names]},
+    )
+
+
+def _is_of(cause: Cause, row: Comparison) -> bool:
+    kind_alike = bool(cause.kernel) == (row.kind == KERNEL)
+    return kind_alike and (cause.subject, cause.device) == (row.target, row.device)

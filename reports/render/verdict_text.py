@@ -1,0 +1,291 @@
+"""What happened to one kernel or reference, in words: its outputs and times over all versions and workloads. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.worker import protocol
+from reports import model
+from reports.compare.outcomes import Version
+from reports.compare.properties import unrepeatable
+from reports.compare.rows import leading_time
+from reports.model import Comparison, CorrectnessSide, Latency
+from reports.text import TIMES, change_text, percent, rate_text, span, time_text
+
+# What one side came to.
+RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
+OPEN, ABSENT = "cannot be judged", "not run"
+STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
+BY_CHANCE = ": it is undecided whether the upgrade or chance did it"
+BAD = (WRONG, UNBUILT, *STOPPED.values())
+
+# Worst first: the state of a subject, and the verdict whose colour it has.
+BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SUPPORTED, MORE_EXACT, FASTER, FINE = (
+    "broke", "less exact", "slower", "undecided", "time changed slightly", "right but time undecided", "does not run",
+    "fixed", "newly supported", "more exact", "faster", "fine",
+)  # fmt: skip
+NOT_RUN = "not_run"
+STATES = {
+    BROKE: model.REGRESSED,
+    WRONG: model.FAILING,
+    DOES_NOT_RUN: model.BROKEN,
+    LESS_EXACT: model.LESS_EXACT,
+    SLOWER: model.REGRESSED,
+    ABSENT: NOT_RUN,
+    UNDECIDED: model.UNDECIDED,
+    NEARLY: model.ABOUT,
+    REFUSED: model.UNSUPPORTED,
+    OPEN_TIME: model.PASS,
+    FIXED: model.FIXED,
+    SUPPORTED: model.NEWLY_SUPPORTED,
+    MORE_EXACT: model.MORE_EXACT,
+    FASTER: model.IMPROVED,
+    RIGHT: model.PASS,  # and nothing to compare with
+    FINE: model.PASS,
+}
+ORDER = tuple(STATES)
+COLOURS = {
+    RIGHT: model.PASS, WRONG: model.FAILING, REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
+}  # fmt: skip
+
+
+SAID = 2  # clauses of a line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """One thing to say of a subject, and the comparisons that it is about."""
+
+    state: str
+    text: str
+    rows: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridCell:
+    """One subject in one version: its outputs, and its time against the baseline's; each with a verdict for colour."""
+
+    outputs: str
+    verdict: str
+    time: str = ""
+    time_verdict: str = ""
+
+
+def outcome(side: CorrectnessSide) -> str:
+    if side.status in STOPPED:
+        return STOPPED[side.status]
+    if side.status == protocol.OK and side.off_stream:
+        return WRONG
+    known = {protocol.OK: RIGHT, protocol.WRONG: WRONG, protocol.BUILD_FAILED: UNBUILT, protocol.UNSUPPORTED: REFUSED}
+    return known.get(side.status, OPEN if side.status == protocol.UNDECIDABLE else ABSENT)
+
+
+def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
+    """By environment, the baseline first; of one subject on one workload."""
+    found: dict[str, CorrectnessSide] = {}
+    for row in rows:
+        if not row.alone:
+            found.setdefault(row.baseline, row.correctness.baseline)
+        found[row.environment] = row.correctness.this
+    return found
+
+
+def labels(versions: Iterable[Version]) -> dict[str, str]:
+    """Each environment by its PyTorch, such as 2.5.0, where that names one alone; else by its id."""
+    asked = {each.id: each.torch or each.asked.partition(",")[0].removeprefix("PyTorch ") for each in versions}
+    short = {id: name.partition("+")[0] for id, name in asked.items()}
+    several = {name for name, count in Counter(short.values()).items() if count > 1}
+    return {id: name if name[:1].isdigit() and name not in several else id for id, name in short.items()}
+
+
+def by_workload(rows: Iterable[Comparison]) -> dict[str, list[Comparison]]:
+    found: dict[str, list[Comparison]] = {}
+    for row in rows:
+        found.setdefault(row.workload, []).append(row)
+    return found
+
+
+class Told:
+    """What is said of one subject's rows, none of which is of an A/A control. `names`: of environments."""
+
+    def __init__(self, rows: Sequence[Comparison], names: Mapping[str, str]) -> None:
+        self.rows, self.names = rows, names
+        self.workloads = by_workload(rows)
+        self.right_rows = [row for row in rows if set(map(outcome, sides([row]).values())) == {RIGHT}]
+        # What is well is said of outputs first, then of times.
+        least = ORDER.index(NEARLY)
+        every = [*self._outputs(), *self._times()]
+        self.clauses = sorted(every, key=lambda each: min(ORDER.index(each.state), least))
+        state = min((each.state for each in every), key=ORDER.index)
+        times = [timed for row in rows for timed in row.timed]
+        fine = state == RIGHT and all(timed.verdict == model.PASS for timed in times) and not rows[0].alone
+        self.state = FINE if fine else state
+
+    @property
+    def text(self) -> str:
+        """The first of what is said; `more` is the rest."""
+        said = "; ".join(each.text for each in self.clauses[:SAID])
+        return f"fine: {said}, and as fast" if self.state == FINE else said
+
+    @property
+    def more(self) -> list[str]:
+        return [*(each.text for each in self.clauses[SAID:]), *unrepeatable(self.rows)]
+
+    def where(self, environments: Sequence[str]) -> str:
+        """in 2.1.0 and in 2.5.0."""
+        if len(environments) > 2 and len(environments) == len(self.names):
+            return f"in all {len(environments)} versions"
+        *first, last = (f"in {self.names.get(name, name)}" for name in environments)
+        return f"{', '.join(first)} and {last}" if first else last
+
+    def on(self, rows: Sequence[Comparison]) -> str:
+        """The workloads, where these are not all."""
+        names = list(by_workload(rows))
+        if len(names) == len(self.workloads):
+            return ""
+        return f" on {names[0]}" if len(names) == 1 else f" on {len(names)} of {len(self.workloads)} workloads"
+
+    # -- outputs
+
+    def _outputs(self) -> list[Clause]:
+        found: dict[tuple[str, str, str], list[Comparison]] = {}
+        for rows in self.workloads.values():
+            found.setdefault(self._of_outputs(rows), []).extend(rows)
+        return [
+            Clause(state=state, text=f"{text}{self.on(rows)}{more}", rows=tuple(rows))
+            for (state, text, more), rows in found.items()
+        ]
+
+    def _states(self, found: Mapping[str, str]) -> str:
+        """right in 2.1.0, wrong in 2.5.0 and in 2.11.0."""
+        words = dict.fromkeys(found.values())
+        return ", ".join(f"{word} {self.where([name for name in found if found[name] == word])}" for word in words)
+
+    def _of_outputs(self, rows: Sequence[Comparison]) -> tuple[str, str, str]:
+        """Of one workload: the state, and what to say before and after the workload's name."""
+        found = {name: outcome(side) for name, side in sides(rows).items()}
+        first, *others = found.values()
+        verdicts = {row.environment: row.correctness.verdict for row in rows}
+        states, moved = self._states(found), {name for name in verdicts if verdicts[name] in model.WORSE}
+        if any(word in BAD for word in found.values()):
+            if first != RIGHT:
+                return self._bad_at_first(found, states, verdicts)
+            broke = [name for name in found if found[name] in BAD and name in moved]
+            if broke:
+                return BROKE, f"broke {self.where(broke[:1])}", f": {states}"
+            return WRONG, states, BY_CHANCE
+        if first == RIGHT and REFUSED in others:
+            gone = [name for name in found if found[name] == REFUSED]
+            return BROKE, f"no longer supported {self.where(gone[:1])}", f": {states}"
+        if ABSENT in found.values():
+            return ABSENT, states, ""
+        if set(found.values()) == {REFUSED}:
+            return REFUSED, states, ""
+        if first == REFUSED and RIGHT in others:
+            new = [name for name in found if found[name] == RIGHT]
+            return SUPPORTED, f"newly supported {self.where(new[:1])}", f": {states}"
+        if OPEN in found.values() or (not rows[0].alone and model.UNDECIDED in verdicts.values()):
+            return UNDECIDED, f"correctness undecided: {states}", ""
+        for verdict, state in ((model.LESS_EXACT, LESS_EXACT), (model.MORE_EXACT, MORE_EXACT)):
+            if changed := [name for name in verdicts if verdicts[name] == verdict]:
+                return state, f"right, {state} {self.where(changed)} than in {self.names[rows[0].baseline]}", ""
+        return RIGHT, states, ""
+
+    def _bad_at_first(
+        self, found: Mapping[str, str], states: str, verdicts: Mapping[str, str]
+    ) -> tuple[str, str, str]:
+        """What is wrong or has no output somewhere, and was not right in the baseline."""
+        first, *others = found.values()
+        if first in (ABSENT, OPEN):
+            return WRONG, states, ": whether the upgrade did it is not known"
+        if first == REFUSED or not others:
+            return (WRONG if WRONG in found.values() else DOES_NOT_RUN), states, ""
+        if set(others) == {RIGHT}:
+            fixed = all(verdict == model.FIXED for verdict in verdicts.values())
+            since = f"fixed {self.where(list(found)[1:2])}"
+            return (FIXED, since, f": {states}") if fixed else (WRONG, states, BY_CHANCE)
+        if len(set(found.values())) > 1:
+            return WRONG, states, ""
+        often = [name for name, verdict in verdicts.items() if verdict == model.REGRESSED]
+        if often:
+            return WRONG, states, f", and more often {self.where(often)}"
+        return (WRONG if first == WRONG else DOES_NOT_RUN), states, ": the upgrade did not cause it"
+
+    # -- times, of right outputs alone
+
+    def _times(self) -> list[Clause]:
+        found: list[Clause] = []
+        for verdict, state in ((model.REGRESSED, SLOWER), (model.IMPROVED, FASTER)):
+            rows = [row for row in self.right_rows if leading_time(row)[1].verdict == verdict]
+            if rows:
+                found.append(Clause(state=state, text=self._moved(rows, state), rows=tuple(rows)))
+        for verdict, state, text in (
+            (model.ABOUT, NEARLY, "its time changed by about the smallest effect that counts"),
+            (model.UNDECIDED, OPEN_TIME, "whether its time changed is undecided"),
+        ):
+            rows = [row for row in self.right_rows if not row.alone and verdict in {each.verdict for each in row.timed}]
+            if rows:
+                found.append(Clause(state=state, text=text + self.on(rows), rows=tuple(rows)))
+        return found
+
+    def _moved(self, rows: Sequence[Comparison], state: str) -> str:
+        """34% slower since 2.5.0 [30%, 38%]; of several the one that moved farthest."""
+        extreme = max(rows, key=lambda row: abs(math.log(leading_time(row)[1].ratio or 1.0)))
+        mode, timed = leading_time(extreme)
+        names = [name for name in self.names if any(row.environment == name for row in rows)]
+        order = list(self.names)
+        since = names == order[order.index(names[0]) :]
+        place = self.where(names).replace("in ", "since ", 1) if len(names) == 1 and since else self.where(names)
+        if since and len(names) > 1:
+            place = f"since {self.names[names[0]]}"
+        up = "up to " if len(rows) > 1 else ""
+        graph = " (replayed as a CUDA graph)" if mode == model.HOT else ""
+        return f"{up}{moved_text(timed, state)} {place}{graph}{self.on(rows)}"
+
+    # -- the grid
+
+    def cell(self, environment: str) -> GridCell:
+        """One version's outputs and times over all workloads."""
+        rows = [row for row in self.rows if environment in (row.environment, row.baseline)]
+        counted = Counter(outcome(sides([row])[environment]) for row in {row.workload: row for row in rows}.values())
+        worst = next((word for word in (*BAD, REFUSED, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
+        text = worst if len(counted) < 2 else f"{worst} on {counted[worst]} of {counted.total()}"
+        own = [row for row in rows if row.environment == environment and not row.alone]
+        if len(self.workloads) == 1 and rows and (rate := sides(rows[:1])[environment].rate):
+            text += f", {rate_text(rate)} trials pass" if rate.passed < rate.trials else ""
+        broke = any(row.correctness.verdict in model.WORSE for row in own) and worst != ABSENT
+        verdict = model.REGRESSED if broke else COLOURS.get(worst, model.BROKEN)
+        if not own:
+            medians = {row.latency.baseline.median_us for row in rows} - {None}
+            one = next(iter(medians)) if len(self.workloads) == 1 and medians else None
+            return GridCell(outputs=text, verdict=verdict, time=time_text(one) if one else "")
+        return GridCell(outputs=text, verdict=verdict, **_time_cell(own))
+
+
+def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:
+    times = [timed for row in rows if (timed := leading_time(row)[1]).ratio]
+    if not times:
+        return {}
+    worst = min(times, key=lambda each: model.VERDICTS.index(each.verdict))
+    ratios = sorted(each.ratio or 1.0 for each in times)
+    text = change_text(times[0]) if len(times) == 1 else span(ratios, "{:.2f}" + TIMES)
+    if any(each.baseline.wrong_output or each.this.wrong_output for each in times):
+        return {"time": f"{text}, of a wrong output"}
+    return {"time": text, "time_verdict": worst.verdict}
+
+
+def moved_text(timed: Latency, state: str) -> str:
+    """34% slower [30%, 38%]; beyond a factor of two as the factor itself."""
+    ratio, low, high = timed.ratio or 1.0, timed.low, timed.high
+    word = "the time" if ratio >= 2 else "less time" if state == FASTER else state
+
+    def form(value: float) -> str:
+        return f"{value:.2f}{TIMES}" if ratio >= 2 else percent(abs(value - 1))
+
+    if low is None or high is None:
+        return f"{form(ratio)} {word} (no interval)"
+    ends = sorted((low, high), key=lambda value: abs(value - 1))
+    return f"{form(ratio)} {word} [{form(ends[0])}, {form(ends[1])}]"

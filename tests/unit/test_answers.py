@@ -1,0 +1,202 @@
+"""The first screen: what is said of each kernel, in one text for the page, the summaries and the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markupsafe import escape
+
+from harness.cli.main import main
+from harness.schema.records import Outcome
+from harness.schema.storage import save_record
+from reports.attribute.causes import FIXES, OUT_OF_BOUNDS
+from reports.load.evidence import load_evidence
+from reports.render.answers import MOST, Answer
+from reports.render.page import render_page
+from reports.render.report import Report
+from reports.text import TIMES
+from reports.text import markdown as markdown_of
+from tests.unit.attributed import TIMED, here, of_both, spec
+from tests.unit.experiments import checkers, conditions, result
+from tests.unit.reporting import report_of
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
+
+THIRD = "torch2.11.0-cu121-py311"
+WRONG = Case(passed=2, units=400.0)
+
+
+def only(folder: Path, made: Spec) -> Answer:
+    [answer] = report_of(folder, made).answers.kernels
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "what"),
+    [
+        (spec(**TIMED), "fine", "fine: right in 2.1.0 and in 2.5.0, and as fast"),
+        (here(WRONG), "broke", "broke in 2.5.0: right in 2.1.0, wrong in 2.5.0"),
+        (of_both(WRONG), "wrong", "wrong in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
+        (spec((BASE, "kernel", WRONG)), "fixed", "fixed in 2.5.0: wrong in 2.1.0, right in 2.5.0"),
+        (here(Case(status="crashed", message="x")), "broke", "broke in 2.5.0: right in 2.1.0, crashes in 2.5.0"),
+        (here(Case(status="unsupported", message="x")), "broke",
+         "no longer supported in 2.5.0: right in 2.1.0, refused in 2.5.0"),
+        (of_both(Case(status="unsupported", message="x")), "refused", "refused in 2.1.0 and in 2.5.0"),
+        (spec((BASE, "kernel", Case(status="unsupported"))), "newly supported",
+         "newly supported in 2.5.0: refused in 2.1.0, right in 2.5.0"),
+        (spec((BASE, "kernel", Case(status="unsupported")), (NEXT, "kernel", WRONG)), "wrong",
+         "refused in 2.1.0, wrong in 2.5.0"),
+        (spec((BASE, "kernel", Case(status="crashed")), (NEXT, "kernel", WRONG)), "wrong",
+         "crashes in 2.1.0, wrong in 2.5.0"),
+        (of_both(WRONG, environments=(BASE, NEXT, THIRD)), "wrong",
+         "wrong in 2.1.0 and in 2.5.0, right in 2.11.0"),
+        (here(WRONG, environments=(BASE, NEXT, THIRD)), "broke",
+         "broke in 2.5.0: right in 2.1.0 and in 2.11.0, wrong in 2.5.0"),
+        (spec(environments=(BASE,)), "right", "right in 2.1.0"),
+        (spec((BASE, "kernel", WRONG), environments=(BASE,)), "wrong", "wrong in 2.1.0"),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_outputs(made: Spec, state: str, what: str, tmp_path: Path) -> None:
+    answer = only(tmp_path, made)
+    assert answer.state == state and answer.what.partition("; ")[0] == what
+
+
+def test_a_failure_that_chance_explains_is_wrong_and_not_blamed_on_the_upgrade(tmp_path: Path) -> None:
+    answer = only(tmp_path, here(Case(passed=9, units=400.0, repeats_differ=7)))
+    assert answer.state == "wrong" and "undecided whether the upgrade or chance did it" in answer.what
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "state", "what"),
+    [(1.34, "slower", "34% slower ["), (3.6, "slower", f"3.60{TIMES} the time ["), (0.7, "faster", "30% less time [")],
+)
+def test_a_time_that_moved_has_its_interval_and_its_version(
+    slowdown: float, state: str, what: str, tmp_path: Path
+) -> None:
+    answer = only(tmp_path, here(Case(slowdown=slowdown), **TIMED))
+    assert answer.state == state and what in answer.what and "] since 2.5.0" in answer.what
+    assert "right in 2.1.0 and in 2.5.0" in answer.what
+
+
+def test_a_time_of_a_wrong_output_is_no_news(tmp_path: Path) -> None:
+    answer = only(tmp_path, here(replace(WRONG, slowdown=1.34), **TIMED))
+    assert answer.state == "broke" and "slower" not in answer.line
+    assert "of a wrong output" in answer.grid["attention_scalar"][1].time
+
+
+STOPPED: list[dict[str, Any]] = [
+    {"stacks": {NEXT: Outcome(status="broken", message="another torch")}},
+    {"cases": {(NEXT, "kernel", "seed-fp16"): Case(missing=True)}},
+]
+
+
+@pytest.mark.parametrize("changes", STOPPED)
+def test_what_did_not_run_is_neither_fine_nor_undecided(changes: dict[str, Any], tmp_path: Path) -> None:
+    answer = only(tmp_path, spec(**(TIMED | changes)))
+    assert answer.state == "not run" and "right in 2.1.0, not run in 2.5.0" in answer.what
+    assert any(text.startswith("not run: ") and "in 2.5.0" in text for text in answer.open)
+    assert answer.grid["attention_scalar"][1].outputs == "not run"
+
+
+def test_kernels_that_were_planned_nowhere_are_named_with_the_reason(tmp_path: Path) -> None:
+    run = write_run(tmp_path, spec(**TIMED))
+    record = run.load()
+    gpu = record.kernels[0].model_copy(update={"name": "for_gpu", "devices": ["cuda"]})
+    both_devices = record.kernels[0].model_copy(update={"devices": ["cpu", "cuda"]})
+    save_record(run.run_path(), record.model_copy(update={"kernels": [both_devices, gpu]}))
+    answers = Report(load_evidence(tmp_path)).answers
+    left, ran = answers.kernels
+    assert left.subjects == ("for_gpu",) and left.state == "not run" and "no GPU" in left.what
+    assert ran.state == "fine" and any(text.startswith("on cuda: not run") for text in ran.open)
+    assert answers.title == "PyTorch 2.1.0 to 2.5.0, 2 kernels: 1 not run, 1 fine"
+
+
+def test_kernels_of_which_the_same_is_said_share_a_line(tmp_path: Path) -> None:
+    answer = only(tmp_path, spec(kernels=("one", "three"), **TIMED))
+    assert answer.subjects == ("one", "three") and answer.line.startswith("one, three (cpu): fine")
+    assert list(answer.grid) == ["one", "three"]
+
+
+def test_why_what_to_do_and_the_line_that_a_checker_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, of_both(WRONG))
+    checkers(run, "address", "out_of_bounds")
+    [answer] = Report(load_evidence(tmp_path)).answers.kernels
+    assert answer.why[0].startswith("out of bounds (") and "attention_scalar reads or writes" in answer.why[0]
+    assert answer.do[0] == FIXES[OUT_OF_BOUNDS]
+    assert "look at attention.cpp:41: address reports out_of_bounds in forward" in answer.do
+    assert any("seed-fp16" in text and "the smallest workload that fails" in text for text in answer.do)
+    assert answer.run.startswith("nox -s explain -- --kernel attention_scalar --workload seed-fp16")
+    assert answer.cards == (1,)
+
+
+def test_the_shortest_failing_length_is_named_and_no_other_length_is_missed(tmp_path: Path) -> None:
+    run = write_run(tmp_path, of_both(WRONG))
+    lengths = [result("A", 0.0 if keys % 64 else 1.0, seq_len=keys) for keys in (64, 65, 128, 129)]
+    conditions(run, "lengths", lengths)
+    [answer] = Report(load_evidence(tmp_path)).answers.kernels
+    assert any("at sequence length 65, the shortest tried that fails" in text for text in answer.do)
+    assert not any("keys only" in text for text in answer.open)
+
+
+def test_an_undecided_time_has_the_command_that_decides_it(tmp_path: Path) -> None:
+    answer = only(tmp_path, spec(launches=10, spread=0.02))
+    assert answer.state == "right but time undecided" and "whether its time changed is undecided" in answer.what
+    [text] = [text for text in answer.open if text.startswith("whether its time changed")]
+    launches = re.search(r"about (\d+) launches", text)
+    assert launches and answer.run.endswith(f"--launches {launches[1]}")
+
+
+def test_one_text_is_on_the_page_in_the_summaries_and_in_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path, spec((NEXT, "kernel", WRONG), (NEXT, "math", Case(slowdown=1.5)), busy=0.45, **TIMED))
+    answers = Report(load_evidence(tmp_path)).answers
+    assert main(["report", str(tmp_path)]) == 0
+    *lines, page = capsys.readouterr().out.splitlines()
+    assert lines == answers.lines and page.endswith("index.html")
+    html, markdown = (run.folder / "index.html").read_text(), (run.folder / "summary.md").read_text()
+    held = json.loads((run.folder / "summary.json").read_text())
+    assert held["verdict"] == answers.title and markdown.startswith(f"**{markdown_of(answers.title)}**")
+    [answer] = answers.kernels
+    [kept] = held["answers"]["kernels"]
+    for text in (answer.what, *answer.why, *answer.do, *answer.open, answers.of_references, answers.deviations):
+        assert text and str(escape(text)) in html and markdown_of(text) in markdown
+    assert (kept["what"], kept["why"], kept["run"]) == (answer.what, list(answer.why), answer.run)
+
+
+def test_references_are_folded_below_kernels_each_with_a_line(tmp_path: Path) -> None:
+    report = report_of(tmp_path, spec((NEXT, "kernel", WRONG), (NEXT, "math", Case(slowdown=1.5)), **TIMED))
+    assert [each.subjects for each in report.answers.references] == [("math",)]
+    assert report.answers.of_references == "PyTorch itself: 1 of 2 references changed or wrong"
+    assert [each.is_reference for each in report.explanations] == [False, True]
+    page = render_page(report)
+    before, fold, after = page.partition('<details class="fold" id="references">')
+    assert "broke in 2.5.0" in before and "PyTorch&#39;s own math" not in before
+    references, _, rest = after.partition("<main>")
+    assert 'id="cause-2"' in references and 'id="cause-1"' in rest and fold
+
+
+def test_a_message_of_several_lines_makes_no_line_of_its_own(tmp_path: Path) -> None:
+    lines = report_of(tmp_path, of_both(Case(status="crashed", message="x\nother (cpu): fine"))).answers.lines
+    assert any("x other (cpu): fine" in line for line in lines) and not any("\n" in line for line in lines)
+
+
+def test_many_answers_are_counted_and_not_all_written_out(tmp_path: Path) -> None:
+    report = report_of(tmp_path, spec(**TIMED))
+    [answer] = report.answers.kernels
+    many = replace(report.answers, kernels=[answer] * (MOST + 5))
+    assert "and 5 more lines: see the page" in many.lines
+
+
+def test_what_is_alike_in_all_environments_is_counted_and_not_listed(tmp_path: Path) -> None:
+    report = report_of(tmp_path, spec())
+    page = render_page(report)
+    same = [item for item in report.environment_items if item.same]
+    section = page.partition('<section id="environment">')[2].partition("</section>")[0]
+    assert same and f"{len(same)} properties are the same in every environment" in section
+    assert not any(f"{item.group}</span> {item.name}<" in section for item in same)
