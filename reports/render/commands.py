@@ -37,7 +37,7 @@ from reports.render import bisection, history, sweep
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.reproduce import render_script
-from reports.render.summaries import render_junit, render_summary, render_summary_text, render_timings
+from reports.render.summaries import render_comment, render_junit, render_summary, render_summary_text, render_timings
 from reports.text import ABSENT, ratio_interval, short, time_text
 
 LATEST = Path("reports") / "latest"
@@ -136,6 +136,7 @@ def write_report(report: Report, folder: Path) -> Path:
         "summary.json": render_summary(report),
         "timings.csv": render_timings(report),
         "summary.md": render_summary_text(report),
+        "comment.md": render_comment(report),
         "junit.xml": render_junit(report),
         "index.html": render_page(report),
     }

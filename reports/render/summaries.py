@@ -30,6 +30,7 @@ JUNIT = {
     **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED), ("skipped", "skipped")),
 }
 SHOWN = 10
+COMMENT_LINES = 60
 MOST_TIMES = 40
 # XML 1.0 has no place for these, not even escaped.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -126,6 +127,14 @@ def render_summary_text(report: Report) -> str:
         timed=timed[:MOST_TIMES],
         more_timed=len(report.measured) - len(timed[:MOST_TIMES]),
     )
+
+
+def render_comment(report: Report) -> str:
+    """comment.md, for a pull request: the answers alone, in at most COMMENT_LINES lines."""
+    lines = render_markdown("answers.md.j2", report=report, most=MOST).splitlines()
+    if len(lines) > COMMENT_LINES:
+        lines = [*lines[: COMMENT_LINES - 2], "", "The rest is on the page."]
+    return "\n".join(lines) + "\n"
 
 
 def _xml(text: str) -> str:

@@ -13,7 +13,7 @@ from harness.schema.storage import load_record, save_record
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
-FILES = ("index.html", "summary.json", "summary.md", "junit.xml")
+FILES = ("index.html", "summary.json", "summary.md", "comment.md", "junit.xml")
 WRONG = {(NEXT, "kernel", "seed-fp16"): Case(passed=19, bits="new")}
 SLOW = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=1.3)}
 DOUBLED = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=2.0)}

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from harness.schema.records import Outcome
 from harness.schema.run_records import Fallback
-from reports.render.summaries import SCHEMA_VERSION, render_junit, render_summary, render_summary_text
+from reports.render.summaries import SCHEMA_VERSION, render_comment, render_junit, render_summary, render_summary_text
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import cells
@@ -81,3 +81,11 @@ def test_reports_of_equal_records_are_equal(tmp_path: Path) -> None:
     one, two = (report_of(tmp_path / name, MOVED) for name in "ab")
     assert render_summary(one) == render_summary(two)
     assert BASE in render_summary(one)
+
+
+def test_a_comment_has_the_answers_in_sixty_lines_at_most(tmp_path: Path) -> None:
+    few = report_of(tmp_path / "few", Spec())
+    assert render_comment(few).strip() in render_summary_text(few), "written once"
+    many = report_of(tmp_path / "many", Spec(kernels=tuple(f"kernel_{number}" for number in range(40)), launches=3))
+    text = render_comment(many)
+    assert len(text.splitlines()) <= 60 and few.answers.title in render_comment(few)
