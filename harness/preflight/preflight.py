@@ -24,6 +24,7 @@ from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.base import stage_worker
 from harness.isolate.choose import Choice
 from harness.isolate.host import find_host_python
+from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings, Problem
 from harness.preflight.memory import check_memory
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
@@ -52,12 +53,19 @@ class Preflight:
         if options.kernelbench is not None:
             self.matrix, pairs = with_pairs(self.matrix, self.root, options.kernelbench)
         self.files = folder_files(self.matrix, self.root)
-        self.gpus = named(gpus(), os.environ.get(VISIBLE))
-        facts = Facts(executor="", executor_reason="", gpus=len(self.gpus))
+        self.gpus = named(gpus(), os.environ.get(VISIBLE)) or gpus()  # which may be named as what is not listed
+        facts = Facts(executor="", executor_reason="", gpus=len(self.gpus) or self._elsewhere())
         self.plan = plan_run(self.matrix, selection, facts, self.files, pairs)
         self.environments = [each.spec for each in self.plan.environments if each.id in self.plan.measured]
         asked = options.executor != "auto" or options.bundle is not None
         self._choice = choose_executor(options, self.matrix) if asked else None  # wrong options are refused first
+
+    def _elsewhere(self) -> int:
+        """Whether an engine has a GPU that this machine has not: 1 or 0."""
+        if not any(kernel.sources and kernel.sources.cuda for kernel in self.matrix.kernels):
+            return 0
+        engine = choose_executor(self.options, self.matrix).facts
+        return int(engine is not None and not engine.local and bool(engine.gpus))
 
     def choice(self) -> Choice:
         """Where the environments will run."""
@@ -101,9 +109,15 @@ class Preflight:
                 for device in self._built(kernel.name)
             ]
         machine = Machine(cache=self.cache, includes=self._includes() if subjects else {}, is_builder=self.is_builder)
-        with ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1))) as pool:
+        pool = ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1)))
+        try:
             for each in pool.map(lambda subject: check_sources(subject, self.environments, machine), subjects):
                 found.add(each)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_descendants()
+            raise
+        pool.shutdown()
         return found
 
     def _built(self, kernel: str) -> list[Device]:

@@ -32,6 +32,7 @@ FORMER = frozenset(
     }
 )  # fmt: skip
 # A file that makes names in a way that reading it does not tell.
+PATHS = re.compile(r"sys\s*\.\s*(path|modules|meta_path)|addsitedir|import_module")
 DYNAMIC = re.compile(r"\b(exec|eval|globals|vars|locals|setattr|__dict__|__getattr__)\b|\bimport \*")
 
 
@@ -88,6 +89,8 @@ def check_file(path: Path, name: str, wanted: Sequence[str], around: Surrounding
         there = around.has(module) if module else False
         if there is None:
             found.unchecked.append(f"{name}:{line}: whether `packages` in matrix.yaml bring {module}")
+        elif not there and PATHS.search(text):
+            found.unchecked.append(f"{name}:{line}: whether it finds {module}: it changes where Python looks")
         elif not there:
             found.problems.append(_not_there(path, name, line, module, around))
     if not found.problems:

@@ -5,8 +5,8 @@ compiled where one exists, and its objects are not looked at.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.config.environments import Environment
+from harness.isolate.process import temporary_folder
 from harness.preflight.findings import Findings, Problem
 from harness.preflight.symbols import Subject, in_objects, in_text
 from harness.run.build import build_request
@@ -33,6 +34,16 @@ ERROR = re.compile(r"^(.+?)(?::(\d+)(?::\d+)?|\((\d+)\)): (?:fatal |catastrophic
 FLAG = re.compile(r"error: (unrecogni[sz]ed|unknown|bad value|unsupported option)")
 MACHINE = re.compile(
     r"No space left|Cannot allocate memory|out of memory|Killed|internal compiler error|Permission denied"
+    r"|unsupported GNU version|unsupported clang version"
+)
+# Flags that make a compiler read and warn otherwise, and neither start nor write anything: all that are tried here,
+# outside of a sandbox.
+HARMLESS = re.compile(
+    r"-O\w*|-g\d?|--?std=[\w+]+|-m[\w.=-]+|-[DUI][^,]*|-W(?![lpa],)[\w=-]*|-w|-pedantic|-pthread|-lineinfo|-fopenmp"
+    r"|-f(?!plugin|dump|profile|save|stack-usage|callgraph|opt-info|lto-dump)[\w=,-]+|--generate-line-info"
+    r"|--?use_fast_math|--?(fmad|ftz|prec-\w+|maxrregcount)=\w+|--?(extra-device-vectorization|restrict)"
+    r"|--?expt-[\w-]+|--?extended-lambda|--?default-stream=[\w-]+|-Xptxas=(-v|-O\d)|--threads=?\d*"
+    r"|-gencode=?|arch=compute_\w+,code=\w+|--generate-code=[\w=,]+"
 )
 LACKS_HEADER = re.compile(
     r"""error: ['"]?([^\s'"]+)['"]?(?:: No such file or directory| file not found)|cannot open source file "([^"]+)\""""
@@ -76,13 +87,19 @@ class Attempt:
             outcomes.append(outcome)
         return outcomes[0]
 
+    def unsafe(self) -> str:
+        """A flag that is not tried here; '' where there is none."""
+        flags = build.compiler_flags(self.request)
+        return next((flag for flag in (*flags["cxx"], *flags["nvcc"]) if not HARMLESS.fullmatch(flag)), "")
+
     def _command(self, source: str, to: str, headers: Sequence[str], standard: str) -> list[str]:
         flags = build.compiler_flags(self.request)
         folders = [f"-I{folder}" for folder in self.request.include_dirs]
         task = ["-c", source, "-o", to] if to else ["-fsyntax-only", source]
         if source.endswith(build.CUDA_SUFFIXES):
             chosen = [] if any("-std" in flag for flag in flags["nvcc"]) else [standard]
-            return [self.nvcc, *folders, *NVCC_FLAGS, *flags["nvcc"], *chosen, *task]
+            host = ["-ccbin", os.environ["CC"]] if os.environ.get("CC") else []  # as PyTorch's helper
+            return [self.nvcc, *host, *folders, *NVCC_FLAGS, *flags["nvcc"], *chosen, *task]
         folders += [f"-I{Path(self.nvcc).parents[1] / 'include'}"] if self.nvcc else []
         folders += [word for folder in headers for word in ("-isystem", folder)]
         module = [f"-DTORCH_EXTENSION_NAME={self.subject.module}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
@@ -106,8 +123,10 @@ class Attempt:
     def examine(self, texts: Mapping[str, str]) -> Findings:
         """Compiled, and looked at; what needs an environment's headers, in those that exist."""
         found, name = Findings(), self.subject.name
+        if flag := self.unsafe():
+            return Findings(unchecked=[f"{name}: not compiled, for its flag {flag} is tried in a sandbox alone"])
         objects, waiting = list[str](), list[str]()
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             for number, source in enumerate(self.request.sources):
                 to = f"{folder}/{number}.o"
                 code, output = self.compile(source, to)
@@ -138,6 +157,8 @@ class Attempt:
         tried = []
         for environment in there:
             outcomes = [self.compile(source, headers=includes[environment.id()]) for source in sources]
+            if any(code and LACKS_HEADER.search(output) for code, output in outcomes):  # of another package
+                return Findings(unchecked=[f"{name}: not compiled, for a header is not here: a build will tell"])
             tried.append([self.refused(output) for code, output in outcomes if code])
         certain = all(tried) and len(tried) == len(self.environments)
         if any(tried):
@@ -175,9 +196,14 @@ def check_sources(subject: Subject, environments: Sequence[Environment], machine
         certain = all(each.problems for each in tried)
         for each in tried:
             found.add(each if certain else doubted(each, subject.name))
-    if subject.kernel.binding == "own" or not (found.passed or found.problems):
+    if not (found.passed or found.problems) and not _has_flags(subject):
         found.add(Findings(problems=in_text(subject, texts)))
     return replace(found, passed=[]) if found.problems else found
+
+
+def _has_flags(subject: Subject) -> bool:
+    """Whether flags of its own may bring what its text does not show: headers, macros."""
+    return any(flag.startswith(("-I", "-D", "-i")) for flag in (*subject.kernel.flags.cxx, *subject.kernel.flags.nvcc))
 
 
 def doubted(found: Findings, name: str) -> Findings:
@@ -209,7 +235,8 @@ def _remembered(attempt: Attempt, texts: Mapping[str, str], compiler: str) -> Fi
     """What passed before, and is the same now, is not compiled again."""
     headers = {each.id(): attempt.machine.includes.get(each.id()) for each in attempt.environments}
     code = [protocol.sha256_file(str(path)) for path in sorted(Path(__file__).parent.glob("*.py"))]
-    key = protocol.digest([repr(attempt.request), dict(texts), compiler, repr(headers), code])
+    variables = [os.environ.get(name, "") for name in ("CC", "CXX")]
+    key = protocol.digest([repr(attempt.request), dict(texts), compiler, variables, repr(headers), code])
     done = attempt.machine.cache / "checks" / key[:32]
     if done.is_file():
         return Findings(passed=[done.read_text(encoding="utf-8")])

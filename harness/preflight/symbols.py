@@ -105,7 +105,7 @@ def in_objects(subject: Subject, objects: Sequence[str], texts: Mapping[str, str
     if not defined or "__gnu_lto_slim" in listed:  # left for the linker, with -flto
         found.unchecked.append(f"{subject.name}: its symbols, which nm does not tell")
         return found
-    usable = {name for kind, name in defined if kind.isupper() or kind in "uvw"}
+    usable = {name for kind, name in defined if kind.isupper() or kind in "iuvw"}  # i: chosen when it is loaded
     missing = [name for name in subject.wanted if name not in usable]
     for name in list(missing):
         other = next((each for _, each in defined if re.search(rf"(^|::){name}(\(|$)", each)), "")
@@ -142,7 +142,9 @@ def _linked(subject: Subject, objects: Sequence[str], texts: Mapping[str, str]) 
     """Names defined twice, and names that nothing defines: no object, no library of the system, and, as far as a name
     tells, none of those in PyTorch's process."""
     warn = ["-Wl,--no-undefined", "-Wl,--warn-unresolved-symbols"]
-    command = [*tools.cxx(), "-shared", *objects, *LINK_FLAGS[subject.device], *warn, "-o", f"{objects[0]}.so"]
+    libraries = ["-Wl,--no-as-needed", "-lm", "-ldl", "-lrt", "-lpthread"]  # those of Python's own process
+    link = [*LINK_FLAGS[subject.device], *libraries, *warn]
+    command = [*tools.cxx(), "-shared", *objects, *link, "-o", f"{objects[0]}.so"]
     _, output = tools.attempt(command, LINK_S)
     for name in dict.fromkeys(re.findall(r"multiple definition of [`']([^'\n]+)'", output)):
         remedy = "keep one of them, or make each `static`; of a file that includes the other, list one in `sources`"
@@ -157,7 +159,9 @@ def _linked(subject: Subject, objects: Sequence[str], texts: Mapping[str, str]) 
 
 def _plain(name: str) -> str:
     """A symbol's last name: `f` of `a::f(int)`."""
-    return re.split(r"[(<]", name)[0].split("::")[-1].split()[-1]
+    outer = name.replace("(anonymous namespace)", "_")
+    words = re.split(r"[(<]", outer)[0].split("::")[-1].split()
+    return words[-1] if words else name
 
 
 def _is_own(name: str, texts: Mapping[str, str]) -> bool:

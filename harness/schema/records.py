@@ -234,7 +234,7 @@ class Timing(Outcome):
     asking_us: float | None = Field(
         default=None, description="on the CPU: what it took to order one call and to be answered, taken off each sample"
     )
-    asking_error_us: float | None = Field(default=None, description="its standard error")
+    asking_error_us: float | None = Field(default=None, description="by how much it usually was more")
     checked: int = Field(default=0, description="timed calls whose outputs were judged by the deciding rule")
     ordered_us: float | None = Field(
         default=None,

@@ -159,10 +159,10 @@ class Target:
             self._order()
             self._deliver(self.counted, references)
         self.sampling_s = sum(all_ns) / 1e9
-        found += self._asking(references)
-        asking_ns = min(found)  # the least: a machine that is busy makes calls longer so, and none shorter
-        error_ns = asking_ns * sampling.median_error(found) if asking_ns else 0.0
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
+        found += self._asking(references)
+        asking_ns = min(found)  # the least: a machine that is busy makes calls longer by it, and none shorter
+        error_ns = statistics.median(found) - asking_ns
         row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
         row.threads_started = told.threads_started
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count

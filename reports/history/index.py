@@ -25,11 +25,14 @@ from reports.load.launches import Key, group_launches
 from reports.model import COLD, HOT
 
 FILE = "history.sqlite"
-VERSION = 1  # of the tables; a file of another one is made again
+VERSION = 2  # of the tables; a file of another one is made again
 
 
 class Point(NamedTuple):
-    """`status` is that of the kernel's validation, '' of a reference. Times are None where no launch has one."""
+    """`status` is that of the kernel's validation, '' of a reference. Times are None where no launch has one, and of
+    outputs that were wrong when they were timed. `settings` is a digest of what else makes points incomparable: the
+    workload, threads, how long was measured; `launched` of the launches, which a later run may have taken over.
+    """
 
     run: str
     created: str
@@ -43,6 +46,8 @@ class Point(NamedTuple):
     torch: str
     wheels: str
     mode: str
+    settings: str
+    launched: str
     status: str
     median_us: float | None
     low_us: float | None
@@ -51,6 +56,8 @@ class Point(NamedTuple):
 
 
 TABLES = f"""
+DROP TABLE IF EXISTS runs;
+DROP TABLE IF EXISTS points;
 CREATE TABLE runs (id TEXT PRIMARY KEY, files TEXT NOT NULL);
 CREATE TABLE points ({", ".join(Point._fields)});
 CREATE INDEX points_by_run ON points (run);
@@ -63,30 +70,32 @@ def update(folder: Path) -> tuple[list[Point], list[str]]:
     path = folder / FILE
     try:
         return _update(path, folder)
-    except sqlite3.DatabaseError:  # damaged, or of another version
-        path.unlink()
+    except sqlite3.OperationalError:  # it cannot be written, or another process has it for long
+        return _update(":memory:", folder)
+    except sqlite3.DatabaseError:  # damaged
+        path.unlink(missing_ok=True)
         return _update(path, folder)
 
 
-def _update(path: Path, folder: Path) -> tuple[list[Point], list[str]]:
+def _update(path: Path | str, folder: Path) -> tuple[list[Point], list[str]]:
     left_out = []
     with closing(sqlite3.connect(path)) as index, index:
+        index.execute("BEGIN IMMEDIATE")
         if index.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-            if index.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise sqlite3.DatabaseError("of another version")
-            index.executescript(TABLES)
+            for statement in TABLES.split(";"):
+                index.execute(statement)
         known = dict(index.execute("SELECT id, files FROM runs"))
         there = {run.parent.name: run.parent for run in sorted((folder / "runs").glob("*/run.json"))}
         for gone in known.keys() - there.keys():
             _forget(index, gone)
         for id, place in there.items():
-            files = _digest(place)
-            if known.get(id) == files:
-                continue
-            _forget(index, id)
             try:
+                files = _digest(place)
+                if known.get(id) == files:
+                    continue
+                _forget(index, id)
                 points = list(points_of(Run(place)))
-            except RecordError as error:
+            except (RecordError, OSError) as error:  # damaged, or removed meanwhile
                 left_out.append(str(error))
                 continue
             index.execute("INSERT INTO runs VALUES (?, ?)", (id, files))
@@ -113,8 +122,9 @@ def _digest(place: Path) -> str:
 def points_of(run: Run) -> Iterator[Point]:
     """None of a run that is not finished, or of one environment alone. RecordError where a record is damaged."""
     record = run.load()
-    if not record.finished_utc:
+    if not record.finished_utc or record.mode == "eval":
         return
+    workloads = {workload.id: workload.model_copy(update={"trials": {}}) for workload in record.workloads}
     environments = {environment.id: environment for environment in run.environments()}
     validated = {(v.environment, v.kernel, v.device, v.workload): v.status for v in run.validations()}
     launched = group_launches(run.launches())
@@ -128,13 +138,18 @@ def points_of(run: Run) -> Iterator[Point]:
             continue  # a reference that several kernels are compared with counts once
         seen.add((environment, is_kernel, subject, device, workload))
         for mode in (COLD, HOT) if device == "cuda" else (COLD,):
-            times = [time for launch in launched.get(key, []) if (time := launch.time_us(mode)) is not None]
+            own = [launch for launch in launched.get(key, []) if launch.correct is not False]
+            times = [time for launch in own if (time := launch.time_us(mode)) is not None]
             low, high = median_interval(times, record.thresholds.confidence)
             yield Point(
                 run=run.folder.name, created=record.created_utc, commit_id=record.commit,
                 machine=_machine(record, device), kind="kernel" if is_kernel else "reference", subject=subject,
                 workload=workload, device=device, environment=environment, torch=_torch(environments[environment]),
                 wheels=environments[environment].index, mode=mode, status=statuses.get(key, ""),
+                settings=protocol.digest([
+                    workloads[workload].model_dump() if workload in workloads else workload, record.quick,
+                    record.executor, _threads(environments[environment]),
+                ])[:16], launched=protocol.digest(times)[:16],
                 median_us=median(times) if times else None, low_us=low, high_us=high, launches=len(times),
             )  # fmt: skip
 
@@ -143,6 +158,10 @@ def _machine(record: RunRecord, device: str) -> str:
     if device == "cuda":
         return ", ".join(sorted({gpu.name for gpu in record.gpus})) or "unknown GPU"
     return f"{record.host.get('cpu', 'unknown CPU')} ({record.host.get('machine', 'unknown')})"
+
+
+def _threads(environment: EnvironmentRecord) -> int | None:
+    return environment.observed.threads if environment.observed else None
 
 
 def _torch(environment: EnvironmentRecord) -> str:

@@ -16,7 +16,22 @@ from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render import advice
 from reports.render.explanations import Explanation
-from reports.render.verdict_text import ABSENT, BAD, ORDER, STATES, GridCell, Told, labels, outcome, sides
+from reports.render.verdict_text import (
+    ABSENT,
+    BAD,
+    FINE,
+    OPEN_TIME,
+    ORDER,
+    REFUSED,
+    RIGHT,
+    STATES,
+    UNDECIDED,
+    GridCell,
+    Told,
+    labels,
+    outcome,
+    sides,
+)
 from reports.text import count_of, short, tally_text
 
 MOST = 20  # answers that are written out in a summary; a run of hundreds of problems has more
@@ -80,7 +95,7 @@ class Answers:
     @property
     def lines(self) -> list[str]:
         """All of it, as a terminal shows it."""
-        several = len(self.kernels) > 1
+        several = sum(len(each.subjects) for each in self.kernels) > 1
         found = [self.title] if several else []
         for each in self.kernels[:MOST]:
             found.append(each.line)
@@ -116,7 +131,7 @@ def answers(
         title=_title(found, list(names.values())),
         kernels=_together(found),
         references=sorted(changed, key=lambda each: ORDER.index(each.state)),
-        of_references=_of_references(len(changed), len(references)),
+        of_references=_of_references(references),
         deviations=_deviations(confounded),
         notes=_notes(evidence, controls),
         versions=[each for each in versions if each.id in names],
@@ -136,11 +151,16 @@ def _notes(evidence: Evidence, controls: Sequence[Comparison]) -> list[str]:
     return notes
 
 
-def _of_references(changed: int, every: int) -> str:
+def _of_references(every: Sequence[Answer]) -> str:
     if not every:
         return "PyTorch itself: no reference was compared"
-    some = f"{changed} of {every}" if changed else f"none of {every}"
-    return f"PyTorch itself: {some} reference{'s' if every > 1 else ''} changed or wrong"
+    states = [each.state for each in every]
+    open_, absent = sum(state in (UNDECIDED, OPEN_TIME) for state in states), states.count(ABSENT)
+    changed = sum(state not in (UNDECIDED, OPEN_TIME, ABSENT, RIGHT, FINE, REFUSED) for state in states)
+    parts = [f"{changed or 'none'} of {count_of(len(every), 'reference')} changed or wrong"]
+    parts += [f"{open_} undecided"] if open_ else []
+    parts += [f"{absent} not run"] if absent else []
+    return f"PyTorch itself: {', '.join(parts)}"
 
 
 def _deviations(confounded: Sequence[Confounder]) -> str:
@@ -158,7 +178,9 @@ def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
         return kernels[0].line
     over = f"PyTorch {names[0]}" + (f" to {' and '.join(names[1:])}" if names[1:] else "")
     states = {state: count for state in ORDER if (count := sum(each.state == state for each in kernels))}
-    return f"{over}, {count_of(len(kernels), 'kernel')}: {tally_text(states)}"
+    distinct = len({each.subjects for each in kernels})
+    where = " on CPU and GPU" if distinct < len(kernels) else ""
+    return f"{over}, {count_of(distinct, 'kernel')}{where}: {tally_text(states)}"
 
 
 def _together(found: Sequence[Answer]) -> list[Answer]:
@@ -202,7 +224,10 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
 
 
 def _why_left_out(evidence: Evidence, device: str) -> str:
-    if device == "cuda" and not evidence.run.gpus:
+    chosen = evidence.run.selection.devices
+    if chosen and device not in chosen:
+        return f"the run was of {' and '.join(chosen)} alone"
+    if device == "cuda" and evidence.run.host.get("gpus", "none") == "none":
         return "this machine had no GPU that the run could use"
     others = {cell.device for cell in evidence.run.cells}
     if device not in others:

@@ -82,12 +82,13 @@ class History:
     @property
     def headline(self) -> str:
         if not self.runs:
-            return "There is no finished run yet."
+            return "No run can be read." if self.left_out else "There is no finished run yet."
         steps, statuses = len(self.steps), len(self.statuses)
-        series = sum(len(chart.series) for chart in self.charts)
+        series = sum(len(one.points) >= LEAST_RUNS for chart in self.charts for one in chart.series)
         runs = f"In {_count(len(self.runs), 'run')}"
-        if len(self.runs) < LEAST_RUNS:
-            return f"{runs}: {_count(statuses, 'change')} of correctness. Steps take {LEAST_RUNS} runs to find."
+        if not series:
+            changed = _count(statuses, "change")
+            return f"{runs}: {changed} of correctness. To find steps takes series of {LEAST_RUNS} runs."
         return (
             f"{runs}: {_count(steps, 'step')} in {_count(series, 'series', 'series')} of times, and "
             f"{_count(statuses, 'change')} of correctness."
@@ -96,7 +97,9 @@ class History:
     @property
     def lines(self) -> list[str]:
         """The headline and each change, the newest first, as text."""
-        return [self.headline, *(f"{change.title}: {change.text}, {where(change.point)}" for change in self.changes)]
+        left_out = [f"left out: {text}" for text in self.left_out]
+        changes = [f"{change.title}: {change.text}, {where(change.point)}" for change in self.changes]
+        return [self.headline, *left_out, *changes]
 
 
 def _count(number: int, one: str, many: str = "") -> str:
@@ -111,13 +114,16 @@ def where(point: Point) -> str:
 def charts(points: Iterable[Point]) -> list[Chart]:
     """Kernels before references, and what stepped before what did not."""
     groups: dict[tuple[str, ...], dict[str, Series]] = {}
+    taken = set[tuple[str, ...]]()
     for point in points:
-        if point.median_us is not None:
-            key = (point.kind, point.subject, point.workload, point.device, point.mode, point.machine)
+        key = (point.kind, point.subject, point.workload, point.device, point.mode, point.machine, point.settings)
+        launches = (*key, point.environment, point.launched)
+        if point.median_us is not None and launches not in taken:  # of an earlier run, and not measured anew
+            taken.add(launches)
             own = groups.setdefault(key, {})
             own.setdefault(point.environment, Series(environment=point.environment)).points.append(point)
     found = []
-    for (_, _, _, _, _, machine), own in groups.items():
+    for (_, _, _, _, _, machine, _), own in groups.items():
         for series in own.values():
             series.steps = find_steps([point.median_us or 0 for point in series.points])
         first = next(iter(own.values())).points[0]
@@ -141,7 +147,7 @@ def _statuses(points: Iterable[Point]) -> Iterable[Change]:
     last: dict[tuple[str, ...], Point] = {}
     for point in points:
         if point.status and point.mode != HOT:
-            key = (point.subject, point.workload, point.device, point.environment)
+            key = (point.subject, point.workload, point.device, point.environment, point.machine, point.settings)
             before = last.get(key)
             if before is not None and before.status != point.status:
                 yield Change(point, before)
@@ -170,8 +176,10 @@ def _grouped(group: Sequence[Change]) -> Changes:
         low, high = sorted((abs(min(ratios) - 1), abs(max(ratios) - 1)))
         text = f"{low:.1%} to {high:.1%} {word}" if f"{low:.1%}" != f"{high:.1%}" else f"{low:.1%} {word}"
     else:
-        word, verdict = ("right", "fixed") if point.status == protocol.OK else ("wrong", "failing")
-        word = word if point.status in (protocol.OK, protocol.WRONG) else point.status.replace("_", " ")
+        known = {protocol.OK: ("right", "fixed"), protocol.WRONG: ("wrong", "failing")}
+        plain = {protocol.UNSUPPORTED: "unsupported", protocol.UNDECIDABLE: "undecided", protocol.NOT_RUN: "undecided"}
+        named = (point.status.replace("_", " "), plain.get(point.status, "broken"))
+        word, verdict = known.get(point.status, named)
         text = f"{before.status}, then {point.status}".replace("_", " ")
     title = f"{point.subject} on {workloads} ({point.device}{hot})"
     return Changes(title, f"{text} in {point.environment}", verdict, word, point, before)

@@ -5,22 +5,28 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from packaging.version import InvalidVersion
+from packaging.version import Version as Number
 
 from harness.worker import protocol
 from reports import model
 from reports.compare.outcomes import Version
 from reports.compare.properties import unrepeatable
-from reports.compare.rows import leading_time
-from reports.model import Comparison, CorrectnessSide, Latency
+from reports.compare.rows import correctness_moved
+from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
 from reports.text import TIMES, change_text, percent, rate_text, span, time_text
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
 OPEN, ABSENT = "cannot be judged", "not run"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
+# Right when it was validated, and not when it was timed.
+WHEN_TIMED = {status: f"{word} when timed" for status, word in {protocol.WRONG: WRONG, **STOPPED}.items()}
 BY_CHANCE = ": it is undecided whether the upgrade or chance did it"
-BAD = (WRONG, UNBUILT, *STOPPED.values())
+WRONGS = (WRONG, WHEN_TIMED[protocol.WRONG])
+BAD = (*WRONGS, UNBUILT, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
 
 # Worst first: the state of a subject, and the verdict whose colour it has.
 BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SUPPORTED, MORE_EXACT, FASTER, FINE = (
@@ -48,7 +54,8 @@ STATES = {
 }
 ORDER = tuple(STATES)
 COLOURS = {
-    RIGHT: model.PASS, WRONG: model.FAILING, REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
+    RIGHT: model.PASS, **dict.fromkeys(WRONGS, model.FAILING),
+    REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
 }  # fmt: skip
 
 
@@ -77,6 +84,8 @@ class GridCell:
 def outcome(side: CorrectnessSide) -> str:
     if side.status in STOPPED:
         return STOPPED[side.status]
+    if side.status in WHEN_TIMED.values():
+        return side.status
     if side.status == protocol.OK and side.off_stream:
         return WRONG
     known = {protocol.OK: RIGHT, protocol.WRONG: WRONG, protocol.BUILD_FAILED: UNBUILT, protocol.UNSUPPORTED: REFUSED}
@@ -88,9 +97,21 @@ def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
     found: dict[str, CorrectnessSide] = {}
     for row in rows:
         if not row.alone:
-            found.setdefault(row.baseline, row.correctness.baseline)
-        found[row.environment] = row.correctness.this
+            timed = [each.baseline for each in row.timed]
+            found.setdefault(row.baseline, _with_timed(row.correctness.baseline, timed))
+        found[row.environment] = _with_timed(row.correctness.this, [each.this for each in row.timed])
     return found
+
+
+def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> CorrectnessSide:
+    """What was right in validation, with what its launches found: the status is then one of WHEN_TIMED."""
+    if outcome(side) != RIGHT:
+        return side
+    for each in timed:
+        status = protocol.WRONG if each.wrong_output else each.status
+        if status in WHEN_TIMED:
+            return replace(side, status=WHEN_TIMED[status], message=each.message)
+    return side
 
 
 def labels(versions: Iterable[Version]) -> dict[str, str]:
@@ -181,7 +202,8 @@ class Told:
             gone = [name for name in found if found[name] == REFUSED]
             return BROKE, f"no longer supported {self.where(gone[:1])}", f": {states}"
         if ABSENT in found.values():
-            return ABSENT, states, ""
+            # Of one environment that was evaluated alone nothing is compared, and something is known.
+            return (RIGHT if first == ABSENT and set(others) == {RIGHT} else ABSENT), states, ""
         if set(found.values()) == {REFUSED}:
             return REFUSED, states, ""
         if first == REFUSED and RIGHT in others:
@@ -201,27 +223,38 @@ class Told:
         first, *others = found.values()
         if first in (ABSENT, OPEN):
             return WRONG, states, ": whether the upgrade did it is not known"
+        worst = WRONG if any(word in WRONGS for word in found.values()) else DOES_NOT_RUN
         if first == REFUSED or not others:
-            return (WRONG if WRONG in found.values() else DOES_NOT_RUN), states, ""
+            return worst, states, ""
+        if first == UNBUILT and set(others) == {RIGHT}:
+            return FIXED, f"builds {self.where(list(found)[1:])}", f": {states}"
         if set(others) == {RIGHT}:
             fixed = all(verdict == model.FIXED for verdict in verdicts.values())
             since = f"fixed {self.where(list(found)[1:2])}"
-            return (FIXED, since, f": {states}") if fixed else (WRONG, states, BY_CHANCE)
+            return (FIXED, since, f": {states}") if fixed else (worst, states, BY_CHANCE)
         if len(set(found.values())) > 1:
-            return WRONG, states, ""
+            return worst, states, ""
         often = [name for name, verdict in verdicts.items() if verdict == model.REGRESSED]
         if often:
             return WRONG, states, f", and more often {self.where(often)}"
-        return (WRONG if first == WRONG else DOES_NOT_RUN), states, ": the upgrade did not cause it"
+        if first == WRONG and model.UNDECIDED in verdicts.values():
+            return WRONG, states, ": it was wrong before; whether more often now is undecided"
+        return worst, states, ": the upgrade did not cause it"
 
     # -- times, of right outputs alone
 
     def _times(self) -> list[Clause]:
         found: list[Clause] = []
         for verdict, state in ((model.REGRESSED, SLOWER), (model.IMPROVED, FASTER)):
-            rows = [row for row in self.right_rows if leading_time(row)[1].verdict == verdict]
-            if rows:
-                found.append(Clause(state=state, text=self._moved(rows, state), rows=tuple(rows)))
+            moved = [
+                (row, mode, timed)
+                for row in self.right_rows
+                for mode, timed in zip((model.COLD, model.HOT), row.timed, strict=False)
+                if timed.verdict == verdict
+            ]
+            if moved:
+                own = {row.id: row for row, _, _ in moved}
+                found.append(Clause(state=state, text=self._moved(moved, state), rows=tuple(own.values())))
         for verdict, state, text in (
             (model.ABOUT, NEARLY, "its time changed by about the smallest effect that counts"),
             (model.UNDECIDED, OPEN_TIME, "whether its time changed is undecided"),
@@ -231,19 +264,30 @@ class Told:
                 found.append(Clause(state=state, text=text + self.on(rows), rows=tuple(rows)))
         return found
 
-    def _moved(self, rows: Sequence[Comparison], state: str) -> str:
+    def _moved(self, moved: Sequence[tuple[Comparison, str, Latency]], state: str) -> str:
         """34% slower since 2.5.0 [30%, 38%]; of several the one that moved farthest."""
-        extreme = max(rows, key=lambda row: abs(math.log(leading_time(row)[1].ratio or 1.0)))
-        mode, timed = leading_time(extreme)
+        rows = [row for row, _, _ in moved]
+        _, _, timed = max(moved, key=lambda each: abs(math.log(each[2].ratio or 1.0)))
         names = [name for name in self.names if any(row.environment == name for row in rows)]
-        order = list(self.names)
-        since = names == order[order.index(names[0]) :]
-        place = self.where(names).replace("in ", "since ", 1) if len(names) == 1 and since else self.where(names)
-        if since and len(names) > 1:
+        place = self.where(names)
+        if self._is_since(names, rows):
             place = f"since {self.names[names[0]]}"
-        up = "up to " if len(rows) > 1 else ""
-        graph = " (replayed as a CUDA graph)" if mode == model.HOT else ""
+        up = "up to " if len(moved) > 1 else ""
+        graph = " (replayed as a CUDA graph)" if all(mode == model.HOT for _, mode, _ in moved) else ""
         return f"{up}{moved_text(timed, state)} {place}{graph}{self.on(rows)}"
+
+    def _is_since(self, names: Sequence[str], rows: Sequence[Comparison]) -> bool:
+        """Whether it is so of every workload in each of these versions, they are the last, and versions ascend."""
+        order = list(self.names)
+        if list(names) != order[order.index(names[0]) :]:
+            return False
+        if any({row.environment for row in own} != set(names) for own in by_workload(rows).values()):
+            return False
+        try:
+            numbers = [Number(self.names[name]) for name in order]
+        except InvalidVersion:
+            return False
+        return numbers == sorted(numbers)
 
     # -- the grid
 
@@ -256,7 +300,7 @@ class Told:
         own = [row for row in rows if row.environment == environment and not row.alone]
         if len(self.workloads) == 1 and rows and (rate := sides(rows[:1])[environment].rate):
             text += f", {rate_text(rate)} trials pass" if rate.passed < rate.trials else ""
-        broke = any(row.correctness.verdict in model.WORSE for row in own) and worst != ABSENT
+        broke = worst != ABSENT and any(r.correctness.verdict in model.WORSE and correctness_moved(r) for r in own)
         verdict = model.REGRESSED if broke else COLOURS.get(worst, model.BROKEN)
         if not own:
             medians = {row.latency.baseline.median_us for row in rows} - {None}
@@ -266,7 +310,9 @@ class Told:
 
 
 def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:
-    times = [timed for row in rows if (timed := leading_time(row)[1]).ratio]
+    """Of each row the worse of its two times."""
+    measured = [[timed for timed in row.timed if timed.ratio] for row in rows]
+    times = [min(own, key=lambda each: model.VERDICTS.index(each.verdict)) for own in measured if own]
     if not times:
         return {}
     worst = min(times, key=lambda each: model.VERDICTS.index(each.verdict))

@@ -17,6 +17,8 @@ from harness.preflight import preflight, sources
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory, shown
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
+from harness.preflight.sources import HARMLESS
+from harness.preflight.symbols import _plain
 from harness.run.prepare import Options
 from harness.schema.run_records import Selection
 from harness.worker import tools
@@ -440,3 +442,18 @@ def test_one_problem_is_told_in_one_line(tmp_path: Path) -> None:
     refusal = found.refusal()
     assert isinstance(refusal, InputError) and refusal.message == "file.py:3: defines no ModelNew"
     assert Findings().refusal() is None
+
+
+@pytest.mark.parametrize("flag", ["-fplugin=./x.so", "-wrapper", "-B./bin", "-ccbin=./sh", "-Wl,-x", "-MF", "-o"])
+def test_a_flag_that_could_run_or_write_something_is_not_tried_outside_of_a_sandbox(flag: str) -> None:
+    assert not HARMLESS.fullmatch(flag)
+
+
+@pytest.mark.parametrize("flag", ["-O3", "-march=native", "-DBLOCK=32", "-std=c++20", "-ffast-math", "-Wall"])
+def test_usual_flags_are_tried(flag: str) -> None:
+    assert HARMLESS.fullmatch(flag)
+
+
+def test_the_last_name_of_a_symbol() -> None:
+    names = {"a::f(int)": "f", "(anonymous namespace)::f(int)": "f", "ns::(anonymous namespace)::g<int>(int)": "g"}
+    assert {name: _plain(name) for name in names} == names

@@ -107,7 +107,7 @@ def test_gitlabs_job_keeps_the_page_and_edits_its_one_comment(tmp_path: Path, co
     for _ in range(2):
         assert shell("\n".join(script), tmp_path, variables) == code
     assert (tmp_path / "said").read_text().split() == ["matrix", "--quick", "--fail-on=latency"] * 2
-    kept = {path.name for path in (tmp_path / "kernel-matrix").iterdir()}
+    kept = {path.name for path in (tmp_path / "kernel-matrix-page").iterdir()}
     assert kept == {"index.html", "summary.md", "comment.md", "junit.xml"}
     assert (tmp_path / "notes").read_text().count("<!-- kernel-matrix -->") == 1, "a later pipeline edits it"
     assert "a person's" in (tmp_path / "notes").read_text()

@@ -123,11 +123,30 @@ def test_machines_are_not_joined() -> None:
         return Point(
             run=f"r{number}", created=f"2026-01-{number + 1:02}", commit_id="", machine=machine, kind="kernel",
             subject="k", workload="w", device="cuda", environment="e", torch="2.5.0", wheels="", mode="cold",
-            status="ok", median_us=100.0 if machine == "A" else 200.0, low_us=None, high_us=None, launches=1,
+            settings="", launched=str(number), status="ok",
+            median_us=100.0 if machine == "A" else 200.0, low_us=None, high_us=None, launches=1,
         )  # fmt: skip
 
     history = History([point("A" if number < 10 else "B", number) for number in range(20)])
     assert [len(chart.series[0].points) for chart in history.charts] == [10, 10] and not history.changes
+
+
+def test_launches_that_a_later_run_took_over_count_once(reports: Path) -> None:
+    points, _ = update(reports)
+    again = [point._replace(run="later", created="2026-02-01") for point in points if point.run == "run-11"]
+    assert [len(chart.series[0].points) for chart in History([*points, *again]).charts] == [12, 12]
+
+
+def test_another_shape_under_the_same_name_is_another_series(reports: Path) -> None:
+    points, _ = update(reports)
+    other = [point._replace(settings="other") if point.created > "2026-01-06" else point for point in points]
+    assert not History(other).steps
+
+
+def test_an_index_that_cannot_be_written_is_kept_in_memory(reports: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(reports / "runs")
+    (tmp_path / FILE).mkdir()
+    assert update(tmp_path) == update(reports)
 
 
 def test_the_page_shows_them_and_runs_nothing(reports: Path) -> None:
