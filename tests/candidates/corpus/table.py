@@ -57,7 +57,8 @@ def document(rows: Sequence[dict[str, Any]]) -> str:
         "    python -m tests.candidates.corpus --launches 2 --group 14 --out RESULTS --only ...    # what got through",
         "    python -m tests.candidates.corpus.table",
         "",
-        f"{len(rows)} of the {sum(one.device == 'cpu' for one in CORPUS.values())} for the CPU were run.",
+        f"{len(rows)} of the {sum(one.device == 'cpu' and bool(one.twin) for one in CORPUS.values())} for the CPU were "
+        "run, and those for a GPU were not.",
         f"{len(hostile)} hostile ones: {_counts(hostile, (CAUGHT, NOTHING, THROUGH, BREAKS, NOT_RUN))}. "
         f"{len(honest)} honest ones: {_counts(honest, (ACCEPTED, ACCUSED, NOT_RUN))}.",
     ]
