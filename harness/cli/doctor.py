@@ -19,8 +19,9 @@ from harness.config.yaml_problems import EXAMPLES
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
 from harness.gpu import described, gpus
 from harness.isolate.base import stage_worker
-from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
+from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here, grant
 from harness.isolate.host import find_host_python
+from harness.preflight.sources import find_compiler
 from harness.schema.storage import existing
 from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
 from harness.typed import as_typed, typed
@@ -67,14 +68,23 @@ def check_pythons(matrix: Matrix) -> list[Check]:
     return checks
 
 
-def check_compilers() -> list[Check]:
-    cxx, nvcc = host_compiler(), cuda_compiler()
+def check_compilers(matrix: Matrix) -> list[Check]:
+    cxx = host_compiler()
     found = f"{cxx[1]} ({cxx[0]})" if cxx else "none"
-    remedy = "install a CUDA 12 toolkit and set CUDA_HOME, to compile the CUDA sources too"
-    return [
-        Check("C++ compiler", cxx is not None, found, "apt-get install g++", needed=True),
-        Check("nvcc", nvcc is not None, nvcc[1] if nvcc else "none", remedy),
-    ]
+    checks = [Check("C++ compiler", cxx is not None, found, "apt-get install g++", needed=True)]
+    wanted = sorted({each.cuda.partition(".")[0] for each in matrix.environments} - {""})
+    nvcc = find_compiler("cuda", matrix.environments)
+    remedy = f"install a toolkit of CUDA {' or '.join(wanted)} and set CUDA_HOME, to compile the CUDA sources too"
+    if isinstance(nvcc, str):
+        release = f"{nvcc}, and PyTorch takes one of CUDA {' or '.join(wanted)} alone" if cuda_compiler() else "none"
+        checks.append(Check("nvcc", False, release, remedy))
+    else:
+        checks.append(Check("nvcc", True, f"{nvcc[1]} ({nvcc[0]})", remedy))
+    home = os.environ.get("CUDA_HOME")
+    if home and not Path(home, "bin", "nvcc").exists():
+        remedy = "set it to a toolkit's folder, or unset it"
+        checks.append(Check("CUDA_HOME", False, f"{home} holds no bin/nvcc", remedy))
+    return checks
 
 
 def check_gpu() -> Check:
@@ -97,7 +107,9 @@ def _host_python() -> str:
 
 def check_executor(choice: Choice) -> list[Check]:
     """What `--executor auto` chooses, and why."""
-    remedy = f"environments are virtual environments, which confine nothing; for containers {choice.remedy}"
+    namespaces, why = grant()
+    confined = "kernels run in sandboxes" if namespaces else f"nothing confines kernels ({why})"
+    remedy = f"environments are virtual environments, and {confined}; for containers {choice.remedy}"
     checks = [Check("containers", choice.executor == "docker", choice.reason, remedy)]
     if choice.facts is not None and gpus():
         handed_over = choice.facts.gpus
@@ -109,6 +121,8 @@ def check_executor(choice: Choice) -> list[Check]:
 
 def check_disk(matrix: Matrix) -> Check:
     folder, wanted = cache_folder(), len(matrix.pinned_environments)
+    if not (place := existing(folder)).is_dir():
+        return Check("disk", False, f"{place} is no folder", f"remove it, or set {CACHE_VARIABLE}", needed=True)
     free = shutil.disk_usage(existing(folder)).free / GIB
     made = len(list((folder / "environments").glob("*/complete.json")))
     found = f"{free:.0f} GiB free under {folder}, {made} environments there; {NEEDED_GIB * wanted} GiB for a first run"
@@ -141,7 +155,7 @@ def examine(matrix: Matrix, root: Path) -> list[Check]:
     ]
     host = []
     if matrix.has_host:
-        host = [*check_compilers(), check_choice("the host's PyTorch", _host_python)]
+        host = [*check_compilers(matrix), check_choice("the host's PyTorch", _host_python)]
     bundle = os.environ.get(BUNDLE_VARIABLE)
     if bundle:  # it brings compilers, Pythons and wheels
         check = check_choice(f"bundle {bundle}", lambda: choose_bundle(Path(bundle)).reason)
@@ -150,7 +164,7 @@ def examine(matrix: Matrix, root: Path) -> list[Check]:
     choice = choose_here("auto", bases, len(gpus()))
     own = host  # images bring compilers and Pythons, and lie on the engine's disk
     if choice.executor == "venv":
-        own = [*check_pythons(matrix), *(host or check_compilers()), check_disk(matrix)]
+        own = [*check_pythons(matrix), *(host or check_compilers(matrix)), check_disk(matrix)]
     return [*here, *own, *check_executor(choice), *check_indexes(matrix), check_pins(root)]
 
 
