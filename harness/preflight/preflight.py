@@ -19,7 +19,7 @@ from harness.config.pins import normalise
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
 from harness.config.yaml_files import line_of
-from harness.errors import meant
+from harness.errors import HarnessError, meant
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.base import stage_worker
 from harness.isolate.choose import Choice
@@ -82,7 +82,8 @@ class Preflight:
         found, packages = {}, {normalise(package.partition("==")[0]) for package in self.matrix.packages}
         for each in self.environments:
             if each.is_host:
-                found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
+                with contextlib.suppress(HarnessError):  # then its column is broken, and no other
+                    found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
                 continue
             for id in (each.id(), each.id(each.fallback_index)):
                 for done in (self.cache / "environments").glob(f"{id}-*/complete.json"):
@@ -174,7 +175,8 @@ class Preflight:
     def _versions(self) -> Collection[tuple[int, int]]:
         host = any(each.is_host for each in self.environments)
         given = [each.python for each in self.environments if not each.is_host]
-        given += [find_host_python(stage_worker(self.cache)).version] if host else []
+        with contextlib.suppress(HarnessError):
+            given += [find_host_python(stage_worker(self.cache)).version] if host else []
         return {(int(major), int(minor)) for major, minor in (version.split(".")[:2] for version in given)}
 
     def _includes(self) -> dict[str, list[str]]:
