@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import textwrap
 import uuid
 from abc import ABC, abstractmethod
@@ -123,6 +124,7 @@ class BundleCells(AnyCells):
         task = self.task(code, timeout_s, **options)
 
         def run() -> Answer:
+            sys.executable = str(self.bundle.maker.python)  # as the command that a bundle brings; any user may run it
             executor = BundleExecutor(self.bundle, self.namespaces, self.folder / "project", self.folder / "cache", 2)
             executor.worker = self.staged
             return executor.run(task)
