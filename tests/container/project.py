@@ -91,6 +91,7 @@ def launches(project: Path) -> dict[str, int]:
 
 def now_in(project: Path, verb: str) -> bool:
     """Whether the kernel is running now, in a candidate's process or in a launch."""
-    logs = (project / "reports" / "runs").glob(f"*/logs/*/{verb}-*.log")
+    process = "host" if verb == "launch" else verb  # who measures is another
+    logs = (project / "reports" / "runs").glob(f"*/logs/*/{process}-*.log")
     done = launches(project) if verb == "launch" else ()
     return sum("staying" in log.read_text(errors="replace") for log in logs) > len(done)
