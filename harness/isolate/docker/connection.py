@@ -19,7 +19,7 @@ from docker.utils import kwargs_from_env
 
 from harness.errors import InfrastructureError, Unrecorded
 
-CONNECT_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 15.0
 ANSWER_TIMEOUT_S = 120.0
 FULL_REMEDY = "free some: nox -s images -- remove; docker system prune"
 NO_ENGINE_REMEDY = "start it (systemctl start docker), or check DOCKER_HOST and `docker context ls`"
