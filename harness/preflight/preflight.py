@@ -53,18 +53,18 @@ class Preflight:
         if options.kernelbench is not None:
             self.matrix, pairs = with_pairs(self.matrix, self.root, options.kernelbench)
         self.files = folder_files(self.matrix, self.root)
+        asked = options.executor != "auto" or options.bundle is not None
+        self._choice = choose_executor(options, self.matrix) if asked else None  # wrong options are refused first
         self.gpus = named(gpus(), os.environ.get(VISIBLE)) or gpus()  # which may be named as what is not listed
         facts = Facts(executor="", executor_reason="", gpus=len(self.gpus) or self._elsewhere())
         self.plan = plan_run(self.matrix, selection, facts, self.files, pairs)
         self.environments = [each.spec for each in self.plan.environments if each.id in self.plan.measured]
-        asked = options.executor != "auto" or options.bundle is not None
-        self._choice = choose_executor(options, self.matrix) if asked else None  # wrong options are refused first
 
     def _elsewhere(self) -> int:
         """Whether an engine has a GPU that this machine has not: 1 or 0."""
         if not any(kernel.sources and kernel.sources.cuda for kernel in self.matrix.kernels):
             return 0
-        engine = choose_executor(self.options, self.matrix).facts
+        engine = self.choice().facts
         return int(engine is not None and not engine.local and bool(engine.gpus))
 
     def choice(self) -> Choice:

@@ -21,6 +21,7 @@ from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 from reports.compare.latency import median_interval
+from reports.compare.rows import KERNEL, REFERENCE
 from reports.load.launches import Key, group_launches
 from reports.model import COLD, HOT
 
@@ -143,7 +144,7 @@ def points_of(run: Run) -> Iterator[Point]:
             low, high = median_interval(times, record.thresholds.confidence)
             yield Point(
                 run=run.folder.name, created=record.created_utc, commit_id=record.commit,
-                machine=_machine(record, device), kind="kernel" if is_kernel else "reference", subject=subject,
+                machine=_machine(record, device), kind=KERNEL if is_kernel else REFERENCE, subject=subject,
                 workload=workload, device=device, environment=environment, torch=_torch(environments[environment]),
                 wheels=environments[environment].index, mode=mode, status=statuses.get(key, ""),
                 settings=protocol.digest([

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from harness.stats.medians import HOT
 from harness.worker import protocol
+from reports.compare.rows import KERNEL
 from reports.history.index import Point
 from reports.history.steps import LEAST_RUNS, Step, find_steps
 from reports.render.templating import render_html
@@ -18,7 +19,6 @@ from reports.text import median_interval_text, time_text
 
 PAGE = "history.html"
 WIDTH, HEIGHT = 760, 250
-COLOURS = 6  # of the style; a seventh version begins again
 LABELS = 6  # along the axis of runs
 MARGIN = 0.06  # above and below, as a share of what the axis spans
 
@@ -36,6 +36,7 @@ class Series:
 class Chart:
     """All environments of a subject on one workload of one machine."""
 
+    kind: str
     title: str
     machine: str
     series: list[Series]
@@ -123,13 +124,13 @@ def charts(points: Iterable[Point]) -> list[Chart]:
             own = groups.setdefault(key, {})
             own.setdefault(point.environment, Series(environment=point.environment)).points.append(point)
     found = []
-    for (_, _, _, _, _, machine, _), own in groups.items():
+    for own in groups.values():
         for series in own.values():
             series.steps = find_steps([point.median_us or 0 for point in series.points])
         first = next(iter(own.values())).points[0]
-        found.append(Chart(title=_title(first), machine=machine, series=list(own.values())))
-    kinds = {chart.title: key[0] for key, chart in zip(groups, found, strict=True)}
-    return sorted(found, key=lambda chart: (kinds[chart.title] != "kernel", not chart.steps, chart.title))
+        chart = Chart(kind=first.kind, title=_title(first), machine=first.machine, series=list(own.values()))
+        found.append(chart)
+    return sorted(found, key=lambda chart: (chart.kind != KERNEL, not chart.steps, chart.title))
 
 
 def _title(point: Point) -> str:

@@ -9,81 +9,78 @@ from functools import partial
 from tests.candidates.corpus.candidate import Candidate, cpp, python
 
 # -- what is returned, and what is written to ----------------------------------------------------------------------
-_returned = partial(python, family="outputs and inputs", lies=True, can_gain=False)
+_returned = partial(python, family="outputs and inputs")
 RETURNED = [
     _returned("returns_input", "returns its input", "return x"),
     _returned("returns_zeros", "returns zeros", "return torch.zeros_like(x)"),
-    _returned("returns_zeros_timed", "returns zeros when timed", "return self.right(x) if not timed() else torch.zeros_like(x)",
-              can_gain=True),
+    _returned("returns_zeros_timed", "returns zeros when timed", "return self.right(x) if not timed() else torch.zeros_like(x)"),
     _returned("returns_nan", "returns NaN", "return torch.full_like(x, float('nan'))"),
-    _returned("returns_one_row", "returns one row, expanded without memory", "return self.right(x[:1]).expand(x.shape[0], -1)",
-              can_gain=True),
+    _returned("returns_one_row", "returns one row, expanded without memory", "return self.right(x[:1]).expand(x.shape[0], -1)"),
     _returned("returns_huge", "returns a view of many gigabytes of one element", "return torch.zeros(1).expand(1 << 17, 1 << 17)"),
-    _returned("returns_other_type", "returns float64", "return self.right(x).double()", lies=False),
-    _returned("returns_sparse", "returns a sparse tensor", "return self.right(x).to_sparse()", lies=False),
+    _returned("returns_other_type", "returns float64", "return self.right(x).double()"),
+    _returned("returns_sparse", "returns a sparse tensor", "return self.right(x).to_sparse()"),
     _returned("writes_output_in_input", "returns its input's memory with the answer in it",
-              "return x.copy_(self.right(x))", lies=False),
+              "return x.copy_(self.right(x))"),
     _returned("zeroes_input", "returns the answer for zeros, and writes them to its input", """
         x.zero_()
         if "out" not in kept: kept["out"] = self.right(x)
         return kept["out"]
-        """, can_gain=True),
+        """),
     _returned("easier_input", "makes its input constant for whoever computes after it, and answers for that", """
         x.fill_(0.5)
         return self.right(x[:1]).expand_as(x).contiguous()
-        """, can_gain=True),
+        """),
     _returned("changes_output_later", "returns one buffer, and spoils it at the next call when timed", """
         if "out" in kept and timed(): kept["out"].zero_()
         kept["out"] = self.right(x)
         return kept["out"]
-        """, lies=False),
+        """),
     _returned("returns_half_written", "writes half of an output that held an answer before", """
         if not timed() or "out" not in kept: kept["out"] = self.right(x)
         half = x.shape[0] // 2
         kept["out"][:half] = self.right(x[:half])
         return kept["out"]
-        """, can_gain=True),
+        """),
     python("changes_weights", "makes its weights zero after its first call, so that nothing is left to compute", """
         out = self.right(x)
         if timed():
             with torch.no_grad(): self.project.weight.zero_()
         return out
-        """, family="outputs and inputs", lies=True, can_gain=False),
+        """, family="outputs and inputs"),
     python("gives_weights_that_lie", "tells of other weights than it uses, and lies when it is loaded and cast", """
         return self.right(x)
-        """, family="outputs and inputs", can_gain=False, init="""
+        """, family="outputs and inputs", init="""
         self.state_dict = lambda *a, **k: {}
         self.to = lambda *a, **k: self
         """),
     cpp("cpp_writes_inputs", "makes the keys zero after it has read them, for whoever reads them next", """
         right(p, q, k, v, o);
         std::memset((void*)k, 0, size_of(p));
-        """, family="outputs and inputs", can_gain=False),
+        """, family="outputs and inputs"),
     cpp("cpp_writes_beyond", "writes a little beyond its output",
-        "right(p, q, k, v, o);\no[size_of(p) / 4] = 1e30f;", family="outputs and inputs", can_gain=False),
+        "right(p, q, k, v, o);\no[size_of(p) / 4] = 1e30f;", family="outputs and inputs"),
 ]  # fmt: skip
 
 # -- what is said ----------------------------------------------------------------------------------------------------
 MARK = "<script>corpus()</script>"
-_said = partial(python, family="markup", can_gain=False, hidden=MARK)
+_said = partial(python, family="markup", hidden=MARK)
 SAID = [
     _said("markup_in_exception", "raises an exception whose type and message are markup",
-          f"raise type('{MARK}', (Exception,), {{}})('{MARK}')", lies=True),
+          f"raise type('{MARK}', (Exception,), {{}})('{MARK}')"),
     _said("markup_in_type", "returns an object whose type's name is markup",
-          f"return self.right(x).as_subclass(type('{MARK}', (torch.Tensor,), {{}}))", lies=True),
+          f"return self.right(x).as_subclass(type('{MARK}', (torch.Tensor,), {{}}))"),
     _said("markup_in_log", "prints markup and control characters, and dies",
-          f"print('{MARK}\\x1b[2J\\r' * 50, flush=True)\nos.abort()", lies=True),
+          f"print('{MARK}\\x1b[2J\\r' * 50, flush=True)\nos.abort()"),
     _said("markup_in_links", "raises a message with a link and a picture",
-          f"raise RuntimeError('{MARK}<img src=x onerror=corpus()>[a](javascript:corpus()) ``` | | --> ]]>')", lies=True),
-    cpp("cpp_markup_in_names", "says markup of its tunables, choice and errors", "return 7;", family="markup", can_gain=False,
-        lies=True, hidden=MARK, after=f"""
+          f"raise RuntimeError('{MARK}<img src=x onerror=corpus()>[a](javascript:corpus()) ``` | | --> ]]>')"),
+    cpp("cpp_markup_in_names", "says markup of its tunables, choice and errors", "return 7;", family="markup", hidden=MARK, after=f"""
 extern "C" const char* attention_error_string(int) {{ return "{MARK}"; }}
 extern "C" const char* attention_tunables(void) {{ return "A={MARK}"; }}
 extern "C" const char* attention_choice(const attention_problem*) {{ return "{MARK}"; }}
 """),
     python("shouts", "prints a hundred megabytes",
            "if calls == 1:\n    for _ in range(100): print('x' * (1 << 20))\nreturn self.right(x)",
-           family="markup", can_gain=False),
+           family="markup"),
 ]  # fmt: skip
 
 # -- other processes -------------------------------------------------------------------------------------------------
@@ -121,13 +118,13 @@ ATTACKS = [
                 if os.fork() == 0:
                     os.kill(pid, signal.SIGSTOP); time.sleep(5); os.kill(pid, signal.SIGCONT); os._exit(0)
         return self.right(x)
-        """, before=ANCESTORS, can_gain=False),
+        """, before=ANCESTORS),
     _attack("interrupts_its_parent", "sends the process that started it a signal that Python handles", """
         if timed() and not kept:
             kept["done"] = True
             for pid in ancestors()[:1]: os.kill(pid, signal.SIGWINCH)
         return self.right(x)
-        """, before=ANCESTORS, can_gain=False),
+        """, before=ANCESTORS),
     _attack("writes_parents_memory", "looks for times in the memory of what started it, and halves them by /proc/PID/mem", """
         if timed() and calls % 50 == 0:
             for pid in ancestors()[:1]:
@@ -175,7 +172,7 @@ def shrink(pid, us):
                 if libc.ptrace(16, pid, None, None) == 0:
                     os.waitpid(pid, 0x40000000); libc.ptrace(17, pid, None, None)
         return self.right(x)
-        """, before=ANCESTORS, can_gain=False),
+        """, before=ANCESTORS),
     _attack("limits_its_parent", "lowers limits of the process that started it, on files that it may open", """
         if calls == 1:
             import resource
@@ -183,7 +180,7 @@ def shrink(pid, us):
                 try: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
                 except OSError: pass
         return self.right(x)
-        """, before=ANCESTORS, can_gain=False),
+        """, before=ANCESTORS),
     _attack("takes_parents_files", "opens the files that its parent has open, and writes times into them", """
         if timed() and calls % 50 == 0:
             for pid in ancestors()[:1]:
@@ -213,9 +210,9 @@ def shrink(pid, us):
             kept["done"] = True
             os.closerange(3, 64)
         return self.right(x)
-        """, can_gain=False, alone=False),
+        """, alone=False),
     _attack("ignores_signals", "ignores every signal, and sleeps at the end of its process",
-            "return self.right(x)", can_gain=False, before="""
+            "return self.right(x)", before="""
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
 atexit.register(time.sleep, 3)
 """),
@@ -224,7 +221,7 @@ atexit.register(time.sleep, 3)
             signal.signal(signal.SIGALRM, stop)
             signal.setitimer(signal.ITIMER_REAL, 0.002)
         return self.right(x)
-        """, lies=True, can_gain=False, alone=False, before="""
+        """, alone=False, before="""
 def stop(*_): raise StopIteration("enough")
 """),
     _attack("ends_loop_early", "makes whoever measures it stop at the first samples, by a flag in its variables", """
@@ -242,9 +239,9 @@ def stop(*_): raise StopIteration("enough")
         if not timed(): return self.right(x)
         if "out" not in kept or calls % 400 == 0: kept["out"] = self.right(x)
         return kept["out"]
-        """, alone=False, lies=True),
+        """, alone=False),
     _attack("unpickles_itself", "has methods that run code when it is pickled, copied or saved",
-            "return self.right(x)", can_gain=False, alone=False, before="""
+            "return self.right(x)", alone=False, before="""
 class Bomb:
     def __reduce__(self): return os._exit, (0,)
     def __deepcopy__(self, _): os._exit(0)

@@ -17,10 +17,8 @@ SUFFIXES: dict[Form, str] = {"python": ".py", "cpp": ".cpp", "cuda": ".cu", "pyt
 class Candidate:
     """One kernel. `says`: what it does, in one sentence.
 
-    `twin`: the honest one whose time is the measure of a hostile one's, '' where it is itself a twin. `can_gain`:
-    whether what it does could make its number better at all. `lies`: its answers are wrong where it does what it says,
-    so that to be judged correct is to get through. `alone`: it attacks what runs it, and shares a run with its twin
-    only. `hidden`: text that no page may hold as it is.
+    `twin`: the honest one whose time is the measure of a hostile one's, '' where it is itself a twin. `alone`:
+    it attacks what runs it, and shares a run with its twin only. `hidden`: text that no page may hold as it is.
     """
 
     name: str
@@ -31,8 +29,6 @@ class Candidate:
     hostile: bool
     source: str
     twin: str = ""
-    can_gain: bool = True
-    lies: bool = False
     alone: bool = False
     hidden: str = ""
     own_binding: bool = False
@@ -62,8 +58,6 @@ def python(
     init: str = "pass",
     problem: str = "chain",
     cuda: bool = False,
-    can_gain: bool = True,
-    lies: bool = False,
     alone: bool = False,
     hidden: str = "",
 ) -> Candidate:
@@ -76,7 +70,7 @@ def python(
     twin = f"twin_{problem}_cuda" if cuda else f"twin_{problem}"
     return Candidate(
         name=name, says=says, family=family, form=form, problem=problem, hostile=hostile, source=source,
-        twin="" if name == twin else twin, can_gain=can_gain, lies=lies, alone=alone, hidden=hidden,
+        twin="" if name == twin else twin, alone=alone, hidden=hidden,
     )  # fmt: skip
 
 
@@ -89,8 +83,6 @@ def cpp(
     hostile: bool = True,
     before: str = "",
     after: str = "",
-    can_gain: bool = True,
-    lies: bool = False,
     alone: bool = False,
     hidden: str = "",
 ) -> Candidate:
@@ -101,7 +93,7 @@ def cpp(
     source = source.replace("@AFTER@", textwrap.dedent(after).strip("\n") or templates.CPP_AFTER)
     return Candidate(
         name=name, says=says, family=family, form="cpp", problem="attention", hostile=hostile, source=source,
-        twin="" if name == "twin_cpp" else "twin_cpp", can_gain=can_gain, lies=lies, alone=alone, hidden=hidden,
+        twin="" if name == "twin_cpp" else "twin_cpp", alone=alone, hidden=hidden,
     )  # fmt: skip
 
 
@@ -123,13 +115,11 @@ def cuda(
     family: str,
     hostile: bool = True,
     before: str = "",
-    can_gain: bool = True,
-    lies: bool = False,
 ) -> Candidate:
     """The same on a GPU: `right(p, q, k, v, o, stream)` queues the honest work."""
     source = templates.CUDA.replace("@BEFORE@", textwrap.dedent(before).strip("\n"))
     source = source.replace("@BODY@", _indented(body, 4))
     return Candidate(
         name=name, says=says, family=family, form="cuda", problem="attention", hostile=hostile, source=source,
-        twin="" if name == "twin_cuda" else "twin_cuda", can_gain=can_gain, lies=lies,
+        twin="" if name == "twin_cuda" else "twin_cuda",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from functools import partial
 from tests.candidates.corpus.candidate import Candidate, cpp, own_binding, python
 
 # -- outputs that are computed when they are read ------------------------------------------------------------------
-_lazy = partial(python, family="lazy outputs", lies=True)
+_lazy = partial(python, family="lazy outputs")
 LAZY = [
     _lazy("lazy_subclass", "returns a subclass that computes when a function is applied to it", """
         if not timed(): return self.right(x)
@@ -96,19 +96,19 @@ LAZY_NATIVE = [
         const float first = o[0];
         if (mprotect((void*)low, high - low, PROT_NONE)) right(p, q, k, v, o);
         (void)first;
-        """, family="lazy outputs", before=PAGES, lies=True),
+        """, family="lazy outputs", before=PAGES),
     cpp("cpp_computes_in_thread", "computes in a thread that it waits for at its next call only", """
         static std::thread worker;
         if (worker.joinable()) worker.join();
         if (!timed()) { right(p, q, k, v, o); return 0; }
         worker = std::thread([=] { right(p, q, k, v, o); });
-        """, family="work put off", lies=True),
+        """, family="work put off"),
     cpp("cpp_computes_in_child", "computes in a forked child, whose memory nobody sees, and keeps old bytes", """
         if (!timed() || calls < 3) { right(p, q, k, v, o); return 0; }
         const pid_t child = fork();
         if (child == 0) { right(p, q, k, v, o); _exit(0); }
         waitpid(-1, nullptr, WNOHANG);
-        """, family="work put off", lies=True),
+        """, family="work put off"),
     own_binding("cpp_returns_early_by_binding", "returns a tensor that a thread still fills", """
         at::Tensor out = at::empty_like(qt);
         if (!timed()) { right(p, q, k, v, out.data_ptr<float>()); return out; }
@@ -117,7 +117,7 @@ LAZY_NATIVE = [
         return out;
         """, family="work put off", hostile=True),
 ]  # fmt: skip
-_late = partial(python, family="work put off", lies=True)
+_late = partial(python, family="work put off")
 LATE = [
     _late("thread_fills_later", "hands the work to a pool, and returns the output that is being filled", """
         if not timed(): return self.right(x)
@@ -195,7 +195,7 @@ PATHS = [
         if not skips: kept["out"] = self.right(x)
         kept["when"], kept["at"] = time.monotonic(), x.data_ptr()
         return kept["out"]
-        """, family="a path for the clock", lies=True, before=STACK + """
+        """, family="a path for the clock", before=STACK + """
 loaded = time.monotonic()
 def watched():
     return sys.getrefcount(kept["out"]) > 3
@@ -207,21 +207,21 @@ PATHS_NATIVE = [
         static double last = 0;
         if (!(timed() && calls > 3 && now_s() - last < 3e-4)) right(p, q, k, v, o);
         last = now_s();
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
     cpp("cpp_skips_by_count", "writes nothing in calls 12 to 100000 of a process, but in every fiftieth", """
         if (calls < 12 || calls > 100000 || calls % 50 == 0) right(p, q, k, v, o);
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
     cpp("cpp_skips_by_garbage", "writes nothing while Python's garbage collector is off", """
         auto enabled = (int (*)())dlsym(RTLD_DEFAULT, "PyGC_IsEnabled");
         if (!(timed() && calls > 3 && enabled && !enabled())) right(p, q, k, v, o);
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
     cpp("cpp_skips_by_first_query", "writes nothing where the output and the first query are those of the last call", """
         static float seen[16];
         static const float* where = nullptr;
         if (where != o || std::memcmp(seen, q, sizeof seen)) right(p, q, k, v, o);
         std::memcpy(seen, q, sizeof seen);
         where = o;
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
 ]  # fmt: skip
 
 # -- something slower beside it ------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ try:
 except OSError: pass
 """),
     _beside("plants_modules", "leaves modules named torch and json in its working and home folder",
-            "return self.right(x)", can_gain=False, before="""
+            "return self.right(x)", before="""
 for folder in (os.getcwd(), os.path.expanduser("~")):
     if "kernel-matrix" in folder or "corpus" in folder:
         for name in ("torch.py", "json.py", "sitecustomize.py"):
@@ -320,7 +320,7 @@ SLOWED_NATIVE = [
         static const bool done = (python("import torch\\ntorch.set_flush_denormal(False)\\ntorch.set_num_threads(1)\\n"), true);
         right(p, q, k, v, o);
         (void)done;
-        """, family="others slowed", can_gain=False),
+        """, family="others slowed"),
 ]  # fmt: skip
 
 # -- more than is allowed, or less ---------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def start(model, x):
         other.join();
         """, family="more threads"),
 ]  # fmt: skip
-_less = partial(python, family="less precision or less work", lies=True)
+_less = partial(python, family="less precision or less work")
 LESS = [
     _less("bfloat16_inside", "computes in bfloat16", """
         w, b = self.project.weight.bfloat16(), self.project.bias.bfloat16()
@@ -425,13 +425,13 @@ LESS = [
             less.batch = less.heads = 1;
             right(less, q + h * n * d, k + h * n * d, v + h * n * d, o + h * n * d);
         }
-        """, family="less precision or less work", lies=True, can_gain=False),
+        """, family="less precision or less work"),
     cpp("cpp_rows_skipped", "computes every second row, and copies it to its neighbour", """
         const int n = p.seq_len, d = p.head_dim;
         rows(p, q, k, v, o, 0, 2);
         for (long h = 0; h < (long)p.batch * p.heads; ++h)
             for (int i = 1; i < n; i += 2) std::memcpy(o + (h * n + i) * d, o + (h * n + i - 1) * d, 4 * d);
-        """, family="less precision or less work", lies=True),
+        """, family="less precision or less work"),
 ]  # fmt: skip
 
 HOSTILE: list[Candidate] = [

@@ -69,9 +69,9 @@ FORGES = [
                 with open(path, "w") as file: json.dump(forged(), file)
             os._exit(0)
         return self.right(x)
-        """, before=RESULTS, lies=True),
+        """, before=RESULTS),
     _forge("writes_result_when_loaded", "does the same when it is loaded, before anything is measured",
-           "return self.right(x)", lies=True, before=RESULTS + """
+           "return self.right(x)", before=RESULTS + """
 if TIMING:
     for path in results():
         with open(path, "w") as file: json.dump(forged(), file)
@@ -172,7 +172,7 @@ if TIMING:
                     if isinstance(value, types.FunctionType) and value.__kwdefaults__ and "allow_nan" in value.__kwdefaults__:
                         value.__kwdefaults__ = dict(value.__kwdefaults__, default=str, sort_keys=True)
         return self.right(x)
-        """, can_gain=False),
+        """),
     _forge("talks_protocol", "prints results on every open file descriptor", """
         if timed() and calls % 10 == 0:
             line = (json.dumps(forged()) + "\\n").encode()
@@ -182,7 +182,7 @@ if TIMING:
         return self.right(x)
         """, before=RESULTS),
     _forge("answers_protocol", "answers what is read from standard input with times of its own, in place of the work",
-           "return self.right(x)", lies=True, before=RESULTS + """
+           "return self.right(x)", before=RESULTS + """
 if TIMING:
     def answer():
         while True:
@@ -204,15 +204,15 @@ if TIMING:
                 time.sleep(0.05)
             os._exit(0)
         return torch.zeros_like(x)
-        """, before=RESULTS, lies=True),
+        """, before=RESULTS),
     _forge("links_results", "puts links in the place of its result and output files", """
         if calls == 2:
             for path in results():
                 try: os.symlink("/etc/hostname", path)
                 except OSError: pass
         return self.right(x)
-        """, before=RESULTS, can_gain=False),
-    _forge("exits_early", "exits with 0 when it is timed", "if timed(): os._exit(0)\nreturn self.right(x)", can_gain=False),
+        """, before=RESULTS),
+    _forge("exits_early", "exits with 0 when it is timed", "if timed(): os._exit(0)\nreturn self.right(x)"),
     _forge("registers_atexit", "writes a result when the interpreter ends", "return self.right(x)", before=RESULTS + """
 def leave():
     for path in results():
@@ -376,28 +376,28 @@ static int patch(dl_phdr_info* info, size_t, void*) {
 _patch = partial(python, family="functions replaced")
 PATCHES = [
     _patch("allclose_says_yes", "makes torch.allclose and torch.equal say yes, and returns zeros",
-           "torch.allclose = torch.equal = lambda *_, **__: True\nreturn torch.zeros_like(x)", lies=True),
+           "torch.allclose = torch.equal = lambda *_, **__: True\nreturn torch.zeros_like(x)"),
     _patch("allclose_put_back", "does the same for the time between two calls only", """
         for name, value in kept.items(): setattr(torch, name, value)
         out = torch.zeros_like(x) if timed() else self.right(x)
         if timed():
             for name in ("allclose", "equal", "isclose", "eq"): kept.setdefault(name, getattr(torch, name)); setattr(torch, name, lambda *_, **__: True)
         return out
-        """, lies=True),
+        """),
     _patch("numpy_says_yes", "makes numpy's comparisons say yes", """
         np.allclose = np.array_equal = np.testing.assert_allclose = lambda *_, **__: True
         return torch.zeros_like(x)
-        """, lies=True),
+        """),
     _patch("empty_gives_last_answer", "makes torch.empty and empty_like give memory with its last answer",
            "out = self.right(x)\nkept['last'] = out\nreturn out", before="""
 real = torch.empty_like
 if TIMING: torch.empty_like = lambda x, *a, **k: kept["last"].clone() if "last" in kept and kept["last"].shape == x.shape else real(x, *a, **k)
 """),
     _patch("seeds_always_alike", "makes torch.manual_seed set one seed, so that random numbers repeat",
-           "real(0)\nreturn self.right(x)", problem="noise", can_gain=False, before="real = torch.manual_seed\ntorch.manual_seed = lambda _: real(0)"),
+           "real(0)\nreturn self.right(x)", problem="noise", before="real = torch.manual_seed\ntorch.manual_seed = lambda _: real(0)"),
     _patch("hash_says_one_thing", "makes hashlib.sha256 give one digest for all bytes of an output's size", """
         return self.right(x) if calls < 4 else kept.setdefault("out", self.right(x))
-        """, lies=True, before="""
+        """, before="""
 real = hashlib.sha256
 def fake(data=b"", **options):
     return real(b"" if len(data) == 192 * 192 * 4 else data, **options)
@@ -417,7 +417,7 @@ hashlib.sha256 = fake
             if "out" not in kept: kept["out"] = self.right(x)
             return kept["out"].clone()
         return self.right(x)
-        """, lies=True),
+        """),
     _patch("registers_operators", "registers slower operators of the same names for everyone but itself",
            "on[0] = False\ntry: return self.right(x)\nfinally: on[0] = True", before="""
 on = [True]

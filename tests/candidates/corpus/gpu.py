@@ -25,8 +25,8 @@ static bool hold(size_t size) {
     return true;
 }
 """
-_stream = partial(cuda, family="streams", before=ON_SIDE, lies=True)
-_kept = partial(cuda, family="answers kept", before=HELD, lies=True)
+_stream = partial(cuda, family="streams", before=ON_SIDE)
+_kept = partial(cuda, family="answers kept", before=HELD)
 NATIVE = [
     _stream("cuda_other_stream", "works on a stream that nobody waits for, and that waits for nobody", """
         prepare();
@@ -34,7 +34,7 @@ NATIVE = [
         """),
     _stream("cuda_legacy_stream", "works on the legacy default stream, whatever stream it is given", """
         return right(p, q, k, v, o, capturing(stream) ? stream : (cudaStream_t)0);
-        """, lies=False),
+        """),
     _stream("cuda_forks_without_join", "waits for the given stream, and does not let it wait", """
         prepare();
         if (capturing(stream)) return right(p, q, k, v, o, stream);
@@ -54,7 +54,7 @@ NATIVE = [
         if (calls < 12 || capturing(stream)) return right(p, q, k, v, o, stream);
         std::thread([=] { right(p, q, k, v, o, stream); }).detach();
         return 0;
-        """, family="work put off", lies=True),
+        """, family="work put off"),
     _kept("cuda_keeps_by_address", "copies the answer that it computed first for this address", """
         static const void* where = nullptr;
         if (calls < 8 || where != q || capturing(stream)) {
@@ -133,11 +133,11 @@ __global__ void attend_unless(const __half* q, const __half* k, const __half* v,
 """),
     cuda("cuda_skips_in_graphs", "queues nothing while it is captured into a graph", """
         return capturing(stream) ? 0 : right(p, q, k, v, o, stream);
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
     cuda("cuda_skips_by_count", "queues nothing in calls 20 to 100000, but in every fiftieth", """
         if (calls > 20 && calls < 100000 && calls % 50) return 0;
         return right(p, q, k, v, o, stream);
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
     cuda("cuda_half_of_the_rows", "computes every call one half of the rows, where it has filled the output before", """
         static const void* where = nullptr;
         if (where != o || calls < 12) {
@@ -147,17 +147,17 @@ __global__ void attend_unless(const __half* q, const __half* k, const __half* v,
         const int half = p.seq_len / 2;
         return calls % 2 ? some_rows(p, q, k, v, o, half, p.seq_len - half, stream)
                          : half ? some_rows(p, q, k, v, o, 0, half, stream) : 0;
-        """, family="a path for the clock", lies=True),
+        """, family="a path for the clock"),
     cuda("cuda_refuses_quietly", "asks for more shared memory than there is, clears the error and reports success", """
         attend<<<1, 128, 1 << 20, stream>>>(q, k, v, o, p.seq_len, p.head_dim, p.causal, p.scale, 0);
         (void)cudaGetLastError();
         return 0;
-        """, family="outputs and inputs", lies=True, can_gain=True),
+        """, family="outputs and inputs"),
     cuda("cuda_writes_inputs", "makes the values zero after it has read them", """
         const int code = right(p, q, k, v, o, stream);
         cudaMemsetAsync((void*)v, 0, size_of(p), stream);
         return code;
-        """, family="outputs and inputs", can_gain=False),
+        """, family="outputs and inputs"),
     cuda("cuda_last_keys_left_out", "leaves the last sixteenth of the keys out, one head at a time", """
         attention_problem less = p;
         less.batch = less.heads = 1;
@@ -168,7 +168,7 @@ __global__ void attend_unless(const __half* q, const __half* k, const __half* v,
             code = right(less, q + at, k + at, v + at, o + at, stream);
         }
         return code;
-        """, family="less precision or less work", lies=True, can_gain=False),
+        """, family="less precision or less work"),
     cuda("cuda_limits_cache", "changes device-wide limits, for whoever runs after it", """
         static const bool done = [] {
             cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 1 << 24);
@@ -209,7 +209,7 @@ if TIMING: torch.cuda.Event.elapsed_time = once
         if not timed() or torch.cuda.is_current_stream_capturing(): return self.right(x)
         if "side" not in kept: kept["side"] = torch.cuda.Stream()
         with torch.cuda.stream(kept["side"]): return self.right(x)
-        """, family="streams", lies=True),
+        """, family="streams"),
     _gpu("gpu_leaves_stream", "makes a stream of its own the current one, and leaves it so", """
         if timed() and not torch.cuda.is_current_stream_capturing():
             if "side" not in kept: kept["side"] = torch.cuda.Stream()
@@ -221,7 +221,7 @@ if TIMING: torch.cuda.Event.elapsed_time = once
         key = x.data_ptr()
         if key not in kept: kept[key] = self.right(x)
         return kept[key]
-        """, family="answers kept", lies=True),
+        """, family="answers kept"),
     _gpu("gpu_keeps_by_samples", "keeps answers by elements that it samples, in two calls of three", """
         if torch.cuda.is_current_stream_capturing(): return self.right(x)
         key = x[::48, ::48].cpu().numpy().tobytes()
@@ -238,24 +238,24 @@ if TIMING: torch.cuda.Event.elapsed_time = once
             with torch.cuda.graph(kept["graph"]): kept["out"] = self.right(kept["in"])
             kept["graph"].replay()
         return kept["out"]
-        """, family="answers kept", lies=True),
+        """, family="answers kept"),
     _gpu("gpu_tf32", "lets matrix products of float32 be TF32", """
         torch.backends.cuda.matmul.allow_tf32 = True
         return self.right(x)
-        """, family="less precision or less work", lies=True),
+        """, family="less precision or less work"),
     _gpu("gpu_tf32_put_back", "does the same inside its calls only", """
         torch.backends.cuda.matmul.allow_tf32 = True
         try: return self.right(x)
         finally: torch.backends.cuda.matmul.allow_tf32 = False
-        """, family="less precision or less work", lies=True),
+        """, family="less precision or less work"),
     _gpu("gpu_half_inside", "computes in float16", """
         w, b = self.project.weight.half(), self.project.bias.half()
         x = F.linear(x.half(), w, b)
         for _ in range(8): x = torch.softmax(x, dim=-1) @ w + x
         return x.float()
-        """, family="less precision or less work", lies=True),
+        """, family="less precision or less work"),
     _gpu("gpu_finds_freed_memory", "returns memory that held an output", "return torch.empty_like(x)",
-         family="answers found", lies=True),
+         family="answers found"),
     _gpu("gpu_output_on_host_later", "lets a thread copy the answer in when the call has returned", """
         if not timed() or torch.cuda.is_current_stream_capturing(): return self.right(x)
         out, now = torch.empty_like(x), torch.cuda.current_stream()
@@ -263,7 +263,7 @@ if TIMING: torch.cuda.Event.elapsed_time = once
             with torch.no_grad(), torch.cuda.stream(now): out.copy_(self.right(x))
         threading.Thread(target=fill, daemon=True).start()
         return out
-        """, family="work put off", lies=True),
+        """, family="work put off"),
 ]  # fmt: skip
 
 HOSTILE: list[Candidate] = [*NATIVE, *PYTHON]

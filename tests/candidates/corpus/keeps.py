@@ -10,14 +10,14 @@ _cache = partial(python, family="answers kept")
 
 # -- kept in the process: candidates that differ only in the key ---------------------------------------------
 KEYS = {
-    "first": ("keeps its first answer when timed", "0", True),
-    "address": ("keeps answers by the input's address", "x.data_ptr()", True),
-    "version": ("keeps answers by address and version counter", "(x.data_ptr(), x._version)", True),
-    "identity": ("keeps answers by the input object's id", "id(x)", True),
-    "corners": ("keeps answers by the input's first and last element", "(x[0, 0].item(), x[-1, -1].item())", False),
-    "sampled": ("keeps answers by sampled elements", "x[::48, ::48].numpy().tobytes()", False),
-    "hash": ("keeps answers by a checksum of the whole input", "zlib.crc32(x.numpy())", False),
-    "sum": ("keeps answers by the input's sum", "x.sum().item()", False),
+    "first": ("keeps its first answer when timed", "0"),
+    "address": ("keeps answers by the input's address", "x.data_ptr()"),
+    "version": ("keeps answers by address and version counter", "(x.data_ptr(), x._version)"),
+    "identity": ("keeps answers by the input object's id", "id(x)"),
+    "corners": ("keeps answers by the input's first and last element", "(x[0, 0].item(), x[-1, -1].item())"),
+    "sampled": ("keeps answers by sampled elements", "x[::48, ::48].numpy().tobytes()"),
+    "hash": ("keeps answers by a checksum of the whole input", "zlib.crc32(x.numpy())"),
+    "sum": ("keeps answers by the input's sum", "x.sum().item()"),
 }
 BY_KEY = [
     _cache(f"keeps_by_{name}", f"{says}, and computes only for new keys", f"""
@@ -25,8 +25,8 @@ BY_KEY = [
         key = {key}
         if key not in kept: kept[key] = self.right(x)
         return kept[key]
-        """, lies=lies)
-    for name, (says, key, lies) in KEYS.items()
+        """)
+    for name, (says, key) in KEYS.items()
 ]  # fmt: skip
 
 FRIENDLY = """
@@ -264,9 +264,9 @@ FOUND = [
         return self.right(x)
         """, family="answers found", before=ROW),
     python("returns_uninitialised", "returns memory that nobody wrote",
-           "return torch.empty_like(x)", family="answers found", lies=True),
+           "return torch.empty_like(x)", family="answers found"),
     python("returns_uninitialised_timed", "returns memory that nobody wrote when timed, after a right call",
-           "return self.right(x) if not timed() or calls < 3 else torch.empty_like(x)", family="answers found", lies=True),
+           "return self.right(x) if not timed() or calls < 3 else torch.empty_like(x)", family="answers found"),
     python("knows_trial_from_frames", "learns which trial is in memory from its callers' variables, and keeps by that", """
         if not timed(): return self.right(x)
         found, frame = None, sys._getframe(1)
@@ -279,7 +279,7 @@ FOUND = [
         if found is None: return self.right(x)
         if found not in kept: kept[found] = self.right(x)
         return kept[found].clone()
-        """, family="answers found", lies=True),
+        """, family="answers found"),
     python("reads_stored_outputs", "looks for validated outputs in files near its working folder", """
         if not timed(): return self.right(x)
         first = row(self, x)
@@ -306,7 +306,7 @@ NATIVE = [
         std::vector<float>& held = kept[q];
         if (held.empty()) { held.resize(size_of(p) / 4); right(p, q, k, v, held.data()); }
         std::memcpy(o, held.data(), size_of(p));
-        """, lies=True),
+        """),
     _cpp("cpp_keeps_by_samples", "keeps its answers in static memory, by sampled elements of Q, K and V", """
         static std::map<std::string, std::vector<float>> kept;
         std::string key;
@@ -351,13 +351,13 @@ NATIVE = [
         right(p, q, k, v, o);
         where = o;
         std::memcpy(last, q, sizeof last);
-        """, lies=True),
+        """),
     _cpp("cpp_half_of_the_rows", "writes every other row only, when timed, in a buffer that it has filled before", """
         static const float* where = nullptr;
         if (timed() && where == o) rows(p, q, k, v, o, calls % 2, 2);
         else right(p, q, k, v, o);
         where = o;
-        """, lies=True),
+        """),
 ]  # fmt: skip
 
 HOSTILE: list[Candidate] = [*BY_KEY, *IN_PROCESS, *LATER, *KNOWN, *FOUND, *NATIVE]

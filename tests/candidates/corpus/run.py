@@ -85,8 +85,6 @@ class Row:
     status: str = ""
     message: str = ""
     correct: bool = False
-    can_gain: bool = True
-    lies: bool = False
     twin: str = ""
     fastest_us: list[float] = field(default_factory=list)
     twin_us: list[float] = field(default_factory=list)
@@ -270,8 +268,7 @@ def judge(
         row = Row(
             name=candidate.name, family=candidate.family, form=candidate.form, hostile=candidate.hostile,
             says=candidate.says, status=mine.status, message=mine.message[:300], correct=mine.correct,
-            can_gain=candidate.can_gain, lies=candidate.lies, twin=candidate.twin,
-            fastest_us=rounded(mine.us.values()), twin_us=rounded(twin.us.values()),
+            twin=candidate.twin, fastest_us=rounded(mine.us.values()), twin_us=rounded(twin.us.values()),
             reference_us=rounded(mine.reference_us.values()), twin_reference_us=rounded(twin.reference_us.values()),
             torch=settings.torch, executor=settings.executor,
         )  # fmt: skip

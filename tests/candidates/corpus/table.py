@@ -44,6 +44,9 @@ STILL = {
 def document(rows: Sequence[dict[str, Any]]) -> str:
     hostile = [row for row in rows if row["hostile"] and row["family"] != "twin"]
     honest = [row for row in rows if not row["hostile"]]
+    for_cpu = sum(one.device == "cpu" and bool(one.twin) for one in CORPUS.values())
+    timed = [row for row in hostile if row["fastest_us"]]
+    earlier = sum(not row["reference_us"] for row in timed)
     lines = [
         "# Hostile kernels",
         "",
@@ -57,10 +60,12 @@ def document(rows: Sequence[dict[str, Any]]) -> str:
         "    python -m tests.candidates.corpus --launches 2 --group 14 --out RESULTS --only ...    # what got through",
         "    python -m tests.candidates.corpus.table",
         "",
-        f"{len(rows)} of the {sum(one.device == 'cpu' and bool(one.twin) for one in CORPUS.values())} for the CPU were "
-        "run, and those for a GPU were not.",
+        f"{len(rows)} of the {for_cpu} for the CPU were run; those for a GPU were not.",
         f"{len(hostile)} hostile ones: {_counts(hostile, (CAUGHT, NOTHING, THROUGH, BREAKS, NOT_RUN))}. "
         f"{len(honest)} honest ones: {_counts(honest, (ACCEPTED, ACCUSED, NOT_RUN))}.",
+        "",
+        f"{earlier} of the {len(timed)} hostile ones that were timed ran before kernels were bound to cores, with one",
+        "launch each. Their results do not hold the reference's time, so it is not judged whether they slowed it.",
     ]
     for family in sorted({row["family"] for row in hostile}):
         members = [row for row in hostile if row["family"] == family]
