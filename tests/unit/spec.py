@@ -45,6 +45,7 @@ class Case:
     twin: str = ""  # the target whose very bits it gives
     log_excerpt: str = ""
     against: str = "truth"  # what it is judged by
+    timed_wrong: bool = False  # kernel only: whether its outputs were wrong when it was timed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
 from reports.render.page import render_page
 from reports.render.report import Report
+from reports.render.summaries import render_comment
 from reports.text import TIMES
 from reports.text import markdown as markdown_of
 from tests.unit.attributed import TIMED, here, of_both, spec
@@ -87,6 +88,51 @@ def test_a_time_of_a_wrong_output_is_no_news(tmp_path: Path) -> None:
     answer = only(tmp_path, here(replace(WRONG, slowdown=1.34), **TIMED))
     assert answer.state == "broke" and "slower" not in answer.line
     assert "of a wrong output" in answer.grid["attention_scalar"][1].time
+
+
+UNBUILT = Outcome(status="build_failed", message="x.cpp:1: error: no")
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "what"),
+    [
+        (of_both(Case(timed_wrong=True), **TIMED), "wrong",
+         "wrong when timed in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
+        (here(Case(timed_wrong=True), **TIMED), "wrong",
+         "right in 2.1.0, wrong when timed in 2.5.0: it is undecided whether the upgrade or chance did it"),
+        (spec(builds={BASE: UNBUILT}), "fixed", "builds in 2.5.0: does not build in 2.1.0, right in 2.5.0"),
+        (spec(builds={BASE: UNBUILT, NEXT: UNBUILT}), "does not run",
+         "does not build in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
+        (spec((BASE, "kernel", Case(status="crashed")), builds={NEXT: UNBUILT}), "does not run",
+         "crashes in 2.1.0, does not build in 2.5.0"),
+    ],
+)  # fmt: skip
+def test_what_was_right_only_until_it_was_timed_or_did_not_build(
+    made: Spec, state: str, what: str, tmp_path: Path
+) -> None:
+    answer = only(tmp_path, made)
+    assert answer.state == state and answer.what.partition("; ")[0] == what
+
+
+def test_a_slower_replay_is_told_beside_a_faster_call(tmp_path: Path) -> None:
+    answer = only(tmp_path, here(Case(slowdown=0.9, hot_slowdown=1.3), device="cuda", **TIMED))
+    assert answer.state == "slower"
+    assert "30% slower" in answer.line and "CUDA graph" in answer.line and "10% less time" in " ".join(answer.also)
+    assert answer.grid["attention_scalar"][1].time_verdict == "regressed"
+
+
+def test_since_is_said_only_of_what_stayed_so_on_every_workload(tmp_path: Path) -> None:
+    cases = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=1.3), (THIRD, "kernel", "seed-fp32"): Case(slowdown=1.3)}
+    both = {"environments": (BASE, NEXT, THIRD), "trials": 10, **TIMED}
+    apart = only(tmp_path / "apart", Spec(cases=cases, **both))
+    assert "since" not in apart.line and "slower" in apart.line
+    stayed = {(name, "kernel", "*"): Case(slowdown=1.3) for name in (NEXT, THIRD)}
+    assert "since 2.5.0" in only(tmp_path / "stayed", Spec(cases=stayed, **both)).line
+
+
+def test_kernels_of_one_line_keep_it_in_the_comment(tmp_path: Path) -> None:
+    text = render_comment(report_of(tmp_path, spec(kernels=("one", "three"), **TIMED)))
+    assert "one, three (cpu): fine: right in 2.1.0 and in 2.5.0, and as fast" in text
 
 
 STOPPED: list[dict[str, Any]] = [
