@@ -40,6 +40,8 @@ import subprocess, sys
 import docker, filelock, jinja2, numpy, pandas, platformdirs, psutil, pydantic, rich, scipy.stats, yaml
 assert all(module.__file__.startswith(sys.argv[1]) for module in (numpy, pandas, pydantic, psutil, yaml))
 assert subprocess.run([sys.executable, "-c", "import sys, pydantic; sys.exit(7)"]).returncode == 7
+isolated = subprocess.run([sys.executable, "-I", "-c", "import os; print(os.__file__)"], capture_output=True, text=True)
+assert isolated.stdout.startswith(sys.argv[2]), isolated
 print(sys.version_info[:2], sys.executable)
 """
 
@@ -94,7 +96,7 @@ def test_observing_it_finds_every_pin(executor: BundleExecutor, matrix: Matrix) 
 def test_the_harness_runs_by_what_it_brings(bundle: Bundle) -> None:
     bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
     done = subprocess.run(
-        [bundle.folder / "python", "-c", PACKAGES, bundle.folder / "packages"],
+        [bundle.folder / "python", "-c", PACKAGES, bundle.folder / "packages", bundle.folder],
         env=bare, cwd="/", capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0 and f"(3, 11) {bundle.folder / 'python'}" in done.stdout, done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 from harness.config.environments import PYPI
 from harness.isolate import namespaces
 from harness.isolate.bundle.archive import pack_archive
-from harness.isolate.bundle.launchers import pack_tools
+from harness.isolate.bundle.launchers import LAUNCHERS, pack_tools
 from harness.isolate.bundle.manifest import COMPLETE, CONTENTS, MANIFEST, SHARED, BundleManifest, render_contents
 from harness.isolate.bundle.pack import UNPACK
 from harness.isolate.namespaces import Namespaces
@@ -84,12 +84,9 @@ def make_bundle(out: Path, work: Path) -> BundleManifest:
     for name in ("python", "run"):
         (work / name).write_text("#!/bin/sh\n")
         (work / name).chmod(0o755)
-    shared = {
-        "root": tree(work / "root", "root"),
-        "packages": tree(work / "packages", "packages"),
-        "python": work / "python",
-        "run": work / "run",
-    }
+    (work / "lib").symlink_to("root/lib")
+    shared = {name: tree(work / name, name) for name in ("root", "packages")}
+    shared |= {name: work / name for name in LAUNCHERS}
     parts, archives = [], {}
     for name, trees in ((SHARED, shared), *((id, {"": tree(work / id, id)}) for id in ENVIRONMENTS)):
         archives[name], written = pack_archive(name, trees, out, part_bytes=100_000, level=1)

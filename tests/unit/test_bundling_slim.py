@@ -14,7 +14,7 @@ import pytest
 from harness.errors import InfrastructureError
 from harness.isolate.bundle import archive as archiving
 from harness.isolate.bundle.archive import entries, find_program, measure, pack_archive, resolve
-from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, libraries, pack_tools, render_python
+from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, libraries, pack_tools, write_launchers
 from harness.isolate.bundle.slim import ENVIRONMENT, SHARED, leave_out
 from tests.unit.bundles import tree
 
@@ -114,11 +114,13 @@ def test_python_is_started_by_the_root_s_own_loader(tmp_path: Path) -> None:
     (tmp_path / "usr" / "lib64" / "ld-linux-x86-64.so.2").symlink_to("/usr/lib/x86_64-linux-gnu/ld-2.36.so")
     (tmp_path / "lib64").symlink_to("usr/lib64")
     (tmp_path / "usr" / "bin" / "python3").symlink_to("python3.11")
-    text = render_python(tmp_path, "/usr/bin/python3")
+    write_launchers(tmp_path, tmp_path, "/usr/bin/python3")
+    text = (tmp_path / "python").read_text()
     assert '"$here/root/usr/lib/x86_64-linux-gnu/ld-2.36.so" --library-path' in text
-    assert '"$here/root/usr/bin/python3.11" "$@"' in text and 'PYTHONHOME="$here/root/usr"' in text
+    assert '"$here/root/usr/bin/python3.11" "$@"' in text
+    assert (tmp_path / "lib").readlink() == Path("root/usr/lib")
     with pytest.raises(InfrastructureError, match=r"the image has no /opt/python/bin/python3\.12"):
-        render_python(tmp_path, "/opt/python/bin/python3.12")
+        write_launchers(tmp_path, tmp_path, "/opt/python/bin/python3.12")
 
 
 @pytest.mark.process

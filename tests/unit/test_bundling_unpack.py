@@ -14,6 +14,7 @@ import pytest
 
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.archive import measure
+from harness.isolate.bundle.launchers import LAUNCHERS
 from harness.isolate.bundle.manifest import SHARED, load_bundle
 from tests.unit.bundles import ENVIRONMENTS, make_bundle, unpack
 
@@ -80,11 +81,10 @@ def test_what_was_packed_is_unpacked(packed: Path, out: Path, tmp_path: Path, sh
         assert subprocess.run([program], capture_output=True, text=True).stdout.strip() == id
         source = packed / "work" / id / "bin" / "program"
         assert int(program.stat().st_mtime) == int(source.stat().st_mtime), "Python trusts bytecode by it"
-    shared = measure({name: target / name for name in ("root", "packages", "python", "run")})
+    shared = measure({name: target / name for name in ("root", "packages", *LAUNCHERS)})
     assert shared.sha256 == bundle.manifest.archives[SHARED].tree_sha256
-    assert {path.name for path in target.iterdir()} == {
-        "complete.json", "environments", "manifest.json", "packages", "python", "root", "run"
-    }  # fmt: skip
+    others = ("complete.json", "environments", "manifest.json", "packages", "root")
+    assert {path.name for path in target.iterdir()} == {*others, *LAUNCHERS}
 
 
 def test_a_second_call_finds_it_there(out: Path, tmp_path: Path) -> None:

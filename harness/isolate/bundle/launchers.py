@@ -15,6 +15,7 @@ from harness.isolate.bundle.archive import find_program, resolve
 from harness.isolate.transfer import pack
 from harness.tools import output_of, uv_command
 
+LAUNCHERS = ("python", "run", "lib")
 PROGRAMS = ("zstd", "sha256sum")  # this machine's, started through the loader that is packed with them
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 LIBRARY = re.compile(r"^\s*(\S+) => (/\S+) \(0x", re.MULTILINE)
@@ -51,9 +52,13 @@ TOOL = ("harness", "csrc", "docker", *(f"reports/{name}" for name in ("load", "c
 PYTHON = """\
 #!/bin/sh
 # The bundle's Python, with the packages that the harness needs, started through the bundle's own loader: neither this
-# machine's Python nor its C library matters.
+# machine's Python nor its C library matters. It finds its standard library in lib/ beside this file, so that -I, which
+# ignores all variables, finds it too; those are then of what it starts, and left alone.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
-export PYTHONHOME="$here/root{home}" PYTHONPATH="$here/packages" PYTHONNOUSERSITE=1
+case ${{1-}} in
+-I*) ;;
+*) unset PYTHONHOME && export PYTHONPATH="$here/packages" PYTHONNOUSERSITE=1 ;;
+esac
 exec "$here/root{loader}" --library-path "{libraries}" --argv0 "$here/python" "$here/root{program}" "$@"
 """
 RUN = """\
@@ -89,10 +94,10 @@ def inside(root: Path, name: str) -> str:
     return "/" + str(resolve(root, name).relative_to(root))
 
 
-def render_python(root: Path, program: str) -> str:
-    """The text of `python`; `program` is the environments' interpreter. InfrastructureError where it is not there."""
-    real = inside(root, program)
-    loader = inside(root, LOADER)
+def write_launchers(folder: Path, root: Path, program: str) -> None:
+    """`python`, `run`, and `lib`, which leads to Python's standard library in `root`; `program` is the environments'
+    interpreter. InfrastructureError where it is not there."""
+    real, loader = inside(root, program), inside(root, LOADER)
     for path in (real, loader):
         if not (root / path.lstrip("/")).is_file():
             raise InfrastructureError(f"the image has no {path}", "nox -s images -- check")
@@ -100,7 +105,11 @@ def render_python(root: Path, program: str) -> str:
     folders = [inside(root, folder) for folder in (*LIBRARY_FOLDERS, f"{home}/lib")]
     there = dict.fromkeys(folder for folder in folders if (root / folder.lstrip("/")).is_dir())
     libraries = ":".join(f"$here/root{folder}" for folder in there)
-    return PYTHON.format(home=home, loader=loader, libraries=libraries, program=real)
+    python = PYTHON.format(loader=loader, libraries=libraries, program=real)
+    for name, text in {"python": python, "run": RUN}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / "lib").symlink_to(f"root{home}/lib")
 
 
 def copy_tool(target: Path) -> None:

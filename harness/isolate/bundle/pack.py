@@ -18,7 +18,14 @@ from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate.bundle.archive import measure, pack_archive
 from harness.isolate.bundle.executor import BundleExecutor
-from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, install_packages, pack_tools, render_python
+from harness.isolate.bundle.launchers import (
+    LAUNCHERS,
+    LEFT_OUT,
+    copy_tool,
+    install_packages,
+    pack_tools,
+    write_launchers,
+)
 from harness.isolate.bundle.manifest import (
     CONTENTS,
     MANIFEST,
@@ -203,11 +210,8 @@ class Packer:
         versions = install_packages(environment.spec.python, packages)
         leave_out(packages, dict.fromkeys(LEFT_OUT, ""))
         copy_tool(packages)
-        scripts = {"python": render_python(root, os.readlink(self.work / "environment" / "bin" / "python")), "run": RUN}
-        for name, text in scripts.items():
-            (self.work / name).write_text(text)
-            (self.work / name).chmod(0o755)
-        trees = {"root": root, "packages": packages, **{name: self.work / name for name in scripts}}
+        write_launchers(self.work, root, os.readlink(self.work / "environment" / "bin" / "python"))
+        trees = {"root": root, "packages": packages, **{name: self.work / name for name in LAUNCHERS}}
         self._pack_archive(SHARED, trees)
         return removed, versions
 
@@ -258,7 +262,7 @@ class Packer:
                 raise InfrastructureError(f"the bundle cannot be unpacked: {done.stderr.strip()}", "")
             bundle = load_bundle(folder)
             entry, problem = bundle.entry(id), ""
-            shared = {"root": bundle.root, **{name: folder / name for name in ("packages", "python", "run")}}
+            shared = {"root": bundle.root, **{name: folder / name for name in ("packages", *LAUNCHERS)}}
             for name, trees in ((SHARED, shared), (id, {"": bundle.environment(id)})):
                 if measure(trees).sha256 != self.archives[name].tree_sha256:
                     problem = f"{name}: what was unpacked is not what was packed"

@@ -181,7 +181,7 @@ unpack_one() { # a whole archive beside its place, then in its place
     stream | tar -xof - -C "$dir/.part/tree" && [ ! -e "$dir/.part/broken" ] ||
         fail "$1 could not be unpacked" "see above: is $dir full? Then start the same command again"
     if [ "$1" = shared ]; then
-        for name in packages python run root; do # root last: it says that the others are there
+        for name in packages python run lib root; do # root last: it says that the others are there
             rm -rf "${dir:?}/$name"
             mv "$dir/.part/tree/$name" "$dir/$name"
         done
