@@ -22,7 +22,7 @@ from harness.gpu import gpus
 from harness.isolate import Answer, Task, read_result
 from harness.isolate.namespaces import TRACERS, Maker, Mount, Namespaces, device_mounts, restraints, write_sandbox
 from harness.isolate.process import clean_environment, run_child
-from harness.isolate.sandbox import SandboxLimits, bring_back, hand_over, refuse_closed, signalled, take_back
+from harness.isolate.sandbox import USER, SandboxLimits, bring_back, hand_over, refuse_closed, signalled, take_back
 from harness.tools import cuda_compiler, host_compiler
 from harness.worker import codec, protocol
 
@@ -72,7 +72,8 @@ def run_confined(task: Task, process: Process, namespaces: Namespaces, limits: S
     if not namespaces.rootless:
         hand_over((own, *parents.values()))
         refuse_closed((process.worker, *reads))
-    variables = clean_environment({**process.variables, "HOME": str(scratch / "home"), "TMPDIR": str(scratch / "tmp")})
+    own_variables = {"HOME": str(scratch / "home"), "TMPDIR": str(scratch / "tmp"), **USER}
+    variables = clean_environment({**process.variables, **own_variables})
     command = [str(process.python), "-m", "worker", task.name, str(request), str(scratch / "result.json")]
     described = scratch / "sandbox.json"
     ended = run_child(

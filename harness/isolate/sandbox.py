@@ -41,6 +41,9 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
     return places, outputs
 
 
+USER = {"USER": "verb", "LOGNAME": "verb"}  # no system knows who runs a task; PyTorch 2.11's profiler asks for a name
+
+
 def thread_variables(threads: int) -> dict[str, str]:
     return {
         "OMP_NUM_THREADS": str(threads),
@@ -55,8 +58,7 @@ def sandbox_variables(threads: int) -> dict[str, str]:
         "PYTHONPATH": "/in/worker",
         "HOME": "/out",
         "TMPDIR": "/out",
-        "USER": "verb",
-        "LOGNAME": "verb",
+        **USER,
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONNOUSERSITE": "1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from harness.errors import Unrecorded
@@ -10,6 +11,7 @@ from harness.run.context import Context, answer_of, checked
 from harness.schema.records import Device
 from harness.worker import protocol, wire
 
+_asking = threading.Lock()
 TIMEOUT_S = 120.0
 TRIES = 3
 PAUSE_S = 5.0  # a driver that ends a kernel which never would takes seconds
@@ -24,7 +26,21 @@ def run_task(context: Context, task: Task, device: Device) -> Answer:
 
 
 def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S) -> None:
-    """Unrecorded where the device does not answer a fresh process with the right product."""
+    """Unrecorded where the device does not answer a fresh process with the right product. One asks at a time: all have
+    one scratch folder."""
+    with _asking:
+        reason = _ask_device(context, environment, pause_s)
+    if not reason:
+        return
+    name = f"{context.gpu.name} ({context.gpu.uuid})" if context.gpu else "the CUDA device"
+    raise Unrecorded(
+        f"{name} does not answer after a process that faulted or hung on it: {reason}",
+        "look at it: nvidia-smi, dmesg; when it is reset, the same command goes on from here",
+    )
+
+
+def _ask_device(context: Context, environment: str, pause_s: float) -> str:
+    """'' where it answers, or why not."""
     reason = ""
     for attempt in range(TRIES):
         if attempt:
@@ -33,10 +49,6 @@ def check_device(context: Context, environment: str, *, pause_s: float = PAUSE_S
         answer = answer_of(context, task)
         result = checked(wire.Result, answer, "it")
         if result.status == protocol.OK:
-            return
-        reason = result.message[:300]
-    name = f"{context.gpu.name} ({context.gpu.uuid})" if context.gpu else "the CUDA device"
-    raise Unrecorded(
-        f"{name} does not answer after a process that faulted or hung on it: {reason}",
-        "look at it: nvidia-smi, dmesg; when it is reset, the same command goes on from here",
-    )
+            return ""
+        reason = result.message[:300] or "no answer"
+    return reason

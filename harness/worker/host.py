@@ -230,7 +230,8 @@ class Callee:
             raise wire.Failed(protocol.WRONG, "its outputs have several shapes")
         dtype, shape = alike.pop()
         contiguous = all(output.is_contiguous() for output in checked)
-        return codec.to_bytes(wire.Described(dtype, list(shape), contiguous))
+        shared = len({output.data_ptr() for output in checked}) < len(checked)
+        return codec.to_bytes(wire.Described(dtype, list(shape), contiguous, shared))
 
     def take_outbox(self, payload: bytes, file: int | None) -> bytes:
         assert file is not None

@@ -508,6 +508,7 @@ class Described(Reply):
     dtype: str
     shape: List[int]
     contiguous: bool
+    shared: bool  # whether several lie in the same memory, so that only the last can be there
 
 
 class CopyOrder(Request):

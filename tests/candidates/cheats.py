@@ -261,7 +261,7 @@ GPU_CHEATS: dict[str, Cheat] = {
         "another stream",
         "if TIMING and sampled(): torch.cuda.set_stream(side)\nreturn self.right(x)",
         before=SAMPLED + SIDE,
-        timed="it",
+        timed="captur",  # which its process cannot go on from
     ),
     "patches_and_restores_event": cheat(
         "patched timers",
@@ -372,6 +372,6 @@ def check_cheat(case: Cheat, seen: dict[str, Any], device: str) -> None:
     assert model.status == "ok"
     if case.timed:
         assert case.timed in kernel.message, kernel
-        assert kernel.status in ("wrong", "undecidable") or (kernel.status == "ok" and kernel.correct is False)
+        assert kernel.status in ("wrong", "undecidable", "crashed") or (kernel.status == "ok" and kernel.correct is False)
     else:
         assert (kernel.status, kernel.correct, kernel.message) == ("ok", True, ""), kernel

@@ -45,6 +45,7 @@ class StandIn:
         ours, self.connection = channel.pair()
         self.peer = Peer(ours)
         self.outputs: list[Any] = []
+        self.output = np.zeros(SHAPE, np.float32)
         self.outbox: Any = None
         self.thread = threading.Thread(target=self._serve)
         self.thread.start()
@@ -82,7 +83,7 @@ class StandIn:
             lies = self.changes == "claims" and self.calls % 3
             return host.SIZE.pack(0 if lies else sampling.clock_ns() - began)
         elif kind == channel.DESCRIBE:
-            return codec.to_bytes(wire.Described("float32", list(SHAPE), True))
+            return codec.to_bytes(wire.Described("float32", list(SHAPE), True, self.changes == "its one output"))
         elif kind == channel.OUTBOX:
             self.outbox = mapped
         elif kind == channel.DELIVER:
@@ -111,6 +112,9 @@ class StandIn:
             arrays[0][0, 0, 0, 0] += 1
         if self.in_slots:
             np.ndarray(SHAPE, np.float32, self.memory, start + self.order.output_offset)[...] = output
+        elif "one output" in self.changes:
+            self.output[...] = output
+            self.outputs.append(self.output)
         else:
             self.outputs.append(output)
 
@@ -159,6 +163,15 @@ def test_a_right_kernel_is_timed_and_its_timed_calls_are_judged(references: Peer
 def test_short_calls_share_an_order(references: Peer) -> None:
     row = measured(references, lambda arrays: arrays[0], digests=[])
     assert row.calls_per_sample > 4 and row.correct is None and row.checked == 0
+
+
+@pytest.mark.parametrize(("changes", "correct"), [("its one output", True), ("one output, which it denies", False)])
+def test_calls_that_return_one_output_again_and_again_are_ordered_one_by_one(
+    references: Peer, monkeypatch: pytest.MonkeyPatch, changes: str, correct: bool
+) -> None:
+    monkeypatch.setattr(target, "SAMPLE_NS", 20_000_000)
+    row = measured(references, right, in_slots=False, changes=changes)
+    assert row.correct is correct and (row.calls_per_sample == 1) is correct
 
 
 def keeps(kernel: Kernel) -> Kernel:

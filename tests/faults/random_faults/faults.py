@@ -208,7 +208,10 @@ def _disturb(fault: Fault, subject: Subject, child: Child, done: Done, engine: O
     elif kind == "SIGTERM to the harness":
         os.kill(child.pid, signal.SIGTERM)
     elif kind == "cache deleted while in use":
-        names = [path.name for path in subject.cache.iterdir() if not path.is_symlink()]
+        names = [path.name for path in subject.cache.glob("*") if not path.is_symlink()]
+        if not names:
+            done.what = "there was none yet"
+            return
         name = draw.choice(["", *sorted(names)]) if subject.executor == "scripted" else draw.choice(sorted(names))
         done.what = f"cache/{name}"
         place = subject.cache / name
