@@ -35,6 +35,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = importlib.import_module("harness.worker.device_target")
     monkeypatch.setattr(module, "ORDERS", {"cold": 4, "hot": 4, "eager": 4})
     monkeypatch.setattr(module, "MOST_CALLS", 4)
+    monkeypatch.setattr(module.events, "SPAN_S", 4.5 * CALL_US / 1e6)
 
     class Pretended(module.DeviceTarget):  # type: ignore[misc, name-defined]
         slots_of = fresh.Slots
@@ -52,7 +53,10 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Device(StandIn):
-    """A call takes `takes_us`, and it says `says_us`, of replays `hot_us`; None: it cannot be captured."""
+    """A call takes `takes_us`, and it says `says_us`, of replays `hot_us`; None: it cannot be captured. An order takes
+    `lag_us` besides."""
+
+    lag_us = 0.0
 
     def __init__(self, module: Any, kernel: Kernel, takes_us: float, says_us: float, hot_us: float | None) -> None:
         self.module, self.takes_us, self.says_us, self.hot_us = module, takes_us, says_us, hot_us
@@ -82,17 +86,18 @@ class Device(StandIn):
         return super()._answer(kind, payload, file)
 
     def _run(self, first: int, count: int, each_us: float) -> None:
-        ends_s = time.perf_counter() + count * each_us / 1e6
+        ends_s = time.perf_counter() + (self.lag_us + count * each_us) / 1e6
         for slot in range(first, first + count) if self.computes else ():
             self._call(slot * self.order.slot_bytes)
         time.sleep(max(0.0, ends_s - time.perf_counter()))
 
 
 def measured(
-    pretended: Any, says_us: float, hot_us: float | None, kernel: Kernel = right, takes_us: float = CALL_US
+    pretended: Any, says_us: float, hot_us: float | None, kernel: Kernel = right, lag_us: float = 0.0
 ) -> wire.Timing:
-    kernels = Device(pretended, kernel, takes_us, says_us, hot_us)
+    kernels = Device(pretended, kernel, CALL_US, says_us, hot_us)
     references = Device(pretended, kernel, 0.0, 2.0, None)
+    (kernels if lag_us > 0 else references).lag_us = abs(lag_us)
     request = wire.TimeRequest(
         workloads=[WORKLOAD], seed=0, threads=1, device="cpu", kernel_workloads=["w"], targets=["kernel"],
         order_seed=0, timing=dataclasses.replace(TIMING, target_s=0.05), expected_sha256={"w": [digest()]},
@@ -125,6 +130,25 @@ def test_samples_that_are_less_than_their_orders_take_are_not(
 ) -> None:
     row = measured(pretended, says_us * CALL_US, hot_us * CALL_US)
     assert row.status == "wrong" and f"inconsistent: a {kind} call takes" in row.message
+
+
+def test_hot_samples_must_agree_with_what_more_calls_take_more(
+    pretended: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else is in an order of that process."""
+    monkeypatch.setattr(pretended, "LESS_ORDER_US", 1e6)
+    row = measured(pretended, CALL_US, 0.4 * CALL_US)
+    assert row.status == "wrong" and "inconsistent: a hot call takes" in row.message
+
+
+@pytest.mark.parametrize("lag_us", [-0.3 * CALL_US, 0.3 * CALL_US])
+def test_an_order_may_take_longer_in_one_process_than_in_another(
+    pretended: Any, monkeypatch: pytest.MonkeyPatch, lag_us: float
+) -> None:
+    monkeypatch.setattr(pretended, "LESS_ORDER_US", 0.5 * CALL_US)
+    row = measured(pretended, CALL_US, CALL_US, lag_us=lag_us)
+    assert (row.status, row.message, row.correct) == ("ok", "", True)
+    assert row.hot_ordered_us == pytest.approx(CALL_US, rel=0.1)
 
 
 @pytest.mark.parametrize(("says_us", "unconfirmed"), [(0.01, True), (2.0, False)])
