@@ -139,6 +139,9 @@ def _run(words: list[str]) -> int:
         return _failed(known)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr, flush=True)
+        from harness.isolate.process import remove_own_temporary
+
+        remove_own_temporary()
         os._exit(INTERRUPTED)  # threads that wait for what was ended have nothing left to say
 
 

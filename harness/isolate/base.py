@@ -16,7 +16,7 @@ from typing import TypeVar
 from harness.config.environments import threads_in
 from harness.config.pins import load_pins, normalise
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError, Interrupted, RecordError, Unrecorded
+from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
 from harness.isolate import Answer, Task, Variables
 from harness.isolate.namespaces import Namespaces
 from harness.isolate.process import end_descendants, is_orphans, owners, temporary_folder
@@ -232,17 +232,23 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, lef
     return ""
 
 
+def kept_wheels(marker: Path) -> dict[str, str] | None:
+    """By wheel, the digest of its list of files; None where they were not recorded, or the record is damaged."""
+    try:
+        recorded = protocol.read_json(str(marker))["wheels"]
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None
+    return recorded if isinstance(recorded, dict) else None
+
+
 def keep_wheels(marker: Path, seen: Observation, remedy: str) -> None:
     """Record each wheel's list of files, when an environment was just proven. InfrastructureError where one was
     recorded before, and is another now."""
     digests = {name: wheel.record_sha256 for name, wheel in seen.wheels.items()}
-    if not marker.exists():
+    recorded = kept_wheels(marker)
+    if recorded is None:
         protocol.write_json(str(marker), {"wheels": digests})
         return
-    try:
-        recorded = protocol.read_json(str(marker))["wheels"]
-        changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise RecordError(str(marker), "was edited or damaged") from None
+    changed = [name for name, sha256 in digests.items() if recorded.get(name) != sha256]
     if changed:
         raise InfrastructureError(f"{changed[0]}: its list of files changed since it was installed", remedy)

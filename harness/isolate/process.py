@@ -217,9 +217,18 @@ def kill_leftovers() -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
+    _remove_temporary(is_orphans)
+
+
+def remove_own_temporary() -> None:
+    """Where this process ends before its threads do."""
+    _remove_temporary(lambda name: name == f"{TEMPORARY}{owners()}")
+
+
+def _remove_temporary(is_over: Callable[[str], bool]) -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         with contextlib.suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid() and is_orphans(folder.name.rpartition("-")[0]):
+            if folder.lstat().st_uid == os.geteuid() and is_over(folder.name.rpartition("-")[0]):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ from harness.config.pins import index_options
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, keep_wheels, mismatch
+from harness.isolate.base import BaseExecutor, keep_wheels, kept_wheels, mismatch
 from harness.isolate.confined import Process, run_confined
 from harness.isolate.namespaces import Namespaces
 from harness.isolate.process import run_child
@@ -128,7 +128,7 @@ class VenvExecutor(ProcessExecutor):
         folder = self._folder(environment.id, key)
         marker, remedy = folder / "complete.json", f"remove {folder} and start again"
         with cache_lock(self.cache, folder.name):
-            reused = marker.exists()
+            reused = kept_wheels(marker) is not None
             if not reused:
                 self._install(environment, pins, folder)
             self._refuse_if_stopped()

@@ -19,7 +19,7 @@ from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import InputError, RecordError
-from harness.run.context import SHIPPED_MODULE, Context, answer_of, checked, fields_of
+from harness.run.context import SHIPPED_MODULE, Context, answer_of, checked, fields_of, is_whole
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Device, Status
 from harness.schema.storage import load_record, save_record
@@ -175,7 +175,7 @@ def _known(folder: Path, artifact: Path) -> BuildRecord | None:
         known = load_record(done, BuildRecord)
     except RecordError:  # it is not there, or damaged
         return None
-    return known if _is_plain(artifact) and protocol.sha256_file(str(artifact)) == known.artifact_sha256 else None
+    return known if is_whole(artifact, known) else None
 
 
 def _compile(
@@ -219,14 +219,10 @@ def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
     when it is loaded, writes. Without paths: projects elsewhere share what is built alike."""
     if record.status != protocol.OK:
         return record
-    if not _is_plain(artifact) or protocol.sha256_file(str(artifact)) != record.artifact_sha256:
+    if not is_whole(artifact, record):
         changed = "what the build left is not what it described: the extension was changed when it was loaded"
         identity = record.model_dump(include={"environment", "kernel", "device", "runnable", "key"})
         return BuildRecord(**identity, status="build_failed", message=changed)
     written = context.without_paths(record)
     save_record(artifact.parent.parent / "build.json", written)
     return written
-
-
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -15,18 +16,20 @@ from harness.config.kernels import Kernel
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
+from harness.errors import InfrastructureError
 from harness.gpu import lock_path
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.run.folders import held
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
-from harness.schema.records import Device, Outcome, Status
+from harness.schema.records import Device, LaunchRecord, Outcome, Status, ValidationRecord
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
 from harness.worker import codec, protocol, wire
 
 R = TypeVar("R")
 SHIPPED_MODULE = "attention"
+BUILD_AGAIN = "start the same command again: what was finished is kept, and what is gone is made again"
 
 
 class Store(NamedTuple):
@@ -97,12 +100,27 @@ class Context:
 
     def save(self, path: Path, record: AnyRecord) -> AnyRecord:
         """Write a record without this machine's folders in it, and return it as written. DiskFull where a full disk
-        explains the failure that it describes: that stops the run."""
+        explains the failure that it describes, InfrastructureError where a build that is not there any more does: those
+        stop the run."""
+        self._refuse_changed(record)
         if self.executor.name != "docker":  # a container has a disk of its own
             refuse_without_space(record, self.run.folder, self.cache, Path(tempfile.gettempdir()))
         written = self.without_paths(record)
         save_record(path, written)
         return written
+
+    def _refuse_changed(self, record: AnyRecord) -> None:
+        if not isinstance(record, ValidationRecord | LaunchRecord):
+            return
+        rows = record.timings if isinstance(record, LaunchRecord) else []
+        if protocol.CRASHED not in (record.status, *(row.status for row in rows)):
+            return
+        built = self.builds.get((record.environment, record.kernel, record.device))
+        if built is None or not built.artifact_sha256:
+            return
+        artifact = self.artifact(built, built.key)
+        if not is_whole(artifact, built):
+            raise InfrastructureError(f"{artifact}: was removed or damaged while it was in use", BUILD_AGAIN)
 
     def scratch(self, environment: str, name: str) -> Path:
         return self.run.folder / "scratch" / environment / name
@@ -143,13 +161,23 @@ class Context:
         return held(path, waiting, mode=0o666, remedy=f"its owner must let others write it: chmod 666 {path}")
 
 
+def is_whole(artifact: Path, built: BuildRecord) -> bool:
+    """Whether what a build left is there, as its record describes it."""
+    is_plain = artifact.is_file() and not artifact.is_symlink()
+    return is_plain and protocol.sha256_file(str(artifact)) == built.artifact_sha256
+
+
 def answer_of(context: Context, task: Task) -> Answer:
     """Run a task. What was killed from outside says nothing of the code under test: it is run once more, and who kills
     itself does it again."""
-    answer = context.executor.run(task)
-    if answer.ended.from_outside:
-        answer = context.executor.run(replace(task, gate=None))
-    return answer
+    try:
+        answer = context.executor.run(task)
+        if answer.ended.from_outside:
+            answer = context.executor.run(replace(task, gate=None))
+        return answer
+    except OSError:  # a full disk, for one
+        shutil.rmtree(task.scratch, ignore_errors=True)
+        raise
 
 
 def failure(answer: Answer, what: str) -> Outcome:
