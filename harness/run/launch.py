@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -26,7 +27,7 @@ from harness.run.throttling import watched_launch
 from harness.schema.experiment_records import Stage
 from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Timing, ValidationRecord
 from harness.schema.storage import Run, load_record
-from harness.worker import protocol, wire
+from harness.worker import channel, protocol, wire
 
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
@@ -141,6 +142,7 @@ class Launch:
             return executor.run(self._task(gate)), None
         with executor.linking(self.planned.environment) as link, ThreadPoolExecutor(1) as pool:
             hosted = pool.submit(executor.run, self._host_task(link, measured))
+            hosted.add_done_callback(lambda _: _say_ended(link))
             try:
                 answer = executor.run(self._task(gate, link))
             finally:
@@ -234,6 +236,12 @@ class Launch:
             )
             for id, status in statuses.items()
         ]
+
+
+def _say_ended(link: Path) -> None:
+    """To who measures, and may still wait for the kernel's process to come."""
+    with contextlib.suppress(OSError):
+        (link / channel.ENDED).touch()
 
 
 def launch_name(planned: PlannedLaunch) -> str:

@@ -21,6 +21,8 @@ import time
 
 NAME = "orders"  # of the socket, in the folder where both meet
 CONNECT_S = 120.0  # for the other side to come
+LOOK_MS = 200  # between two looks whether it still can
+ENDED = "ended"
 MOST_BYTES = 1 << 17  # of a message
 TOKEN_BYTES = 8
 BUSY_S = 1.0  # at most, of waiting busily
@@ -105,7 +107,6 @@ def listen(folder: str) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.settimeout(CONNECT_S)
     listening.bind(path)
     os.chmod(path, 0o666)  # the other process may be another user
     listening.listen(1)
@@ -113,9 +114,16 @@ def listen(folder: str) -> socket.socket:
 
 
 def accept(listening: socket.socket) -> Channel:
-    """The connection of the first that comes; nobody else can after it. Closed where nobody came in time."""
+    """The connection of the first that comes; nobody else can after it. Closed where nobody came in time, or whoever
+    started the other process says that it has ended: by a file, `ENDED`, beside the socket."""
     path = listening.getsockname()
+    ended, deadline = os.path.join(os.path.dirname(path), ENDED), time.monotonic() + CONNECT_S
+    looking = select.poll()
+    looking.register(listening, select.POLLIN)
     try:
+        while not looking.poll(LOOK_MS):
+            if os.path.exists(ended) or time.monotonic() > deadline:
+                raise Closed
         connection, _ = listening.accept()
     except OSError:
         raise Closed from None

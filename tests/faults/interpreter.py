@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import select
 import socket
 import sys
 import tempfile
@@ -168,6 +169,8 @@ def met(link):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(os.path.join(link, "scripted"))
         listening.listen(1)
+        while not select.select([listening], [], [], 0.05)[0]:
+            assert not os.path.exists(os.path.join(link, "ended")), "its process ended"
         connection = listening.accept()[0]
     said = connection.recv(1 << 16)
     assert said, "its process ended"

@@ -26,7 +26,9 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20] + b"\0" * 10)
 
 
-CACHED = ("builds/*/build.json", "builds/*/out/*.so", "probes/*/*.json", "probes/*/out/*", "environments/*/complete.json")
+CACHED = (
+    "builds/*/build.json", "builds/*/out/*.so", "probes/*/*.json", "probes/*/out/*", "environments/*/complete.json"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", CACHED)

@@ -72,6 +72,13 @@ def test_who_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest
         channel.connect(str(tmp_path / "nowhere"))
 
 
+@pytest.mark.process  # it listens
+def test_who_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / channel.ENDED).touch()
+    with pytest.raises(channel.Closed):
+        channel.accept(channel.listen(str(tmp_path)))
+
+
 def test_neither_side_can_cut_the_memory_under_the_other() -> None:
     memory = channel.Memory(10)
     with pytest.raises(PermissionError):
