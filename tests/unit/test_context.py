@@ -23,7 +23,7 @@ LAUNCH: dict[str, Any] = PLACE | {"key": "x", "index": 0, "position": 0, "starte
 def test_a_build_that_is_gone_is_no_crash_of_the_kernel(tmp_path: Path, damage: Any) -> None:
     artifact = tmp_path / "k.so"
     artifact.write_bytes(b"built")
-    built = BuildRecord(**PLACE, key="x", status=OK, artifact_sha256=protocol.sha256_file(str(artifact)))
+    built = BuildRecord(**PLACE, runnable=True, key="x", status=OK, artifact_sha256=protocol.sha256_file(str(artifact)))
     context: Any = SimpleNamespace(builds={("e", "k", "cpu"): built}, artifact=lambda _built, _key: artifact)
     row = Timing(workload="w", target="kernel", order=0, status=CRASHED)
     crashed = LaunchRecord(**LAUNCH, status=OK, timings=[row])
