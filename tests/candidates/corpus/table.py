@@ -1,4 +1,4 @@
-"""`python -m tests.candidates.corpus.table`: docs/hostile.md, from the results of the corpus's last whole run."""
+"""`python -m tests.candidates.corpus.table`: docs/hostile.md, from the results of the corpus's last whole runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.candidates.corpus import CORPUS
 from tests.candidates.corpus.run import ACCEPTED, ACCUSED, BREAKS, CAUGHT, NOT_RUN, NOTHING, THROUGH
 
-RESULTS = Path(__file__).parent / "results" / "cpu-2.5.0.json"
+RESULTS = [Path(__file__).parent / "results" / f"{name}.json" for name in ("cpu-2.5.0", "h100-2.5.0")]
 DOCUMENT = Path(__file__).parents[3] / "docs" / "hostile.md"
 MOST_WORDS = 110  # characters of a message
 
@@ -25,6 +24,8 @@ STILL = {
     "its own alone",
     "a path for the clock": "tell a call whose output will be judged from others; that is chosen after the call",
     "clocks replaced": "change the clock of a process outside of its sandbox",
+    "streams": "hide less work than honest noise: 10% of a call and 1 us; or, in hot times alone, delay by up to 0.15 "
+    "ms those orders from which they are told, and no others",
     "functions replaced": "change functions of a process outside of its sandbox",
     "lazy outputs": "have the outputs ready before anybody copies them, and not before it answers: what is gained is "
     "part of a copy's time",
@@ -41,42 +42,57 @@ STILL = {
 }
 
 
-def document(rows: Sequence[dict[str, Any]]) -> str:
-    hostile = [row for row in rows if row["hostile"] and row["family"] != "twin"]
-    honest = [row for row in rows if not row["hostile"]]
-    for_cpu = sum(one.device == "cpu" and bool(one.twin) for one in CORPUS.values())
-    timed = [row for row in hostile if row["fastest_us"]]
+def document(rows: Sequence[dict[str, Any]], on_gpu: Sequence[dict[str, Any]]) -> str:
+    timed = [row for row in rows if row["hostile"] and row["fastest_us"]]
     earlier = sum(not row["reference_us"] for row in timed)
     lines = [
         "# Hostile kernels",
         "",
         "`tests/candidates/corpus` has kernels that lie on purpose, and honest ones that look odd. Each ran by the",
-        f"real command, on the CPU, with PyTorch {rows[0]['torch']}, in a sandbox of a virtual environment. A hostile",
-        "one gets through if it ends as correct and is over 10% faster than the same kernel without the lie, by",
-        "itself or against the reference. The least sample of each counts, of all launches of the honest one: a",
-        "machine that is shared makes calls longer, and none shorter.",
+        f"real command with PyTorch {rows[0]['torch']}: on the CPU in a sandbox of a virtual environment, on an H100",
+        "in one of a bundle. A hostile one gets through if it ends as correct and is over 10% faster than the same",
+        "kernel without the lie, by itself or against the reference. The least sample of each counts, of all launches",
+        "of the honest one: a machine that is shared makes calls longer, and none shorter.",
         "",
         "    python -m tests.candidates.corpus --launches 1 --group 12 --out RESULTS",
         "    python -m tests.candidates.corpus --launches 2 --group 14 --out RESULTS --only ...    # what got through",
+        "    python -m tests.candidates.corpus --device cuda --executor bundle --launches 3 --out RESULTS",
         "    python -m tests.candidates.corpus.table",
         "",
-        f"{len(rows)} of the {for_cpu} for the CPU were run; those for a GPU were not.",
-        f"{len(hostile)} hostile ones: {_counts(hostile, (CAUGHT, NOTHING, THROUGH, BREAKS, NOT_RUN))}. "
-        f"{len(honest)} honest ones: {_counts(honest, (ACCEPTED, ACCUSED, NOT_RUN))}.",
+        "| | hostile | honest |",
+        "|---|---|---|",
+        f"| CPU | {_sum(rows, hostile=True)} | {_sum(rows, hostile=False)} |",
+        f"| H100 | {_sum(on_gpu, hostile=True)} | {_sum(on_gpu, hostile=False)} |",
         "",
-        f"{earlier} of the {len(timed)} hostile ones that were timed ran before kernels were bound to cores, with one",
-        "launch each. Their results do not hold the reference's time, so it is not judged whether they slowed it.",
+        "On the H100 the honest ones, and those that only times give away, ran again with two launches after the rule",
+        "for times had been corrected. One rule is newer, and has not met them: what more calls take more.",
+        "",
+        f"On the CPU {earlier} of the {len(timed)} hostile ones that were timed ran before kernels were bound to",
+        "cores, with one launch each. Their results do not hold the reference's time, so it is not judged whether they",
+        "slowed it.",
     ]
+    found = [*(row | {"where": "CPU"} for row in rows), *(row | {"where": "H100"} for row in on_gpu)]
+    hostile = [row for row in found if row["hostile"] and row["family"] != "twin"]
+    honest = [row for row in found if not row["hostile"]]
     for family in sorted({row["family"] for row in hostile}):
         members = [row for row in hostile if row["family"] == family]
         lines += ["", f"## {family[0].upper()}{family[1:]}", ""]
         if family in STILL:
             lines += [f"To gain anything, it would have to {STILL[family]}.", ""]
-        lines += ["| what it does | what became of it |", "|---|---|"]
-        lines += [f"| {_cell(row['says'])} | {_outcome(row)} |" for row in sorted(members, key=lambda row: row["name"])]
-    lines += ["", "## Honest, but odd", "", "| what it does | what became of it |", "|---|---|"]
-    lines += [f"| {_cell(row['says'])} | {_outcome(row)} |" for row in sorted(honest, key=lambda row: row["name"])]
-    return "\n".join(lines) + "\n"
+        lines += _table(members)
+    return "\n".join([*lines, "", "## Honest, but odd", "", *_table(honest)]) + "\n"
+
+
+def _table(rows: Iterable[dict[str, Any]]) -> list[str]:
+    every = sorted(rows, key=lambda row: (row["where"], row["name"]))
+    head = ["| what it does | on | what became of it |", "|---|---|---|"]
+    return [*head, *(f"| {_cell(row['says'])} | {row['where']} | {_outcome(row)} |" for row in every)]
+
+
+def _sum(rows: Iterable[dict[str, Any]], *, hostile: bool) -> str:
+    outcomes = (CAUGHT, NOTHING, THROUGH, BREAKS, NOT_RUN) if hostile else (ACCEPTED, ACCUSED, NOT_RUN)
+    those = [row for row in rows if row["hostile"] == hostile and row["family"] != "twin"]
+    return f"{len(those)}: {_counts(those, outcomes)}"
 
 
 def _counts(rows: Iterable[dict[str, Any]], outcomes: Sequence[str]) -> str:
@@ -101,7 +117,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    DOCUMENT.write_text(document(json.loads(RESULTS.read_text())))
+    DOCUMENT.write_text(document(*(json.loads(path.read_text()) for path in RESULTS)))
 
 
 if __name__ == "__main__":
