@@ -44,7 +44,8 @@ workloads:
 EXAMPLE = "kernels: [{name: mine, sources: {cpu: [mine/attention.cpp]}}]"
 IGNORE = "reports/.gitignore"
 # Beside the pages, so that a .gitignore of the project's own is left as it is.
-IGNORED = "# What runs leave here: arrays, logs and pages.\n/runs/\n/bisections/\n/sweeps/\n/latest\n/history.*\n"
+LEFT = ("runs/", "bisections/", "sweeps/", "compared/", "latest", "history.*")
+IGNORED = "\n".join(["# What runs leave here: arrays, logs and pages.", *(f"/{name}" for name in LEFT), ""])
 NOXFILE = '''\
 """`nox -s matrix -- --quick`, `nox -s "eval(torch='2.5.0')"`: sessions that start the `kernel-matrix` on the PATH."""
 
@@ -66,8 +67,8 @@ def add_session(verb: str) -> None:
 
 
 for verb in (
-    "new", "check", "matrix", "report", "history", "explain", "bisect", "sweep", "gate", "kernelbench", "images",
-    "bundle", "pins", "doctor",
+    "new", "check", "matrix", "report", "compare", "history", "explain", "bisect", "sweep", "gate", "kernelbench",
+    "images", "bundle", "pins", "doctor",
 ):
     add_session(verb)
 

@@ -41,6 +41,7 @@ VERBS = {
     "matrix": "run every environment of matrix.yaml: build, validate, time, explain, report",
     "eval": "run one environment, against the baseline's stored validation",
     "report": "render the report again, from records: of a run, a bisection or a sweep",
+    "compare": "show what moved between two runs, of a branch and of main for one",
     "history": "show the finished runs over time: where a time stepped, where a kernel became wrong",
     "explain": "run the experiments that a finished run calls for, then report",
     "bisect": "find the first PyTorch release between two that differs",

@@ -57,6 +57,16 @@ class GpuFacts(Record):
     max_sm_mhz: int | None
 
 
+class Side(Record):
+    """One of two runs that are compared: which environment of which run, and of what."""
+
+    run_id: str
+    created_utc: str
+    environment: str
+    commit: str
+    machine: str
+
+
 class Fallback(Record):
     """A thing that is not what the user asked for: it stands at the top of the report."""
 
@@ -164,6 +174,14 @@ class RunRecord(Record):
     matrix_text: str = Field(description="matrix.yaml as it was")
     sources_sha256: dict[str, str]
     kernelbench: KernelBench | None = None
+    sides: dict[str, Side] = Field(
+        default={}, description="where it is put together of two runs: what each environment stands for"
+    )
+
+    @property
+    def other_machines(self) -> bool:
+        """Whether it is put together of runs of different machines."""
+        return len({side.machine for side in self.sides.values()}) > 1
 
     @property
     def unconfined(self) -> bool:

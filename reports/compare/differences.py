@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord, Observation
 from harness.schema.run_records import Fallback
 from reports.compare.gpus import gpu_confounders
+from reports.compare.two_runs import statements
 from reports.load.evidence import Evidence
 from reports.text import ABSENT, matrix_command, span
 
@@ -208,6 +209,7 @@ def confounders(evidence: Evidence) -> list[Confounder]:
 def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """(subject, statement)."""
     run = evidence.run
+    yield from statements(run)
     if run.mode == "eval":
         compared = matrix_command(run.command)
         yield "run", f"one environment was timed alone, so its times decide nothing; to compare: {compared}"

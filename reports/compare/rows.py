@@ -76,7 +76,10 @@ def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
 
 
 def is_control(evidence: Evidence, environment: str) -> bool:
-    """An A/A control: the baseline's stack a second time, where every change called is a false alarm."""
+    """An A/A control: the baseline's stack a second time, where every change called is a false alarm. Of two runs
+    something else may have changed."""
+    if evidence.run.sides:
+        return False
     return environment != evidence.run.baseline and same_stack(evidence, evidence.run.baseline, environment)
 
 

@@ -89,7 +89,8 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
         return ""
     row = told.rows[0]
     again = matrix_command(evidence.run.command, kernel=row.target, device=row.device)
-    return f"{again} --launches {max(needed)}"
+    both = " (for each of the two runs, then compare them again)" if evidence.run.sides else ""
+    return f"{again} --launches {max(needed)}{both}"
 
 
 # -- what is open --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Each function returns an exit code and raises a HarnessError (`harness.errors`).
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness import errors
 from harness.errors import InputError
 from harness.progress import printable
 from harness.schema.bisection_records import BisectionRecord
+from harness.schema.run_records import RunRecord
 from harness.schema.storage import load_record
 from harness.schema.sweep_records import SweepRecord
 from harness.worker import protocol
@@ -31,6 +33,7 @@ from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.compare.outcomes import unbuilt
+from reports.compare.two_runs import combine, load_two
 from reports.history.index import update
 from reports.load.evidence import load_evidence
 from reports.render import bisection, history, sweep
@@ -42,6 +45,7 @@ from reports.text import ABSENT, ratio_interval, short, time_text
 
 LATEST = Path("reports") / "latest"
 CALIBRATION = "calibration.json"
+COMPARED = "compared"
 WIDTH = 320  # a row is a line, also in a log
 AnyAnswered = TypeVar("AnyAnswered", BisectionRecord, SweepRecord)
 
@@ -73,6 +77,46 @@ def render_run(
         for sentence in unbuilt(evidence):
             print(printable(f"{sentence}; the page was written all the same: {page}"), file=sys.stderr)
     return errors.exit_code(codes)
+
+
+def render_two(
+    a: Path,
+    b: Path,
+    *,
+    torch: Sequence[str] = (),
+    other_machine: bool = False,
+    out: Path | None = None,
+    count_missing: bool = False,
+    fail_on: frozenset[str] = frozenset(),
+    strict: bool = False,
+    detect: float = DETECT,
+) -> int:
+    """A page of what moved from run A to run B, for each environment that both have. By default below `compared`,
+    beside the folder of the runs. InputError where they cannot be compared."""
+    runs = load_two(a, b, other_machine=other_machine)
+    versions = {id: runs.b.environments[id].torch for id in runs.environments}
+    chosen = [id for id, version in versions.items() if not torch or version in torch]
+    if not chosen:
+        raise InputError(f"--torch: no such environment is in both; those are {', '.join(versions.values())}", "")
+    target = out or b.resolve().parents[1] / COMPARED / f"{a.resolve().name}-{b.resolve().name}"
+    codes = []
+    for id in chosen:
+        folder = target if len(chosen) == 1 else target / id
+        if folder.exists():
+            _refuse_another(folder)
+            shutil.rmtree(folder)
+        combine(runs, id, folder)
+        print(printable(f"{id}: B is compared with A"))
+        codes.append(
+            render_run(folder, count_missing=count_missing, fail_on=fail_on, strict=strict, detect=detect)
+        )
+    return errors.exit_code(codes)
+
+
+def _refuse_another(folder: Path) -> None:
+    """InputError where a folder has something else than two runs that were compared."""
+    if not (folder / "run.json").is_file() or not load_record(folder / "run.json", RunRecord).sides:
+        raise InputError(f"{folder}: holds something else", "give another --out")
 
 
 def judge_controls(run_folder: Path, *, launches: int = LAUNCHES, write: Path | None = None) -> int:

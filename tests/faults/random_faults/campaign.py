@@ -114,6 +114,8 @@ class Campaign:
         self._look_at_what_ended(fault, done, found)
         found += self._running(subject, done)
         if not done.killed:
+            damaged = {str(path.parent.relative_to(subject.root)) for path in done.damaged if path.name == "run.json"}
+            lay |= damaged  # which says that the folder is a run
             found += [f"left lying: {name} after the fault" for name in lying(subject) if name not in lay]
         kept = before | self._kept(subject, fault)
         for path in done.damaged:

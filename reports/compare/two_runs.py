@@ -1,0 +1,168 @@
+"""Two runs as one, whose environments are the same environment of each: every page and rule then serves for both.
+
+What is compared is one environment of run A, the baseline, with the same one of run B, on all that both measured. The
+runs were not measured in turns, which the page says: what changed on the machine between them counts as a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import InputError
+from harness.schema.experiment_records import CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord
+from harness.schema.run_records import Cell, Fallback, RunRecord, Side
+from harness.schema.storage import Run, save_record
+from reports.load.evidence import Evidence, cell_of, load_evidence
+
+A, B = "A", "B"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoRuns:
+    """`environments`: those that both measured something in, by id."""
+
+    a: Evidence
+    b: Evidence
+
+    @property
+    def environments(self) -> list[str]:
+        return [id for id in self.b.run.environments if self.shared(id)]
+
+    def shared(self, environment: str) -> list[Cell]:
+        """The cells of an environment that both planned, of workloads that are the same in both but for how often they
+        were tried."""
+        theirs, ours = ({w.id: w.model_copy(update={"trials": {}}) for w in e.run.workloads} for e in (self.a, self.b))
+        same = {id for id, workload in ours.items() if theirs.get(id) == workload}
+        planned = {cell.id for cell in self.a.run.cells}
+        cells = [cell for cell in self.b.run.cells if cell.environment == environment and cell.workload in same]
+        return [cell for cell in cells if cell.id in planned]
+
+
+def load_two(a: Path, b: Path, *, other_machine: bool = False) -> TwoRuns:
+    """InputError where they have nothing in common, or are of different machines and that was not asked for."""
+    runs = TwoRuns(a=load_evidence(a), b=load_evidence(b))
+    if not runs.environments:
+        raise InputError(
+            f"{a} and {b} have no kernel on the same workload in the same environment",
+            "compare runs of one matrix.yaml; what moved between environments is on each run's own page",
+        )
+    machines = [machine_of(evidence.run) for evidence in (runs.a, runs.b)]
+    if machines[0] != machines[1] and not other_machine:
+        raise InputError(
+            f"they were measured on different machines: {machines[0]} in A, {machines[1]} in B",
+            "add --other-machine; its page then says so",
+        )
+    return runs
+
+
+def machine_of(run: RunRecord) -> str:
+    """A GPU's model, or the very machine and its processor: times of two are not compared unless asked for."""
+    models = ", ".join(sorted({gpu.name for gpu in run.gpus}))
+    return models or f"{run.host.get('cpu', 'a processor')} of machine {run.host.get('machine', 'unknown')}"
+
+
+def combine(runs: TwoRuns, environment: str, out: Path) -> None:
+    """Write what both have of one environment into a folder, as records of one run with the environments A and B."""
+    cells, made = runs.shared(environment), Run(out)
+    for name, evidence in ((A, runs.a), (B, runs.b)):
+        _copy(evidence, environment, name, cells, made)
+    save_record(made.run_path(), _run(runs, environment, cells))
+
+
+def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
+    a, b = runs.a.run, runs.b.run
+    kernels, workloads = {cell.kernel for cell in cells}, {cell.workload for cell in cells}
+    named = ((name, kernel.name) for name, run in ((A, a), (B, b)) for kernel in run.kernels)
+    alone = [(name, kernel) for name, kernel in named if kernel not in kernels]
+    fallbacks = {f.model_dump_json(): f for run in (a, b) for f in run.fallbacks if f.subject == environment}
+    return b.model_copy(update={
+        "run_id": f"{a.run_id}-{b.run_id}",
+        "mode": "matrix",
+        "quick": a.quick or b.quick,
+        "sandboxed": not (a.unconfined or b.unconfined),
+        "baseline": A,
+        "environments": [A, B],
+        "sides": {
+            name: Side(
+                run_id=run.run_id, created_utc=run.created_utc, environment=environment, commit=run.commit,
+                machine=machine_of(run),
+            )
+            for name, run in ((A, a), (B, b))
+        },
+        "gpus": list({gpu.uuid: gpu for gpu in (*a.gpus, *b.gpus)}.values()),
+        "kernels": [kernel for kernel in b.kernels if kernel.name in kernels],
+        "workloads": [workload for workload in b.workloads if workload.id in workloads],
+        "cells": [cell.model_copy(update={"environment": name}) for name in (A, B) for cell in cells],
+        "fallbacks": [
+            *fallbacks.values(),
+            *(
+                Fallback(subject=kernel, wanted="both runs", got=f"{name} alone", reason="it is not compared")
+                for name, kernel in alone
+            ),
+        ],
+        "launches": min(a.launches, b.launches),
+        "most_launches": max(a.most_launches or a.launches, b.most_launches or b.launches),
+    })  # fmt: skip
+
+
+def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], made: Run) -> None:
+    """One run's records of the environment, under its new name."""
+    update = {"environment": name}
+    if environment in evidence.environments:
+        record = evidence.environments[environment].model_copy(update={"id": name})
+        save_record(made.environment_path(name), record)
+    kept = {(cell.kernel, cell.device) for cell in cells}
+    workloads = {cell.workload for cell in cells}
+    for (place, kernel, device), build in evidence.builds.items():
+        if place == environment and (kernel, device) in kept:
+            save_record(made.build_path(name, kernel, device), build.model_copy(update=update))
+    known = {cell.id for cell in cells}
+    for validation in evidence.validations.values():
+        if cell_of(validation).id in known:
+            renamed = validation.model_copy(update=update)
+            save_record(made.validation_path(cell_of(renamed)), renamed)
+    for (place, kernel, device), launches in evidence.launch_records.items():
+        if place == environment and (kernel, device) in kept:
+            for launch in launches:
+                timings = [timing for timing in launch.timings if timing.workload in workloads]
+                save_record(
+                    made.launch_path(name, kernel, device, launch.index),
+                    launch.model_copy(update=update | {"timings": timings}),
+                )
+    for uuid, ceiling in evidence.ceilings.items():
+        save_record(made.ceiling_path(uuid), ceiling)
+    for experiment, path in _experiments(evidence):
+        cell = Cell(**{field: getattr(experiment, field) for field in Cell.model_fields})
+        if cell.id in known:
+            place_of = made.experiment_path(name, cell.kernel, cell.device, cell.workload, Path(path).stem)
+            save_record(place_of, experiment.model_copy(update=update))
+
+
+def _experiments(
+    evidence: Evidence,
+) -> Iterator[tuple[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord, str]]:
+    """Those within one environment, each with its path."""
+    for several in (evidence.conditions, evidence.checkers):
+        for entries in several.values():
+            yield from entries
+    yield from evidence.counters.values()
+    yield from evidence.profiles.values()
+
+
+def statements(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """(subject, what differs between the two runs), where a run is two."""
+    if not run.sides:
+        return
+    a, b = run.sides[A], run.sides[B]
+    yield "runs", (
+        f"A is {a.run_id} of {a.created_utc}, and B is {b.run_id} of {b.created_utc}: they were not measured in turns, "
+        "so what changed on the machine between them counts as a change"
+    )
+    if a.commit != b.commit:
+        yield "project", f"it was at commit {a.commit or 'none'} in A, and at {b.commit or 'none'} in B"
+    if a.machine != b.machine:
+        yield "machine", f"A was measured on {a.machine}, and B on {b.machine}"
+
+
