@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.errors import InputError
+from harness.github import in_actions, mark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +30,12 @@ class Findings:
         self.passed += other.passed
 
     def refusal(self) -> InputError | None:
-        """All problems as one error; None where there is none."""
+        """All problems as one error; None where there is none. In GitHub Actions each is printed for its line, too."""
         if not self.problems:
             return None
+        if in_actions():
+            for each in self.problems:
+                print(mark(each.where, "kernel-matrix", f"{each.what}\n{each.remedy}", project=Path()))
         if len(self.problems) == 1:
             (one,) = self.problems
             return InputError(f"{one.where}: {one.what}", one.remedy)

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from harness import errors
 from harness.errors import InputError
+from harness.github import in_actions
 from harness.progress import printable
 from harness.schema.bisection_records import BisectionRecord
 from harness.schema.run_records import RunRecord
@@ -37,6 +38,7 @@ from reports.compare.two_runs import combine, load_two
 from reports.history.index import update
 from reports.load.evidence import load_evidence
 from reports.render import bisection, history, sweep
+from reports.render.marks import marks
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.reproduce import render_script
@@ -70,6 +72,9 @@ def render_run(
     print(printable("\n".join(report.answers.lines)))
     print(page)
     evidence, rows = report.evidence, report.rows
+    if in_actions():
+        for line in marks(evidence, report.answers, Path()):
+            print(printable(line))
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
         print(text)
     codes = exit_codes(evidence, rows, fail_on, strict, detect)

@@ -158,10 +158,11 @@ def swap(
 
 
 def checkers(
-    run: Run, tool: str, kind: str = "", *, works: bool | None = True, environment: str = NEXT, device: str = "cpu"
-) -> None:
+    run: Run, tool: str, kind: str = "", *, works: bool | None = True, environment: str = NEXT, device: str = "cpu",
+    where: str = "attention.cpp:41",
+) -> None:  # fmt: skip
     """One checker's result; `kind` empty: it found nothing. `works`: it found the fault that was planted for it."""
-    found = [CheckerFinding(kind=kind, text=f"{kind} in forward", where="attention.cpp:41", count=3)] if kind else []
+    found = [CheckerFinding(kind=kind, text=f"{kind} in forward", where=where, count=3)] if kind else []
     said = CheckerResult(
         status="ok", tool=tool, control="planted fault", control_found=works, findings=found, command=f"run {tool}"
     )

@@ -1,0 +1,55 @@
+"""The answers that matter as marks on source lines of a pull request: the line that a checker or a compiler named,
+else the first of the kernel's source. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from harness.github import mark
+from harness.schema.run_records import KernelInfo
+from reports.load.evidence import Evidence
+from reports.render.advice import NO_WORSE
+from reports.render.answers import Answers
+
+# As compilers for the CPU, nvcc and Python's tracebacks name a line.
+NAMED = re.compile(r'(?:File ")?(?P<file>[\w./$+-]+\.(?:cuh?|cc|cpp|cxx|h|hpp|py))(?:", line |[:(])(?P<line>\d+)')
+
+
+def marks(evidence: Evidence, answers: Answers, project: Path) -> list[str]:
+    """Of each kernel that is wrong, slower or was not run, one line."""
+    lines = []
+    for answer in answers.kernels:
+        if answer.state in NO_WORSE:
+            continue
+        text = "\n".join([answer.line, *(f"{label}: {each}" for label, texts in answer.rest for each in texts)])
+        for name in answer.subjects:
+            kernel = evidence.kernel(name)
+            if kernel is not None and kernel.sources:
+                place = _place(evidence, kernel, answer.device)
+                lines.append(mark(place, f"{name}: {answer.state}", text, project=project))
+    return lines
+
+
+def _place(evidence: Evidence, kernel: KernelInfo, device: str) -> str:
+    sources = {PurePosixPath(source).name: source for source in kernel.sources}
+    for text in _texts(evidence, kernel.name, device):
+        for match in NAMED.finditer(text):
+            source = sources.get(PurePosixPath(match["file"]).name)
+            if source is not None:
+                return f"{source}:{match['line']}"
+    return kernel.sources[0]
+
+
+def _texts(evidence: Evidence, kernel: str, device: str) -> Iterator[str]:
+    """Where a line of its source may be named, the surest first."""
+    for (_, name, _, on), entries in evidence.checkers.items():
+        if (name, on) == (kernel, device):
+            yield from (found.where for record, _ in entries for result in record.results for found in result.findings)
+    for build in evidence.builds.values():
+        if (build.kernel, build.device) == (kernel, device) and build.status != "ok":
+            yield f"{build.message}\n{build.log_excerpt}"
+    for validation in evidence.validations.values():
+        if (validation.kernel, validation.device) == (kernel, device) and validation.status != "ok":
+            yield validation.log_excerpt
