@@ -12,6 +12,8 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
@@ -21,6 +23,7 @@ from harness.cli.options import Parser
 from harness.interrupts import as_interrupts, keep_interrupts
 
 INTERRUPTED = 130
+TIDY_S = 2.0
 MEANINGS = {
     errors.CORRECTNESS_REGRESSED: "correctness regressed",
     errors.LATENCY_REGRESSED: "latency regressed",
@@ -140,10 +143,22 @@ def _run(words: list[str]) -> int:
         return _failed(known)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr, flush=True)
-        from harness.isolate.process import remove_own_temporary
+        _tidy_up()
+        os._exit(INTERRUPTED)  # threads that still wait have nothing left to say
 
-        remove_own_temporary()
-        os._exit(INTERRUPTED)  # threads that wait for what was ended have nothing left to say
+
+def _tidy_up() -> None:
+    """Threads whose processes were ended have a moment to remove what those left."""
+    from harness.isolate.process import remove_own_temporary
+
+    deadline = time.monotonic() + TIDY_S
+    try:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join(max(0.0, deadline - time.monotonic()))
+    except KeyboardInterrupt:
+        pass  # at once, then
+    remove_own_temporary()
 
 
 def _failed(error: errors.HarnessError) -> int:

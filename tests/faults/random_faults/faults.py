@@ -129,7 +129,7 @@ def inject(fault: Fault, subject: Subject, whole: Subject, engine: OwnEngine | N
         children = [subject.start() for _ in range(fault.draw.choice((2, 2, 3)))]
         if kind.endswith("killed"):
             _await_moment(fault, subject, whole, children[0], done)
-            done.what = f"1 of {len(children)} is killed"
+            done.what, done.killed = f"1 of {len(children)} is killed", True
             children[fault.draw.randrange(len(children))].process.kill()
         for child in children:
             _end(child, subject, done)
