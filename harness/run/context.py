@@ -175,7 +175,7 @@ def answer_of(context: Context, task: Task) -> Answer:
         if answer.ended.from_outside:
             answer = context.executor.run(replace(task, gate=None))
         return answer
-    except OSError:  # a full disk, for one
+    except BaseException:  # an interrupt, or a full disk
         shutil.rmtree(task.scratch, ignore_errors=True)
         raise
 
