@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     for mark, lines in (("ok         ", found.passed), ("not checked", found.unchecked)):
         for line in lines:
             print(f"{mark}  {line}")
-    refusal = found.refusal()
+    refusal = found.refusal(where.root)
     if refusal is not None:
         raise refusal
     return DONE

@@ -90,7 +90,7 @@ def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
 def check_first(how: Options, what: Selection) -> None:
     """What cannot work stops here. Of a hundred solutions of KernelBench one that cannot is a result."""
     found = preflight(how, what)
-    refusal = found.refusal()
+    refusal = found.refusal(how.root)
     if refusal is not None and how.kernelbench is None:
         remedy = f"{refusal.remedy}. Nothing was started; --no-check starts without this check"
         raise InputError(refusal.message, remedy)

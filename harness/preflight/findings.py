@@ -29,13 +29,14 @@ class Findings:
         self.unchecked += [each for each in other.unchecked if each not in self.unchecked]
         self.passed += other.passed
 
-    def refusal(self) -> InputError | None:
-        """All problems as one error; None where there is none. In GitHub Actions each is printed for its line, too."""
+    def refusal(self, project: Path) -> InputError | None:
+        """All problems as one error; None where there is none. In GitHub Actions, marks on their files, too."""
         if not self.problems:
             return None
         if in_actions():
             for each in self.problems:
-                print(mark(each.where, "kernel-matrix", f"{each.what}\n{each.remedy}", project=Path()))
+                if (project / each.where.partition(":")[0]).is_file():
+                    print(mark(each.where, "kernel-matrix", f"{each.what}\n{each.remedy}", project=project))
         if len(self.problems) == 1:
             (one,) = self.problems
             return InputError(f"{one.where}: {one.what}", one.remedy)

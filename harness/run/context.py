@@ -22,7 +22,7 @@ from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
 from harness.run.folders import held
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
-from harness.schema.records import Device, LaunchRecord, Outcome, Status, ValidationRecord
+from harness.schema.records import CellRecord, Device, LaunchRecord, Outcome, Status
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
 from harness.worker import codec, protocol, wire
@@ -110,10 +110,10 @@ class Context:
         return written
 
     def _refuse_changed(self, record: AnyRecord) -> None:
-        if not isinstance(record, ValidationRecord | LaunchRecord):
+        if not isinstance(record, CellRecord | LaunchRecord):
             return
-        rows = record.timings if isinstance(record, LaunchRecord) else []
-        if protocol.CRASHED not in (record.status, *(row.status for row in rows)):
+        parts = record.timings if isinstance(record, LaunchRecord) else getattr(record, "results", [])
+        if protocol.CRASHED not in (record.status, *(part.status for part in parts)):
             return
         built = self.builds.get((record.environment, record.kernel, record.device))
         if built is None or not built.artifact_sha256:

@@ -65,6 +65,11 @@ class Side(Record):
     environment: str
     commit: str
     machine: str
+    command: list[str]
+    quick: bool
+    executor: str
+    tolerances: dict[str, float]
+    sources: dict[str, str] = Field(description="digest of each file of the kernels")
 
 
 class Fallback(Record):

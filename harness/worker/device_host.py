@@ -38,7 +38,12 @@ class DeviceCallee(host.Callee):
         answer = super().map(payload, file)
         with self.kernels.blamed(self.target):
             self.anew = self.calls[0] if self.kernel is None else self.kernel.bind(self.arguments, anew=True)
+        if codec.from_bytes(wire.MapOrder, payload).copies:
+            self.anew = self._copied_anew(self.anew)
         return answer
+
+    def _copied_anew(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: call().clone()
 
     def _mapped(self, file: int, size_bytes: int) -> Any:
         return device_memory.mapped(file, size_bytes)
@@ -49,7 +54,7 @@ class DeviceCallee(host.Callee):
         return memory[offset : offset + size_bytes].view(kind).view(tuple(shape))
 
     def cold(self, payload: bytes, _file: int | None) -> bytes:
-        first, count, leads = device_target.ORDERED.unpack(payload)
+        first, count, leads = device_target.COLD_ORDER.unpack(payload)
         calls, outputs = iter(self.calls[first : first + count]), self.outputs
         keep = outputs.append if self.kernel is not None else lambda _output: None  # nobody looks at a reference's
         self.sampler.call = lambda: keep(next(calls)())
@@ -78,7 +83,7 @@ class DeviceCallee(host.Callee):
         return self.kernels.checked(output, self.workload, "cuda")
 
     def replay(self, payload: bytes, _file: int | None) -> bytes:
-        count, cold = device_target.REPLAYED.unpack(payload)
+        count, cold = device_target.REPLAY_ORDER.unpack(payload)
         with self.kernels.blamed(self.target):
             if (count, cold) not in self.graphs:
                 calls, flush = iter(self.calls[:count]), self.sampler.flush if cold else self.torch.empty(0)

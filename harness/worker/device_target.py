@@ -3,7 +3,7 @@
 The samples are what events on the device tell the process that computes: its own word. So it is ordered besides to
 replay a graph with several calls, all on inputs that no call had before, and that is timed here, from outside. What the
 same order takes in a process that is known, of calls that do next to nothing, comes off: what is left is the time of
-the calls, and honest samples are not much below it. Nor are they below what twice as many calls take more.
+the calls, and honest samples are not much below it. Nor are hot ones below what the second half of the calls adds.
 
 Where a call cannot be captured, its samples stand only if calls that follow one another at once take no longer: work on
 a stream that nobody waits for can hide behind what is done between cold calls.
@@ -26,24 +26,23 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 NOTHING = ""  # the target whose calls do next to nothing
-ORDERED = struct.Struct("<III")  # first slot, slots, pieces of other work before each call
+COLD_ORDER = struct.Struct("<III")  # first slot, slots, pieces of other work before each call
 RING_BYTES = 2 << 30  # of several calls' inputs and outputs, at most
 HOT_BYTES = 16 << 20  # of a graph's: what the cache still holds when they are read
 MOST_CALLS, MOST_LAUNCHES, LAUNCHES = 64, 800, 12  # of an order; of which a call takes so many, perhaps
-FEWEST_CALLS = 4  # of an order that is compared with one of half of them
-REPLAYED = struct.Struct("<I?")  # slots, whether cold
+REPLAY_ORDER = struct.Struct("<I?")  # slots, whether cold
 ORDERS = {"cold": 20, "hot": 60, "eager": 15}  # of which the fastest counts
 FEWEST_ORDERS, SPAN_US = 5, 1e6  # where they take long
 OTHER_SAMPLES = "its process gave other samples than it was asked for"
 LESS, LESS_US, LESS_OTHER = 0.1, 1.0, 0.05  # by how much samples may be below: of it, and of what else is in an order
-LESS_ORDER_US = 150.0  # the same, for a whole order
+LESS_ORDER_US, LESS_MORE_US = 150.0, 8.0  # the same, for a whole order; and for the difference of two sizes
 
 
 OrderOf = Callable[[int], Tuple[bytes, bytes]]  # of so many calls: its kind and its payload
 
 
 def _replay(*, cold: bool) -> OrderOf:
-    return lambda calls: (channel.REPLAY, REPLAYED.pack(calls, cold))
+    return lambda calls: (channel.REPLAY, REPLAY_ORDER.pack(calls, cold))
 
 
 def _call(calls: int) -> tuple[bytes, bytes]:
@@ -68,8 +67,8 @@ class DeviceTarget(Target):
         self.resize(max(1, min(most, RING_BYTES // self.slots.slot_bytes)))
         self.leads = 1
         row.warmup_calls, call_us = events.warm_up(self, timing)
-        if self.ring > 1 and self._reuses_output(lambda: self.take(2)):
-            self.resize(1)
+        if self.ring > 1:
+            self._keep_outputs_apart(lambda: self.take(2))
         self.counted.elapsed_ns.clear()  # none of these is judged
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
@@ -90,7 +89,7 @@ class DeviceTarget(Target):
             self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
         if self.counted.deliveries_ns:
-            self.fault = self.fault or self._lateness()
+            self.fault = self.fault or self.counted.lateness()
         self._check_threads(told)
 
     def resize(self, slots: int) -> None:
@@ -103,7 +102,7 @@ class DeviceTarget(Target):
         """Samples of an order of so many calls, each after `leads` pieces of other work."""
         self.count = count
         self._ready(self.random.randrange(self.ring - count + 1))
-        order = ORDERED.pack(self.first, count, self.leads)
+        order = COLD_ORDER.pack(self.first, count, self.leads)
         began = sampling.clock_ns()
         said = self.peer.ask(channel.COLD, order)
         self.counted.elapsed_ns.append(self._ended(began))
@@ -119,14 +118,18 @@ class DeviceTarget(Target):
         room = RING_BYTES // max(1, self._output_bytes()), MOST_LAUNCHES // (self.leads + LAUNCHES)
         return max(1, min(self.ring, *room, int(events.SPAN_S * 1e6 / max(call_us, 1e-3))))
 
-    def _ready(self, first: int) -> None:
-        """New inputs in the slots of the next order."""
+    def _ready(self, first: int, *, awake: bool = False) -> None:
+        """New inputs in the slots of the next order. `awake`: for which its process waits busily, since before it could
+        see any of them."""
         self.peer.tell(channel.FORGET)
         self.first = first
-        if self.row.target == NOTHING and not self.fresh.is_continuous:
-            return  # to draw takes long, and changes nothing
-        self.fresh.draw(self.count)
-        self.fresh.show(self.areas, first, self.count)
+        draws = self.row.target != NOTHING or self.fresh.is_continuous  # else it takes long, and changes nothing
+        if draws:
+            self.fresh.draw(self.count)
+        if awake:
+            self.peer.ask(channel.WAKE, b"idle")
+        if draws:
+            self.fresh.show(self.areas, first, self.count)
 
     def _ended(self, began: int) -> int:
         """Nanoseconds until the device has time for this process, which reads something there. What a process that
@@ -172,20 +175,23 @@ class DeviceTarget(Target):
         row.ordered_us = cold.call_us
         _refuse_less("cold", call_us, cold.call_us, cold.slack_us)
         hot_us = statistics.median(row.hot_us) if row.hot_us else call_us
-        count = max(1, min(self.at_once(hot_us), HOT_BYTES // self.slots.slot_bytes))
-        sizes = [count, count // 2] if count >= FEWEST_CALLS else [count]
+        count = max(min(2, self.ring), min(self.at_once(hot_us), HOT_BYTES // self.slots.slot_bytes))
+        sizes = [count, count // 2] if count > 1 else [count]
         hot = self._take_orders("hot", _replay(cold=False), sizes, nothing)
-        row.hot_ordered_us = hot.more_us if hot.more_us is not None else hot.call_us
-        least_us = max(hot.call_us - hot.slack_us, (hot.more_us or 0.0) * (1 - LESS) - LESS_US)
+        bounds = [(hot.call_us, hot.slack_us)]
+        if hot.more_us is not None:
+            noise_us = LESS_MORE_US / (count - count // 2)
+            bounds.append((hot.more_us, LESS * hot.more_us + LESS_US + noise_us))
+        row.hot_ordered_us, slack_us = max(bounds, key=lambda bound: bound[0] - bound[1])
         if self.slots.slot_bytes > HOT_BYTES:  # some of it may not be in the cache any more
-            least_us -= LESS * hot.call_us
+            slack_us += LESS * row.hot_ordered_us
         for kind, claimed_us in (("cold", call_us), ("hot", hot_us)):
-            _refuse_less(kind, claimed_us, row.hot_ordered_us, row.hot_ordered_us - least_us)
+            _refuse_less(kind, claimed_us, row.hot_ordered_us, slack_us)
 
     def _take_orders(
         self, kind: str, order_of: OrderOf, sizes: list[int], nothing: DeviceTarget
-    ) -> Ordered:
-        """What orders of so many calls take: rounds of one of each size, and one of the most calls that are known."""
+    ) -> OrderTimes:
+        """What orders of so many calls take: rounds of one of each size, and one, of the larger, of a known process."""
         taken_ns: dict[int, list[int]] = {size: [] for size in sizes}
         known_ns: list[int] = []
         most = nothing.count = max(sizes)
@@ -204,15 +210,14 @@ class DeviceTarget(Target):
 
     def _timed(self, kind: bytes, payload: bytes) -> int:
         """Nanoseconds of an order of calls on the first `count` slots."""
-        self._ready(0)
-        self.peer.ask(channel.WAKE, b"idle")
+        self._ready(0, awake=True)
         began = sampling.clock_ns()
         self.peer.ask(kind, payload)
         return self._ended(began)
 
 
 @dataclass(frozen=True)
-class Ordered:
+class OrderTimes:
     """Microseconds of a call by the time of its orders, by how much honest samples may be less, and what each call more
     in an order takes; None where all orders have as many."""
 
@@ -221,7 +226,7 @@ class Ordered:
     more_us: float | None
 
 
-def _ordered(taken_ns: dict[int, list[int]], known_ns: list[int]) -> Ordered:
+def _ordered(taken_ns: dict[int, list[int]], known_ns: list[int]) -> OrderTimes:
     """By the least, since a busy machine makes orders longer, and none shorter. What is not the calls' differs from
     process to process by up to 0.1 ms an order (seen on an H100), and not between orders of one process: there what
     calls more take tells more. It is the least by three quantiles, each of which is right where nothing interferes."""
@@ -230,9 +235,9 @@ def _ordered(taken_ns: dict[int, list[int]], known_ns: list[int]) -> Ordered:
     call_us = max(0.0, taken - other)
     slack_us = LESS * call_us + LESS_US + LESS_OTHER * other + LESS_ORDER_US / most
     if most == fewest:
-        return Ordered(call_us, slack_us, None)
+        return OrderTimes(call_us, slack_us, None)
     rises = [_quantile(taken_ns[most], share) - _quantile(taken_ns[fewest], share) for share in (0.0, 0.25, 0.5)]
-    return Ordered(call_us, slack_us, max(0.0, min(rises) / (most - fewest) / 1e3))
+    return OrderTimes(call_us, slack_us, max(0.0, min(rises) / (most - fewest) / 1e3))
 
 
 def _quantile(values: list[int], share: float) -> int:

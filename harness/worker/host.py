@@ -100,6 +100,7 @@ class Callee:
         self.arguments: list[Any] = []
         self.calls: list[Callable[[], Any]] = []
         self.outputs: list[Any] = []
+        self.like: Any = None  # what DESCRIBE saw
         self.outbox: Any = None
         self.copied: wire.CopyOrder | None = None
         self.source: list[Any] = []  # of COPY
@@ -177,7 +178,8 @@ class Callee:
                 shape, dtype = self.workload.expected_output()
                 out = self.tensors.poison(self._tensor(memory, start + order.output_offset, dtype, shape))
             with self.kernels.blamed(self.target):
-                self.calls.append(self.bind(arguments, out))
+                call = self.bind(arguments, out)
+                self.calls.append(self.tensors.copying(call, self.like) if order.copies else call)
         return b""
 
     def _arguments(self, own: Iterator[Any]) -> list[Any]:
@@ -230,6 +232,7 @@ class Callee:
             raise wire.Failed(protocol.WRONG, "its outputs have several shapes")
         dtype, shape = alike.pop()
         contiguous = all(output.is_contiguous() for output in checked)
+        self.like = checked[0]
         shared = len({output.data_ptr() for output in checked}) < len(checked)
         return codec.to_bytes(wire.Described(dtype, list(shape), contiguous, shared))
 

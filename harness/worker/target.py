@@ -30,7 +30,6 @@ CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
-LATE_NS, LATE_COPIES, LATE_SHARE = 50_000, 0.5, 0.1  # by how much a delivery may exceed a copy: sum of the three
 WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
 CHANGED_INPUTS = "it changed its inputs when it was timed"
 
@@ -59,6 +58,8 @@ class Target:
         # process says of its own time. That can leave an order out, and then another one is judged.
         self.counted, self.waited = Orders(), Orders()
         self.sampling_s = 0.0
+        self.copied: wire.CopyOrder | None = None  # last, in the references' process
+        self.copies = False  # whether each call ends with a copy of its output
         self.fault = ""  # what was seen of its timed calls
         self.doubt = ""  # why its times may not be what they seem
 
@@ -79,7 +80,8 @@ class Target:
         self.memory, self.areas = memory.map, slots.areas(memory.map)
         for slot in range(self.ring, count):
             self.fresh.put(self.areas, slot, self.fresh.base)
-        order = wire.MapOrder(memory.size_bytes, count, slots.slot_bytes, slots.offsets, slots.output_offset)
+        places = slots.slot_bytes, slots.offsets, slots.output_offset
+        order = wire.MapOrder(memory.size_bytes, count, *places, self.copies)
         try:
             self.peer.request(channel.MAP, order, memory.file)
         finally:
@@ -116,16 +118,17 @@ class Target:
         self.peer.ask(channel.DELIVER)
         return outbox
 
-    def _reuses_output(self, order: Callable[[], object]) -> bool:
-        """Whether calls of one order give their outputs in the same memory, by its process's word: only the last could
-        be looked at, so they must be ordered one by one. Who denies it has wrong outputs."""
+    def _keep_outputs_apart(self, order: Callable[[], object]) -> None:
+        """Where calls of one order return the same memory, by its process's word, only the last output can be judged:
+        from now on each call ends with a copy of its output. Who denies it has wrong outputs."""
         if self.opened.in_slots or self.row.target != protocol.KERNEL:
-            return False
+            return
         order()
         self.described = None
         self._outputs(self.count)
-        assert self.described is not None
-        return self.described.shared
+        self.copies = bool(self.described and self.described.shared)
+        if self.copies:
+            self._map(max(self.ring, self.spare))
 
     def _output_bytes(self) -> int:
         return dtypes.size_bytes(self.described.dtype, self.described.shape) if self.described else 0
@@ -152,9 +155,8 @@ class Target:
         row, timing = self.row, self.request.timing
         row.warmup_calls = self._warm_up()
         self._size()
-        if self.count > 1 and self._reuses_output(self._order):
-            self.count = 1
-            self._map(max(1, self.spare))
+        if self.count > 1:
+            self._keep_outputs_apart(self._order)
         found = self._asking(references)
         asking_ns = min(found)
         self.peer.tell(channel.METER)
@@ -183,7 +185,7 @@ class Target:
         row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
         row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.counted.elapsed_ns]
         if self.counted.deliveries_ns:
-            self.fault = self.fault or self._lateness()
+            self.fault = self.fault or self.counted.lateness()
         self._check_threads(told)
 
     def _check_threads(self, told: wire.Told) -> None:
@@ -279,21 +281,10 @@ class Target:
         assert known is not None
         order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
         references.outbox_of(self.count * self._output_bytes())
-        for _ in range(1 if orders.copies_ns else 2):  # the first makes what is copied
+        for _ in range(1 if order == self.copied else 2):  # the first makes what is copied
             began = sampling.clock_ns()
             references.request(channel.COPY, order)
             copied_ns = sampling.clock_ns() - began
+        self.copied = order
         orders.copies_ns.append(copied_ns)
         return memory
-
-    def _lateness(self) -> str:
-        """What is wrong where to deliver outputs took longer than to copy as many."""
-        orders = self.counted
-        delivered, copy = statistics.median(orders.deliveries_ns), statistics.median(orders.copies_ns)
-        allowed = LATE_NS + LATE_COPIES * copy + LATE_SHARE * statistics.median(orders.elapsed_ns)
-        if delivered - copy <= allowed or not sampling.exceeds(orders.deliveries_ns, orders.copies_ns):
-            return ""
-        return (
-            f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "
-            f"much takes {copy / 1e3:.3g} us"
-        )

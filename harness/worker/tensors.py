@@ -158,6 +158,12 @@ def profiled(device: str) -> Any:
     return torch.profiler.profile(activities=activities)
 
 
+def copying(call: Callable[[], Any], like: Any) -> Callable[[], Any]:
+    """The call, and a copy of its output into memory of this call's own."""
+    place = torch.empty_like(like)
+    return lambda: place.copy_(call())
+
+
 def synchronise(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()

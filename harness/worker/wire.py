@@ -502,6 +502,7 @@ class MapOrder(Request):
     slot_bytes: int
     offsets: List[int]  # of each input in a slot
     output_offset: int
+    copies: bool  # whether each call ends with a copy of its output
 
 
 class Described(Reply):

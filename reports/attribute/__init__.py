@@ -17,6 +17,7 @@ from reports.attribute.facts.cases import cases
 from reports.attribute.precedence import correctness_causes, time_causes
 from reports.attribute.rules.latency import leaning
 from reports.compare.rows import compare
+from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence, load_evidence
 from reports.model import Comparison
 
@@ -24,8 +25,10 @@ __all__ = ["Cause", "attribute", "explained"]
 
 
 def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
-    """One or more causes for every kernel, and for every reference that moved or is wrong."""
-    every = cases(evidence, rows)
+    """One or more causes for every kernel, and for every reference that moved or is wrong; none for a kernel whose
+    sources differ between two runs, for every rule takes them to be the same."""
+    changed = {kernel.name for kernel in evidence.run.kernels if changed_sources(evidence.run, kernel)}
+    every = cases(evidence, [row for row in rows if row.target not in changed])
     found = [cause for case in every for cause in correctness_causes(case)]
     found += time_causes(every)
     found += [cause for case in every if (cause := leaning(case)) is not None]

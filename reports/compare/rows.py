@@ -126,8 +126,8 @@ def compare(evidence: Evidence) -> list[Comparison]:
                 correctness=judged,
                 latency=cold,
                 hot=hot,
-                command=matrix_command(run.command, **selected),
-                eval_command=eval_command(run.command, torch, **selected),
+                command="" if run.sides else matrix_command(run.command, **selected),
+                eval_command="" if run.sides else eval_command(run.command, torch, **selected),
             )
         )
     return results

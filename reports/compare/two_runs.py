@@ -6,13 +6,13 @@ runs were not measured in turns, which the page says: what changed on the machin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
 from harness.schema.experiment_records import CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord
-from harness.schema.run_records import Cell, Fallback, RunRecord, Side
+from harness.schema.run_records import Cell, Fallback, KernelInfo, RunRecord, Side, WorkloadInfo
 from harness.schema.storage import Run, save_record
 from reports.load.evidence import Evidence, cell_of, load_evidence
 
@@ -21,23 +21,34 @@ A, B = "A", "B"
 
 @dataclass(frozen=True, kw_only=True)
 class TwoRuns:
-    """`environments`: those that both measured something in, by id."""
-
     a: Evidence
     b: Evidence
 
     @property
     def environments(self) -> list[str]:
-        return [id for id in self.b.run.environments if self.shared(id)]
+        """Those that both made and planned the same cells in, by id."""
+        there = self.a.environments.keys() & self.b.environments.keys()
+        return [id for id in self.b.run.environments if id in there and self.shared(id)]
+
+    @property
+    def workloads(self) -> set[str]:
+        """Those that are the same in both but for how often they were tried, by id; of a problem, its text too."""
+        one, two = (_workloads(evidence.run) for evidence in (self.a, self.b))
+        return {id for id, workload in one.items() if two.get(id) == workload}
 
     def shared(self, environment: str) -> list[Cell]:
-        """The cells of an environment that both planned, of workloads that are the same in both but for how often they
-        were tried."""
-        theirs, ours = ({w.id: w.model_copy(update={"trials": {}}) for w in e.run.workloads} for e in (self.a, self.b))
-        same = {id for id, workload in ours.items() if theirs.get(id) == workload}
-        planned = {cell.id for cell in self.a.run.cells}
+        """The cells of an environment that both planned, of such workloads."""
+        planned, same = {cell.id for cell in self.a.run.cells}, self.workloads
         cells = [cell for cell in self.b.run.cells if cell.environment == environment and cell.workload in same]
         return [cell for cell in cells if cell.id in planned]
+
+    def devices(self) -> set[str]:
+        return {cell.device for id in self.environments for cell in self.shared(id)}
+
+
+def _workloads(run: RunRecord) -> dict[str, tuple[WorkloadInfo, str]]:
+    plain = (workload.model_copy(update={"trials": {}}) for workload in run.workloads)
+    return {each.id: (each, run.sources_sha256.get(each.problem or "", "")) for each in plain}
 
 
 def load_two(a: Path, b: Path, *, other_machine: bool = False) -> TwoRuns:
@@ -48,7 +59,7 @@ def load_two(a: Path, b: Path, *, other_machine: bool = False) -> TwoRuns:
             f"{a} and {b} have no kernel on the same workload in the same environment",
             "compare runs of one matrix.yaml; what moved between environments is on each run's own page",
         )
-    machines = [machine_of(evidence.run) for evidence in (runs.a, runs.b)]
+    machines = [machine_of(evidence.run, runs.devices()) for evidence in (runs.a, runs.b)]
     if machines[0] != machines[1] and not other_machine:
         raise InputError(
             f"they were measured on different machines: {machines[0]} in A, {machines[1]} in B",
@@ -57,10 +68,12 @@ def load_two(a: Path, b: Path, *, other_machine: bool = False) -> TwoRuns:
     return runs
 
 
-def machine_of(run: RunRecord) -> str:
-    """A GPU's model, or the very machine and its processor: times of two are not compared unless asked for."""
-    models = ", ".join(sorted({gpu.name for gpu in run.gpus}))
-    return models or f"{run.host.get('cpu', 'a processor')} of machine {run.host.get('machine', 'unknown')}"
+def machine_of(run: RunRecord, devices: Collection[str]) -> str:
+    """What times of two of are not compared unless asked for: on the CPU the very machine and its processor, on a GPU
+    its model."""
+    models = sorted({gpu.name for gpu in run.gpus}) if "cuda" in devices else []
+    host = f"{run.host.get('cpu', 'a processor')} of machine {run.host.get('machine', 'unknown')}"
+    return ", ".join([*models, *([host] if "cpu" in devices or not models else [])])
 
 
 def combine(runs: TwoRuns, environment: str, out: Path) -> None:
@@ -73,9 +86,9 @@ def combine(runs: TwoRuns, environment: str, out: Path) -> None:
 
 def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
     a, b = runs.a.run, runs.b.run
+    sources = {source for run in (a, b) for kernel in run.kernels for source in kernel.sources}
     kernels, workloads = {cell.kernel for cell in cells}, {cell.workload for cell in cells}
-    named = ((name, kernel.name) for name, run in ((A, a), (B, b)) for kernel in run.kernels)
-    alone = [(name, kernel) for name, kernel in named if kernel not in kernels]
+    devices = {cell.device for cell in cells}
     fallbacks = {f.model_dump_json(): f for run in (a, b) for f in run.fallbacks if f.subject == environment}
     return b.model_copy(update={
         "run_id": f"{a.run_id}-{b.run_id}",
@@ -87,24 +100,40 @@ def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
         "sides": {
             name: Side(
                 run_id=run.run_id, created_utc=run.created_utc, environment=environment, commit=run.commit,
-                machine=machine_of(run),
+                machine=machine_of(run, devices), command=run.command, quick=run.quick, executor=run.executor,
+                tolerances=run.tolerances,
+                sources={name: sha for name, sha in run.sources_sha256.items() if name in sources},
             )
             for name, run in ((A, a), (B, b))
         },
         "gpus": list({gpu.uuid: gpu for gpu in (*a.gpus, *b.gpus)}.values()),
-        "kernels": [kernel for kernel in b.kernels if kernel.name in kernels],
+        "kernels": [
+            kernel.model_copy(update={"devices": [device for device in kernel.devices if device in devices]})
+            for kernel in b.kernels
+            if kernel.name in kernels
+        ],
         "workloads": [workload for workload in b.workloads if workload.id in workloads],
         "cells": [cell.model_copy(update={"environment": name}) for name in (A, B) for cell in cells],
-        "fallbacks": [
-            *fallbacks.values(),
-            *(
-                Fallback(subject=kernel, wanted="both runs", got=f"{name} alone", reason="it is not compared")
-                for name, kernel in alone
-            ),
-        ],
+        "fallbacks": [*fallbacks.values(), *_left_out(runs, environment, cells)],
         "launches": min(a.launches, b.launches),
         "most_launches": max(a.most_launches or a.launches, b.most_launches or b.launches),
     })  # fmt: skip
+
+
+def _left_out(runs: TwoRuns, environment: str, cells: list[Cell]) -> Iterator[Fallback]:
+    """What one run has in the environment and the other has not, or has otherwise: by kernel and workload."""
+    kept = {(cell.kernel, cell.workload, cell.device) for cell in cells}
+    planned = {
+        name: {
+            (cell.kernel, cell.workload, cell.device) for cell in evidence.run.cells if cell.environment == environment
+        }
+        for name, evidence in ((A, runs.a), (B, runs.b))
+    }
+    for kernel, workload, device in sorted((planned[A] | planned[B]) - kept):
+        names = [name for name in (A, B) if (kernel, workload, device) in planned[name]]
+        got = "workloads that differ" if len(names) == 2 else f"{names[0]} alone"
+        subject = f"{kernel}/{workload}/{device}"
+        yield Fallback(subject=subject, wanted="both runs", got=got, reason="it is not compared")
 
 
 def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], made: Run) -> None:
@@ -156,13 +185,27 @@ def statements(run: RunRecord) -> Iterator[tuple[str, str]]:
     if not run.sides:
         return
     a, b = run.sides[A], run.sides[B]
+    if a.machine != b.machine:
+        yield "machine", f"A was measured on {a.machine}, and B on {b.machine}"
     yield "runs", (
         f"A is {a.run_id} of {a.created_utc}, and B is {b.run_id} of {b.created_utc}: they were not measured in turns, "
         "so what changed on the machine between them counts as a change"
     )
     if a.commit != b.commit:
         yield "project", f"it was at commit {a.commit or 'none'} in A, and at {b.commit or 'none'} in B"
-    if a.machine != b.machine:
-        yield "machine", f"A was measured on {a.machine}, and B on {b.machine}"
+    for name in ("tolerances", "executor", "quick"):
+        if getattr(a, name) != getattr(b, name):
+            yield name, f"{name} {getattr(a, name)} in A, and {getattr(b, name)} in B"
+    for kernel in run.kernels:
+        if files := changed_sources(run, kernel):
+            yield kernel.name, f"its sources differ between A and B: {', '.join(files)}"
+
+
+def changed_sources(run: RunRecord, kernel: KernelInfo) -> list[str]:
+    """A kernel's files that differ between the two runs, where a run is two."""
+    if not run.sides:
+        return []
+    one, two = run.sides[A].sources, run.sides[B].sources
+    return [name for name in kernel.sources if one.get(name) != two.get(name)]
 
 

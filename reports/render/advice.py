@@ -20,8 +20,10 @@ NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing go
 REPORTED = {"out_of_bounds": (OUT_OF_BOUNDS,), "race": (RACE,), "uninitialised": UNINITIALISED}
 
 
-def why(causes: Sequence[Cause]) -> list[str]:
-    """The first of each class, with its parts."""
+def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
+    """The first of each class, with its parts; of sources that changed between two runs, only that."""
+    if changed:
+        return [f"its sources differ between the two runs: {', '.join(changed)}"]
     first: dict[tuple[str, ...], Cause] = {}
     for cause in causes:
         first.setdefault((cause.cause, cause.about, str(cause.improved)), cause)

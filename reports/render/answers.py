@@ -12,6 +12,7 @@ from reports.attribute.causes import NOTHING_MOVED, Cause
 from reports.compare.differences import Confounder
 from reports.compare.outcomes import Version
 from reports.compare.rows import KERNEL, has_moved
+from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render import advice
@@ -176,7 +177,8 @@ def _deviations(confounded: Sequence[Confounder]) -> str:
 def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
     if len(kernels) == 1:
         return kernels[0].line
-    over = f"PyTorch {names[0]}" + (f" to {' and '.join(names[1:])}" if names[1:] else "")
+    prefix = "PyTorch " if names[0][:1].isdigit() else ""
+    over = f"{prefix}{names[0]}" + (f" to {' and '.join(names[1:])}" if names[1:] else "")
     states = {state: count for state in ORDER if (count := sum(each.state == state for each in kernels))}
     distinct = len({each.subjects for each in kernels})
     where = " on CPU and GPU" if distinct < len(kernels) else ""
@@ -251,6 +253,8 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
     bad = [each for each in told.rows if any(outcome(side) in BAD for side in sides([each]).values())]
     is_kernel = row.kind == KERNEL
     leads = [cause for _, cause in cards]
+    info = evidence.kernel(row.target) if is_kernel else None
+    changed = changed_sources(evidence.run, info) if info else []
     return Answer(
         kind=row.kind,
         subjects=(row.target,),
@@ -258,7 +262,7 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
         state=told.state,
         what=told.text,
         also=tuple(told.more),
-        why=tuple(advice.why(leads) if is_kernel else advice.graded_names(leads)),
+        why=tuple(advice.why(leads, changed) if is_kernel else advice.graded_names(leads)),
         do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
         run=advice.command(evidence, told, leads) if is_kernel else "",
         open=tuple(advice.open_questions(evidence, told)) if is_kernel else (),

@@ -73,7 +73,7 @@ def render_run(
     print(page)
     evidence, rows = report.evidence, report.rows
     if in_actions():
-        for line in marks(evidence, report.answers, Path()):
+        for line in marks(evidence, report.answers, _project(run_folder)):
             print(printable(line))
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
         print(text)
@@ -82,6 +82,12 @@ def render_run(
         for sentence in unbuilt(evidence):
             print(printable(f"{sentence}; the page was written all the same: {page}"), file=sys.stderr)
     return errors.exit_code(codes)
+
+
+def _project(folder: Path) -> Path:
+    """The project that a run below its `reports` is of; else this folder."""
+    above = (place.parent for place in folder.resolve().parents if place.name == "reports")
+    return next(above, Path())
 
 
 def render_two(
@@ -96,21 +102,25 @@ def render_two(
     strict: bool = False,
     detect: float = DETECT,
 ) -> int:
-    """A page of what moved from run A to run B, for each environment that both have. By default below `compared`,
-    beside the folder of the runs. InputError where they cannot be compared."""
+    """A page of what moved from run A to run B, for each environment that both have, in a folder of its name; by
+    default below reports/compared. InputError where they cannot be compared."""
     runs = load_two(a, b, other_machine=other_machine)
     versions = {id: runs.b.environments[id].torch for id in runs.environments}
     chosen = [id for id, version in versions.items() if not torch or version in torch]
     if not chosen:
         raise InputError(f"--torch: no such environment is in both; those are {', '.join(versions.values())}", "")
-    target = out or b.resolve().parents[1] / COMPARED / f"{a.resolve().name}-{b.resolve().name}"
+    a, b = a.resolve(), b.resolve()
+    reports = b.parents[1] if b.parent.name == "runs" else Path("reports")
+    target = out or reports / COMPARED / f"{a.name}-{b.name}"
     codes = []
     for id in chosen:
-        folder = target if len(chosen) == 1 else target / id
+        folder, part = target / id, target / f".{id}.part"
         if folder.exists():
             _refuse_another(folder)
-            shutil.rmtree(folder)
-        combine(runs, id, folder)
+        shutil.rmtree(part, ignore_errors=True)
+        combine(runs, id, part)
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
         print(printable(f"{id}: B is compared with A"))
         codes.append(
             render_run(folder, count_missing=count_missing, fail_on=fail_on, strict=strict, detect=detect)

@@ -33,13 +33,14 @@ def marks(evidence: Evidence, answers: Answers, project: Path) -> list[str]:
 
 
 def _place(evidence: Evidence, kernel: KernelInfo, device: str) -> str:
-    sources = {PurePosixPath(source).name: source for source in kernel.sources}
+    mine = [source for source in kernel.sources if source.endswith(".cu") == (device == "cuda")] or kernel.sources
+    sources = {PurePosixPath(source).name: source for source in mine}
     for text in _texts(evidence, kernel.name, device):
         for match in NAMED.finditer(text):
             source = sources.get(PurePosixPath(match["file"]).name)
             if source is not None:
                 return f"{source}:{match['line']}"
-    return kernel.sources[0]
+    return mine[0]
 
 
 def _texts(evidence: Evidence, kernel: str, device: str) -> Iterator[str]:

@@ -439,9 +439,9 @@ def test_a_solution_of_many_that_cannot_work_is_a_result(
 
 def test_one_problem_is_told_in_one_line(tmp_path: Path) -> None:
     found = of_file(tmp_path, MODEL, SOLUTION)
-    refusal = found.refusal()
+    refusal = found.refusal(Path())
     assert isinstance(refusal, InputError) and refusal.message == "file.py:3: defines no ModelNew"
-    assert Findings().refusal() is None
+    assert Findings().refusal(Path()) is None
 
 
 @pytest.mark.parametrize("flag", ["-fplugin=./x.so", "-wrapper", "-B./bin", "-ccbin=./sh", "-Wl,-x", "-MF", "-o"])

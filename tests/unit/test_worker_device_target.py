@@ -72,7 +72,7 @@ class Device(StandIn):
             self._run(first, count, self.now_us)
             return host.SIZE.pack(1)
         if kind == channel.COLD:
-            first, count, _ = self.module.ORDERED.unpack(payload)
+            first, count, _ = self.module.COLD_ORDER.unpack(payload)
             self._run(first, count, self.now_us + FLUSH_US)
             return codec.to_bytes(wire.ColdSamples([self.says_us] * count, [1.0] * count, [5.0] * count, 1))
         if kind == channel.HOT:
@@ -80,7 +80,7 @@ class Device(StandIn):
                 return codec.to_bytes(wire.HotSamples([], [], 1, "what a call does is not in the graph", True))
             return codec.to_bytes(wire.HotSamples([self.hot_us] * 10, [1.0] * 10, 4, "", None))
         if kind == channel.REPLAY:
-            count, cold = self.module.REPLAYED.unpack(payload)
+            count, cold = self.module.REPLAY_ORDER.unpack(payload)
             self._run(0, count, self.now_us + (FLUSH_US if cold else 0))
             return b""
         return super()._answer(kind, payload, file)

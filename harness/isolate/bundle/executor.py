@@ -18,7 +18,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
 from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, keep_wheels
+from harness.isolate.base import BaseExecutor, keep_wheels, kept_wheels
 from harness.isolate.bundle.manifest import COMPLETE, Bundle, BundledEnvironment, version_numbers
 from harness.isolate.namespaces import (
     DRIVER,
@@ -201,7 +201,7 @@ class BundleExecutor(BaseExecutor):
         )
         marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"
         with cache_lock(self.cache, marker.stem):
-            before = marker.exists()
+            before = kept_wheels(marker) is not None
             problem = "" if before else self.unproven(id)
             if problem:
                 raise InfrastructureError(f"the bundle does not prove itself: {problem}", UNPACK_AGAIN)

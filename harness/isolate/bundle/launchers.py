@@ -48,7 +48,8 @@ LIBRARY_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64
 NOT_THERE = "uv"  # it makes environments; a bundle brings them
 LEFT_OUT = ("*/tests/*", "*.pyi", "bin/*", f"{NOT_THERE}/*", f"{NOT_THERE}-*.dist-info/*")
 DISTRIBUTION = "torch-kernel-matrix"
-TOOL = ("harness", "csrc", "docker", *(f"reports/{name}" for name in ("load", "compare", "attribute", "render")))
+REPORTS = ("load", "compare", "attribute", "history", "render")
+TOOL = ("harness", "csrc", "docker", *(f"reports/{name}" for name in REPORTS))
 PYTHON = """\
 #!/bin/sh
 # The bundle's Python, with the packages that the harness needs, started through the bundle's own loader: neither this

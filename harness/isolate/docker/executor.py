@@ -22,7 +22,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.gpu import handed_on
 from harness.isolate import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, keep_wheels
+from harness.isolate.base import BaseExecutor, keep_wheels, kept_wheels
 from harness.isolate.docker.connection import GONE, NO_ENGINE_REMEDY, EngineGone
 from harness.isolate.docker.container import Container, ContainerDied, open_container
 from harness.isolate.docker.engine import Engine
@@ -104,7 +104,7 @@ class DockerExecutor(BaseExecutor):
         self._images[environment.id] = image.id
         proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.wheels.json"
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
-        observed = self._observe(environment, verify=self.verify or not proof.exists(), remedy=remedy)
+        observed = self._observe(environment, verify=self.verify or kept_wheels(proof) is None, remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
