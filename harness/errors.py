@@ -22,6 +22,9 @@ BAD_INPUT = 64
 PRECEDENCE = (BAD_INPUT, INFRASTRUCTURE, BUILD_FAILED, CORRECTNESS_REGRESSED, LATENCY_REGRESSED, UNDECIDED)
 
 
+START_AGAIN = "start the same command again: what was finished is kept, and what is gone is made again"
+
+
 def exit_code(codes: Iterable[int]) -> int:
     """The one code to exit with when all of `codes` hold; 0 for none."""
     held = set(codes)

@@ -14,7 +14,7 @@ def in_actions() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def mark(place: str, title: str, text: str, *, project: Path, level: str = "error") -> str:
+def mark(place: str, title: str, text: str, *, project: Path) -> str:
     """One line to print. `place` is a file of the project, with or without its line; GitHub wants it from the top of
     the checkout."""
     match = LINE.match(place)
@@ -22,7 +22,7 @@ def mark(place: str, title: str, text: str, *, project: Path, level: str = "erro
     top = Path(os.environ.get("GITHUB_WORKSPACE", "")).resolve()
     path = os.path.relpath(project.resolve() / name, top)
     fields = f"file={_escaped(path, ':,')},line={line},title={_escaped(title, ':,')}"
-    return f"::{level} {fields}::{_escaped(text)}"
+    return f"::error {fields}::{_escaped(text)}"
 
 
 def _escaped(text: str, more: str = "") -> str:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli.options import Parser, add_gates, add_names, add_strict
+from harness.cli.report import judging
 from harness.errors import UNDECIDED
 
 
@@ -21,17 +22,8 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.compare.exit_codes import DETECT
     from reports.render.commands import render_two
 
     return render_two(
-        options.a,
-        options.b,
-        torch=options.torch,
-        other_machine=options.other_machine,
-        out=options.out,
-        count_missing=options.count_missing,
-        fail_on=frozenset(options.fail_on),
-        strict=options.strict,
-        detect=options.detect or DETECT,
+        options.a, options.b, torch=options.torch, other_machine=options.other_machine, **judging(options)
     )

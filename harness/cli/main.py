@@ -6,6 +6,7 @@ Errors are caught here, once. Exit codes are those of `harness.errors`; what one
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import re
@@ -152,12 +153,10 @@ def _tidy_up() -> None:
     from harness.isolate.process import remove_own_temporary
 
     deadline = time.monotonic() + TIDY_S
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # who interrupts again does not want to wait
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join(max(0.0, deadline - time.monotonic()))
-    except KeyboardInterrupt:
-        pass  # at once, then
     remove_own_temporary()
 
 
@@ -193,7 +192,7 @@ def _explained(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
         if any(Path(os.fsdecode(error.filename)).is_relative_to(folder) for folder in ours):
             return errors.InfrastructureError(
                 f"{error.filename}: was removed while it was in use",
-                "start the same command again: what was finished is kept, and what is gone is made again",
+                errors.START_AGAIN,
             )
     return None
 

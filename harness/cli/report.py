@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
 from harness.errors import UNDECIDED, InputError
@@ -33,18 +34,22 @@ def run(options: argparse.Namespace) -> int:
 
 def report_run(folder: Path, options: argparse.Namespace, calibration: Path | None = None) -> int:
     """Write the report of a run. Its exit code."""
-    from reports.compare.exit_codes import DETECT
     from reports.render.commands import render_run
 
-    return render_run(
-        folder,
-        out=options.out,
-        calibration=calibration,
-        count_missing=options.count_missing,
-        fail_on=frozenset(options.fail_on),
-        strict=options.strict,
-        detect=options.detect or DETECT,
-    )
+    return render_run(folder, calibration=calibration, **judging(options))
+
+
+def judging(options: argparse.Namespace) -> dict[str, Any]:
+    """Where the report goes, and what fails the command: `add_gates` and `add_strict`, as `render_run` takes them."""
+    from reports.compare.exit_codes import DETECT
+
+    return {
+        "out": options.out,
+        "count_missing": options.count_missing,
+        "fail_on": frozenset(options.fail_on),
+        "strict": options.strict,
+        "detect": options.detect or DETECT,
+    }
 
 
 def report_search(folder: Path) -> int:

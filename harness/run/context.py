@@ -16,7 +16,7 @@ from harness.config.kernels import Kernel
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
-from harness.errors import InfrastructureError
+from harness.errors import START_AGAIN, InfrastructureError
 from harness.gpu import lock_path
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
@@ -29,7 +29,6 @@ from harness.worker import codec, protocol, wire
 
 R = TypeVar("R")
 SHIPPED_MODULE = "attention"
-BUILD_AGAIN = "start the same command again: what was finished is kept, and what is gone is made again"
 
 
 class Store(NamedTuple):
@@ -120,7 +119,7 @@ class Context:
             return
         artifact = self.artifact(built, built.key)
         if not is_whole(artifact, built):
-            raise InfrastructureError(f"{artifact}: was removed or damaged while it was in use", BUILD_AGAIN)
+            raise InfrastructureError(f"{artifact}: was removed or damaged while it was in use", START_AGAIN)
 
     def scratch(self, environment: str, name: str) -> Path:
         return self.run.folder / "scratch" / environment / name

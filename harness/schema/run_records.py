@@ -65,7 +65,6 @@ class Side(Record):
     environment: str
     commit: str
     machine: str
-    command: list[str]
     quick: bool
     executor: str
     tolerances: dict[str, float]

@@ -39,11 +39,9 @@ class DeviceCallee(host.Callee):
         with self.kernels.blamed(self.target):
             self.anew = self.calls[0] if self.kernel is None else self.kernel.bind(self.arguments, anew=True)
         if codec.from_bytes(wire.MapOrder, payload).copies:
-            self.anew = self._copied_anew(self.anew)
+            call = self.anew
+            self.anew = lambda: call().clone()
         return answer
-
-    def _copied_anew(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: call().clone()
 
     def _mapped(self, file: int, size_bytes: int) -> Any:
         return device_memory.mapped(file, size_bytes)

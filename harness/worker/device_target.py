@@ -37,7 +37,6 @@ OTHER_SAMPLES = "its process gave other samples than it was asked for"
 LESS, LESS_US, LESS_OTHER = 0.1, 1.0, 0.05  # by how much samples may be below: of it, and of what else is in an order
 LESS_ORDER_US, LESS_MORE_US = 150.0, 8.0  # the same, for a whole order; and for the difference of two sizes
 
-
 OrderOf = Callable[[int], Tuple[bytes, bytes]]  # of so many calls: its kind and its payload
 
 
@@ -188,9 +187,7 @@ class DeviceTarget(Target):
         for kind, claimed_us in (("cold", call_us), ("hot", hot_us)):
             _refuse_less(kind, claimed_us, row.hot_ordered_us, slack_us)
 
-    def _take_orders(
-        self, kind: str, order_of: OrderOf, sizes: list[int], nothing: DeviceTarget
-    ) -> OrderTimes:
+    def _take_orders(self, kind: str, order_of: OrderOf, sizes: list[int], nothing: DeviceTarget) -> OrderTimes:
         """What orders of so many calls take: rounds of one of each size, and one, of the larger, of a known process."""
         taken_ns: dict[int, list[int]] = {size: [] for size in sizes}
         known_ns: list[int] = []
@@ -218,8 +215,8 @@ class DeviceTarget(Target):
 
 @dataclass(frozen=True)
 class OrderTimes:
-    """Microseconds of a call by the time of its orders, by how much honest samples may be less, and what each call more
-    in an order takes; None where all orders have as many."""
+    """Microseconds of a call by the time of its orders, by how much honest samples may be less, and what each call that
+    is added takes; None where all orders have as many."""
 
     call_us: float
     slack_us: float
@@ -228,8 +225,8 @@ class OrderTimes:
 
 def _ordered(taken_ns: dict[int, list[int]], known_ns: list[int]) -> OrderTimes:
     """By the least, since a busy machine makes orders longer, and none shorter. What is not the calls' differs from
-    process to process by up to 0.1 ms an order (seen on an H100), and not between orders of one process: there what
-    calls more take tells more. It is the least by three quantiles, each of which is right where nothing interferes."""
+    process to process by up to 0.1 ms an order (seen on an H100), and not between orders of one process: what calls that
+    are added take is free of it. That is the least by three quantiles, each right where nothing interferes."""
     most, fewest = max(taken_ns), min(taken_ns)
     taken, other = (min(all_ns) / most / 1e3 for all_ns in (taken_ns[most], known_ns))
     call_us = max(0.0, taken - other)

@@ -69,8 +69,8 @@ def load_two(a: Path, b: Path, *, other_machine: bool = False) -> TwoRuns:
 
 
 def machine_of(run: RunRecord, devices: Collection[str]) -> str:
-    """What times of two of are not compared unless asked for: on the CPU the very machine and its processor, on a GPU
-    its model."""
+    """On the CPU the very machine and its processor, on a GPU its model: where they differ, times are compared only if
+    that was asked for."""
     models = sorted({gpu.name for gpu in run.gpus}) if "cuda" in devices else []
     host = f"{run.host.get('cpu', 'a processor')} of machine {run.host.get('machine', 'unknown')}"
     return ", ".join([*models, *([host] if "cpu" in devices or not models else [])])
@@ -100,7 +100,7 @@ def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
         "sides": {
             name: Side(
                 run_id=run.run_id, created_utc=run.created_utc, environment=environment, commit=run.commit,
-                machine=machine_of(run, devices), command=run.command, quick=run.quick, executor=run.executor,
+                machine=machine_of(run, devices), quick=run.quick, executor=run.executor,
                 tolerances=run.tolerances,
                 sources={name: sha for name, sha in run.sources_sha256.items() if name in sources},
             )

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -97,13 +97,10 @@ def render_two(
     torch: Sequence[str] = (),
     other_machine: bool = False,
     out: Path | None = None,
-    count_missing: bool = False,
-    fail_on: frozenset[str] = frozenset(),
-    strict: bool = False,
-    detect: float = DETECT,
+    **judging: Any,
 ) -> int:
     """A page of what moved from run A to run B, for each environment that both have, in a folder of its name; by
-    default below reports/compared. InputError where they cannot be compared."""
+    default below reports/compared. `judging`: what `render_run` takes. InputError where they cannot be compared."""
     runs = load_two(a, b, other_machine=other_machine)
     versions = {id: runs.b.environments[id].torch for id in runs.environments}
     chosen = [id for id, version in versions.items() if not torch or version in torch]
@@ -122,9 +119,7 @@ def render_two(
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
         print(printable(f"{id}: B is compared with A"))
-        codes.append(
-            render_run(folder, count_missing=count_missing, fail_on=fail_on, strict=strict, detect=detect)
-        )
+        codes.append(render_run(folder, **judging))
     return errors.exit_code(codes)
 
 
