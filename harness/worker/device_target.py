@@ -225,8 +225,8 @@ class OrderTimes:
 
 def _ordered(taken_ns: dict[int, list[int]], known_ns: list[int]) -> OrderTimes:
     """By the least, since a busy machine makes orders longer, and none shorter. What is not the calls' differs from
-    process to process by up to 0.1 ms an order (seen on an H100), and not between orders of one process: what calls that
-    are added take is free of it. That is the least by three quantiles, each right where nothing interferes."""
+    process to process by up to 0.1 ms an order (seen on an H100), and not between orders of one process: what calls
+    that are added take is free of it. That is the least by three quantiles, each right where nothing interferes."""
     most, fewest = max(taken_ns), min(taken_ns)
     taken, other = (min(all_ns) / most / 1e3 for all_ns in (taken_ns[most], known_ns))
     call_us = max(0.0, taken - other)
