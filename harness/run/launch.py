@@ -239,7 +239,7 @@ class Launch:
 
 
 def _say_ended(link: Path) -> None:
-    """To who measures, and may still wait for the kernel's process to come; not where that is in a container. A
+    """To who measures, and may still wait for the kernel's process to come; in containers their keepers say it. A
     stranger may have put a link there, which is not followed."""
     with contextlib.suppress(OSError):
         os.close(os.open(link / channel.ENDED, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o644))

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -264,3 +265,27 @@ def test_links_among_what_it_leaves_are_no_way_to_the_machine_s_files(bundle_cel
     answer = bundle_cells(code, request={"secret": str(secret)}, writes=(target,))
     assert answer.result is None, "a result that is a link is none"
     assert {path.name: path.read_text() for path in target.iterdir()} == {"file": "", "folder": "", "plain": "plain"}
+
+
+@pytest.mark.parametrize("left", ["pass", "os.mkfifo('/link/ended')", "os.symlink('/in/nowhere', '/link/ended')"])
+def test_who_waits_for_a_task_in_another_container_learns_that_it_ended(cells: Cells, left: str) -> None:
+    waits = """
+        import os, time
+        os.mkdir("/link/waits")
+        deadline = time.monotonic() + 60
+        while not os.path.lexists("/link/ended") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        result["link"] = sorted(os.listdir("/link"))
+        """
+    ends = f"""
+        import os, time
+        while not os.path.exists("/link/waits"):
+            time.sleep(0.01)
+        {left}
+        os._exit(3)
+        """
+    with cells.executor.linking(cells.environment) as link, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cells.result, waits, link=link)
+        ended = cells(ends, link=link).ended
+        assert (ended.returncode, waiting.result()) == (3, {"link": ["ended", "waits"]})
+        assert ended.overhead_s < 30, "no pipe holds its keeper up"
