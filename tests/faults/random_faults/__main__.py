@@ -1,4 +1,7 @@
-"""`python -m tests.faults.random_faults --count N --seed S --executor scripted|venv|docker --out FILE`."""
+"""`python -m tests.faults.random_faults --count N --seed S --executor scripted|venv|docker|bundle --out FILE`.
+
+The bundle is the one that KERNEL_MATRIX_BUNDLE names.
+"""
 
 from __future__ import annotations
 

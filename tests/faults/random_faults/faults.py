@@ -50,6 +50,7 @@ WEIGHTS: dict[str, dict[str, int]] = {
         "record of a newer schema": 1, "two runs at once, one killed": 1,
     },
 }  # fmt: skip
+WEIGHTS["bundle"] = WEIGHTS["venv"]
 ROOTS = ("full disk", "no inodes")  # faults that only root can make
 AT_REST = ("record", "outputs", "cached file", "page")  # faults of a file
 
