@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.candidates.corpus.run import ACCEPTED, ACCUSED, BREAKS, CAUGHT, NOT_RUN, NOTHING, THROUGH
 
-RESULTS = [Path(__file__).parent / "results" / f"{name}.json" for name in ("cpu-2.5.0", "h100-2.5.0")]
+RESULTS = [Path(__file__).parent / "results" / f"{name}.json" for name in ("cpu-2.5.0", "h200-2.5.0")]
 DOCUMENT = Path(__file__).parents[3] / "docs" / "hostile.md"
 MOST_WORDS = 110  # characters of a message
 
@@ -49,30 +49,26 @@ def document(rows: Sequence[dict[str, Any]], on_gpu: Sequence[dict[str, Any]]) -
         "# Hostile kernels",
         "",
         "`tests/candidates/corpus` has kernels that lie on purpose, and honest ones that look odd. Each ran by the",
-        f"real command with PyTorch {rows[0]['torch']}: on the CPU in a sandbox of a virtual environment, on an H100",
+        f"real command with PyTorch {rows[0]['torch']}: on the CPU in a sandbox of a virtual environment, on an H200",
         "in one of a bundle. A hostile one gets through if it ends as correct and is over 10% faster than the same",
         "kernel without the lie, by itself or against the reference. The least sample of each counts, of all launches",
         "of the honest one: a machine that is shared makes calls longer, and none shorter.",
         "",
         "    python -m tests.candidates.corpus --launches 1 --group 12 --out RESULTS",
         "    python -m tests.candidates.corpus --launches 2 --group 14 --out RESULTS --only ...    # what got through",
-        "    python -m tests.candidates.corpus --device cuda --executor bundle --launches 3 --out RESULTS",
+        "    python -m tests.candidates.corpus --device cuda --executor bundle --launches 3 --out RESULTS  # honest: 7",
         "    python -m tests.candidates.corpus.table",
         "",
         "| | hostile | honest |",
         "|---|---|---|",
         f"| CPU | {_sum(rows, hostile=True)} | {_sum(rows, hostile=False)} |",
-        f"| H100 | {_sum(on_gpu, hostile=True)} | {_sum(on_gpu, hostile=False)} |",
-        "",
-        "On the H100 the honest ones, and those that only times give away, ran again with two launches after the rule",
-        "for times had been corrected. Two things are newer, and have not met them: hot times are held against what",
-        "additional calls take, and calls that return one buffer are timed with a copy.",
+        f"| H200 | {_sum(on_gpu, hostile=True)} | {_sum(on_gpu, hostile=False)} |",
         "",
         f"On the CPU {earlier} of the {len(timed)} hostile ones that were timed ran before kernels were bound to",
         "cores, with one launch each. Their results do not hold the reference's time, so it is not judged whether they",
         "slowed it.",
     ]
-    found = [*(row | {"where": "CPU"} for row in rows), *(row | {"where": "H100"} for row in on_gpu)]
+    found = [*(row | {"where": "CPU"} for row in rows), *(row | {"where": "H200"} for row in on_gpu)]
     hostile = [row for row in found if row["hostile"] and row["family"] != "twin"]
     honest = [row for row in found if not row["hostile"]]
     for family in sorted({row["family"] for row in hostile}):
