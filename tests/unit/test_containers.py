@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -133,17 +134,23 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
         tried.append(1)
         raise EngineGone("cut off")
 
+    task = Task(environment="e", name="v", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
+
     def attempts(history: dict[str, str] | None) -> int:
         cells = executor(tmp_path, FakeEngine(history))
         monkeypatch.setattr(cells, "_attempt", fails)
         tried.clear()
-        task = Task(environment="e", name="v", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
         with pytest.raises(Unrecorded, match="at unix:///there went away: cut off") as caught:
             cells.run(task)
         assert "the same command" in caught.value.remedy and not task.scratch.exists()
         return len(tried)
 
     assert attempts({}) == 3 and attempts(None) == 1
+    cells = executor(tmp_path, FakeEngine({}))
+    monkeypatch.setattr(cells, "_attempt", fails)
+    tried.clear()
+    answer = cells.run(replace(task, link=Path("/volume")))
+    assert answer.result is None and answer.ended.from_outside and len(tried) == 1, "not without the other"
 
 
 def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import tarfile
 import tempfile
 import time
@@ -138,6 +139,9 @@ class DockerExecutor(BaseExecutor):
                     raise Interrupted() from None
                 if attempt == TRIES or not self._returns():
                     raise self._gone(error) from None
+                if task.link is not None:  # the task that it worked with has lost it: who started both begins anew
+                    lost = Ended(returncode=-signal.SIGKILL, timed_out=False, duration_s=0.0, log=tail(task.log))
+                    return Answer(result=None, ended=lost)
             finally:
                 shutil.rmtree(task.scratch, ignore_errors=True)
         raise AssertionError("unreachable")
