@@ -149,7 +149,7 @@ def lengths(workload: WorkloadInfo) -> list[int]:
     return [length for length in dict.fromkeys(candidates) if length > 0 and batch * heads * length**2 <= MOST_SCORES]
 
 
-def sizes(workload: WorkloadInfo) -> list[Condition]:
+def size_conditions(workload: WorkloadInfo) -> list[Condition]:
     """Other lengths, other numbers of heads, other batches, and the smallest of all."""
     own = own_sizes(workload)
     tried = [{LENGTH: length} for length in lengths(workload)]

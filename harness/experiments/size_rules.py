@@ -89,14 +89,14 @@ class Tried:
         return all(len(side) >= FEWEST or (every and side is below) for side in sides)
 
     def tests(self, rule: Rule, fitting: Sequence[Rule]) -> list[int]:
-        """Sizes within those tried that may refute a rule; and the smallest that it says is wrong."""
+        """Sizes within those tried that may refute a rule; where it alone fits, also the smallest it calls wrong."""
         if rule.kind in ("above", "up_to"):
             edge = [size for size in (rule.number, rule.number + 1) if size not in self.every]
             if edge:
                 return edge
         open_sizes = [n for n in range(min(self.right | self.wrong), max(self.every)) if n not in self.every]
         rivals = [(other, LESS_LIKELY ** -self.mistakes(other)) for other in self.candidates()]
-        found = [n for n in open_sizes if n < min(self.wrong) and rule.wrong_at(n)][:1]
+        found = [n for n in open_sizes if n < min(self.wrong) and rule.wrong_at(n)][: len(fitting) == 1]
         for wrong in (True, False):
             sizes = [n for n in open_sizes if rule.wrong_at(n) == wrong][:MOST_COMPARED]
             doubt = {n: sum(weight for other, weight in rivals if other.wrong_at(n) != wrong) for n in sizes}
@@ -132,9 +132,9 @@ def fitting(points: Sequence[Point], own: Sizes) -> list[Rule]:
 
 
 def smallest(points: Sequence[Point], own: Sizes) -> dict[str, int]:
-    """Of each dimension the smallest size that is wrong where the others are the workload's; else its own."""
+    """Of each dimension the smallest size that is wrong where the others are the workload's; 1 where none is."""
     along = {name: Tried(name, _along(name, points, own)).wrong for name in own}
-    return {name: min(wrong, default=own[name]) for name, wrong in along.items()}
+    return {name: min(wrong, default=1) for name, wrong in along.items()}
 
 
 def _along(name: str, points: Iterable[Point], own: Sizes) -> list[Point]:
@@ -148,6 +148,7 @@ def ask(points: Sequence[Point], own: Sizes) -> list[dict[str, int]]:
         every, along = Tried(name, points), Tried(name, _along(name, points, own))
         rules = every.fitting()
         sizes = [size for rule in rules for size in every.tests(rule, rules)] if rules else along.below_smallest()
+        sizes.sort(key=lambda size: len({rule.wrong_at(size) for rule in rules}) < 2)  # first what tells them apart
         found += [{**own, name: size} for size in dict.fromkeys(sizes) if size not in along.every]
     corner = smallest(points, own)
     if not found and any(point.right is False for point in points) and all(point.sizes != corner for point in points):
