@@ -30,8 +30,8 @@ def sizes_text(lengths: LengthTrials) -> str:
 
 def reproduced_at(lengths: LengthTrials) -> str:
     """The smallest that is wrong; the length always, of the others what is not the workload's own."""
-    sizes = lengths.smallest or {}
-    return ", ".join(f"{NAMES[name]} {n}" for name, n in sizes.items() if name == LENGTH or n != lengths.own[name])
+    sizes = reversed((lengths.smallest or {}).items())
+    return ", ".join(f"{NAMES[name]} {n}" for name, n in sizes if name == LENGTH or n != lengths.own[name])
 
 
 def _rule_text(lengths: LengthTrials) -> str:
@@ -44,7 +44,7 @@ def _rule_text(lengths: LengthTrials) -> str:
     text += f", right at every one that is {is_right} ({right} of {right})"
     if after := sorted((tried.wrong | tried.right) - before.wrong - before.right):
         told = [f"{size} ({'wrong' if size in tried.wrong else 'right'})" for size in after]
-        text += f"; tried afterwards at {_and(told)}, and it fits"
+        text += f"; tried afterwards at {_and(told)}, as this says"
     for other in others:
         text += f"; that every one is wrong that is {_sides(other, tried)[0]} fits as well"
     apart = (n for n in range(1, 2 * max(tried.every)) if len({rule.wrong_at(n) for rule in lengths.rules}) > 1)
@@ -69,19 +69,12 @@ def _sides(rule: Rule, tried: Tried) -> tuple[str, str]:
 
 
 def _common(right: list[int], wrong: list[int]) -> str:
-    """What no wrong length is, and many right ones are; else what all wrong ones are."""
-    if len(wrong) < FEWEST:
-        return ""
+    """What no wrong length is, and right ones are."""
     for step in (2, *TILES):
         on = sum(not each % step for each in right)
-        if on and all(each % step for each in wrong):
+        if on and len(wrong) >= FEWEST and all(each % step for each in wrong):
             kind = "even" if step == 2 else f"a multiple of {step}"
             return f"; none of the {len(wrong)} wrong ones is {kind}, {on} of the {len(right)} right ones are"
-    for step in (*reversed(TILES), 2):
-        off = sum(bool(each % step) for each in right)
-        if off and not any(each % step for each in wrong):
-            kind = "even" if step == 2 else f"multiples of {step}"
-            return f"; all {len(wrong)} wrong ones are {kind}, {off} of the {len(right)} right ones are not"
     return ""
 
 

@@ -233,9 +233,9 @@ def test_what_was_asked_later_is_told_apart_and_the_smallest_input_is_named() ->
     lengths = trials([*planned, sized(True, heads=3), *asked])
     assert sizes_text(lengths) == (
         "wrong at every sequence length tried that is odd (3 of 3), right at every one that is even (4 of 4); tried "
-        "afterwards at 3 (wrong), 11 (wrong) and 210 (right), and it fits"
+        "afterwards at 3 (wrong), 11 (wrong) and 210 (right), as this says"
     )
-    assert reproduced_at(lengths) == "number of heads 1, sequence length 3"
+    assert reproduced_at(lengths) == "sequence length 3, number of heads 1"
     refuted = trials([*planned, *asked, sized(False, True, seq_len=37)])
     assert "every" not in sizes_text(refuted) and "wrong at 1, 3, 11" not in sizes_text(refuted)
 
@@ -245,7 +245,7 @@ def test_one_head_is_a_size_too() -> None:
     assert sizes_text(lengths) == (
         "wrong at every number of heads tried that is above 1 (3 of 3), right at every one that is 1 (1 of 1)"
     )
-    assert reproduced_at(lengths) == "number of heads 2, sequence length 255"
+    assert reproduced_at(lengths) == "sequence length 255, number of heads 2"
 
 
 @pytest.mark.parametrize(
