@@ -141,7 +141,7 @@ def lengths(workload: WorkloadInfo) -> list[int]:
     batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
     if not (batch and heads and seq_len and head_dim):
         return []
-    candidates = [seq_len, seq_len - 1, seq_len + 1, 1, *TILES]
+    candidates = [seq_len, seq_len - 1, seq_len + 1, 1, 2, 3, *TILES]
     for tile in TILES:
         candidates += [seq_len // tile * tile, seq_len // tile * tile + tile]
     for last in last_lengths(batch, heads, head_dim):

@@ -30,7 +30,7 @@ def sizes_text(lengths: LengthTrials) -> str:
 
 def reproduced_at(lengths: LengthTrials) -> str:
     """The smallest that is wrong; the length always, of the others what is not the workload's own."""
-    sizes = reversed((lengths.smallest or {}).items())
+    sizes = reversed([*(lengths.smallest or {}).items()])
     return ", ".join(f"{NAMES[name]} {n}" for name, n in sizes if name == LENGTH or n != lengths.own[name])
 
 
