@@ -130,7 +130,7 @@ class Session:
         tried, left = list(planned), MOST_ASKED
         for _ in range(MOST_ROUNDS if planned else 0):
             points = points_of((self.results[job.number] for job in tried), own)
-            conditions = sized(ask(points, own), own)[:left]
+            conditions = sized(ask(points, own, left), own)
             if not conditions or self.stopped:
                 break
             asked = [replace(planned[0], number=len(self.jobs) + n, condition=c) for n, c in enumerate(conditions)]

@@ -20,7 +20,7 @@ DIMENSIONS = ("batch", "heads", LENGTH)  # of a condition: 0 is the workload's o
 STEPS = (2, 3, 4, 5, 7, 8, 16, 32, 64, 128, 256)
 FEWEST = 3  # sizes of a dimension that are right, and that are wrong, to tell a rule
 LESS_LIKELY = 32.0  # times, for each size tried that contradicts a rule: those that fit outweigh all others together
-MOST_ASKED, MOST_ROUNDS, MOST_A_ROUND = 8, 4, 4
+MOST_ASKED, MOST_ROUNDS, MOST_A_ROUND = 8, 5, 4
 MOST_COMPARED = 512  # sizes, of which the one most likely to refute a rule is taken
 Sizes = Mapping[str, int]
 
@@ -30,6 +30,10 @@ class Point:
     sizes: Sizes
     right: bool | None  # None: it was tried, and refused or not judged
     asked: bool = False  # because of what was found before it
+
+    def says_of(self, dimension: str) -> bool:
+        """At length 1 the one key has all the weight, whatever its score: much is right there."""
+        return dimension == LENGTH or self.sizes[LENGTH] > 1
 
     def varies(self, own: Sizes) -> list[str]:
         return [name for name, size in own.items() if self.sizes[name] != size]
@@ -42,7 +46,7 @@ class Rule:
     dimension: str
     kind: Literal["above", "up_to", "on", "off"]
     number: int
-    but_one: bool = False  # at length 1 the one key has all the weight, whatever its score: much is right there
+    but_one: bool = False  # right at length 1, which it would call wrong
 
     def wrong_at(self, size: int) -> bool:
         if self.kind in ("on", "off"):
@@ -52,12 +56,12 @@ class Rule:
 
 class Tried:
     """What was found along one dimension. A size may be right with some sizes of the others, and wrong with others:
-    then no rule of this dimension alone fits."""
+    then no rule of this dimension alone fits. What is right at length 1 says nothing of the other dimensions."""
 
     def __init__(self, dimension: str, points: Iterable[Point]) -> None:
         points = list(points)
         self.dimension = dimension
-        self.right = {each.sizes[dimension] for each in points if each.right}
+        self.right = {each.sizes[dimension] for each in points if each.right and each.says_of(dimension)}
         self.wrong = {each.sizes[dimension] for each in points if each.right is False}
         self.asked = {each.sizes[dimension] for each in points if each.asked and each.right is not None}
         self.every = {each.sizes[dimension] for each in points}
@@ -141,8 +145,8 @@ def _along(name: str, points: Iterable[Point], own: Sizes) -> list[Point]:
     return [point for point in points if set(point.varies(own)) <= {name}]
 
 
-def ask(points: Sequence[Point], own: Sizes) -> list[dict[str, int]]:
-    """The sizes to try next; none where nothing is open."""
+def ask(points: Sequence[Point], own: Sizes, left: int = MOST_ASKED) -> list[dict[str, int]]:
+    """The sizes to try next, those that may refute most first; at last the smallest of each dimension together."""
     found = []
     for name in own:
         every, along = Tried(name, points), Tried(name, _along(name, points, own))
@@ -150,10 +154,11 @@ def ask(points: Sequence[Point], own: Sizes) -> list[dict[str, int]]:
         sizes = [size for rule in rules for size in every.tests(rule, rules)] if rules else along.below_smallest()
         sizes.sort(key=lambda size: len({rule.wrong_at(size) for rule in rules}) < 2)  # first what tells them apart
         found += [{**own, name: size} for size in dict.fromkeys(sizes) if size not in along.every]
+    found = found[: min(MOST_A_ROUND, left - 1)]
     corner = smallest(points, own)
     if not found and any(point.right is False for point in points) and all(point.sizes != corner for point in points):
         found = [corner]
-    return found[:MOST_A_ROUND]
+    return found[:left]
 
 
 # -- records ------------------------------------------------------------------------------------------------

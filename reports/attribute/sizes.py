@@ -45,6 +45,8 @@ def _rule_text(lengths: LengthTrials) -> str:
     if after := sorted((tried.wrong | tried.right) - before.wrong - before.right):
         told = [f"{size} ({'wrong' if size in tried.wrong else 'right'})" for size in after]
         text += f"; tried afterwards at {_and(told)}, as this says"
+    if any(point.right and first.wrong_at(point.sizes[first.dimension]) for point in lengths.points):
+        text += "; at length 1 it is right with any"
     for other in others:
         text += f"; that every one is wrong that is {_sides(other, tried)[0]} fits as well"
     apart = (n for n in range(1, 2 * max(tried.every)) if len({rule.wrong_at(n) for rule in lengths.rules}) > 1)

@@ -246,6 +246,8 @@ def test_one_head_is_a_size_too() -> None:
         "wrong at every number of heads tried that is above 1 (3 of 3), right at every one that is 1 (1 of 1)"
     )
     assert reproduced_at(lengths) == "sequence length 255, number of heads 2"
+    lengths = trials([sized(True), *(sized(n > 1, heads=n) for n in (1, 2, 3)), sized(False, seq_len=1)])
+    assert sizes_text(lengths).endswith("that is 1 (1 of 1); at length 1 it is right with any")
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def explored(wrong: World, own: dict[str, int] = OWN) -> list[Point]:
     points = [point(each, asked=False) for each in first]
     left = MOST_ASKED
     for _ in range(MOST_ROUNDS):
-        chosen = ask(points, own)
+        chosen = ask(points, own, left)
         assert all(each not in [dict(point.sizes) for point in points] for each in chosen), "nothing is tried twice"
-        chosen = chosen[: len(sized(chosen, own))][:left]
+        assert len(chosen) == len(sized(chosen, own)) <= left
         points += [point(each, asked=True) for each in chosen]
         left -= len(chosen)
-    assert not ask(points, own) or left < 4, "what is open is asked, as long as there is room"
+    assert left >= 0 and (not ask(points, own) or left < 2), "what is open is asked, as long as there is room"
     return points
 
 
@@ -66,6 +66,7 @@ def rule(dimension: str, kind: str, number: int, but_one: bool = False) -> Rule:
         (lambda b, h, s: s > 128, rule("seq_len", "above", 128), (1, 1, 129)),
         (lambda b, h, s: s > 1, rule("seq_len", "above", 1), (1, 1, 2)),
         (lambda b, h, s: h == 1, rule("heads", "up_to", 1), (1, 1, 1)),
+        (lambda b, h, s: s > 150, rule("seq_len", "above", 148), (1, 1, 152)),  # all was asked that may be
         (lambda b, h, s: h > 1, rule("heads", "above", 1), (1, 2, 1)),
         (lambda b, h, s: h % 2 == 1, rule("heads", "off", 2), (1, 1, 1)),
         (lambda b, h, s: b > 1, rule("batch", "above", 1), (2, 1, 1)),
@@ -84,6 +85,12 @@ def test_a_world_of_one_rule_is_told_by_it_alone_and_its_smallest_failure_is_fou
     assert fitting(points, OWN) == [told] * (told is not None)
     bad = [tuple(point.sizes.values()) for point in points if point.right is False]
     assert min(bad, key=math.prod, default=None) == least
+
+
+def test_what_is_right_at_length_1_alone_is_no_word_for_the_other_dimensions() -> None:
+    own = {"batch": 1, "heads": 1, "seq_len": 239}
+    points = explored(lambda b, h, s: h == 1 and s > 1, own)
+    assert fitting(points, own) == [rule("heads", "up_to", 1)]
 
 
 def test_a_size_that_was_asked_may_refute_the_rule_and_then_none_is_told() -> None:
@@ -127,8 +134,10 @@ def test_no_point_contradicts_what_is_told_and_nothing_that_was_tried_is_asked(
     own = {"heads": 4, "seq_len": 600}
     for told in fitting(points, own):
         found = Tried(told.dimension, points)
-        assert all(not told.wrong_at(size) for size in found.right) and all(map(told.wrong_at, found.wrong))
         assert found.right and found.wrong
+        for point in points:
+            alone = point.right and point.sizes["seq_len"] == 1 and told.dimension == "heads"
+            assert point.right is None or alone or told.wrong_at(point.sizes[told.dimension]) != point.right
     chosen = ask(points, own)
     assert all(each not in [point.sizes for point in points] for each in chosen)
     if not any(point.right is False for point in points):
