@@ -109,7 +109,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("conditions", "weigh", "library"),
         (
             "experiments/conditions.py", "experiments/jobs.py", "experiments/condition_list.py",
-            "experiments/probes.py", "experiments/second_device.py",
+            "experiments/size_rules.py", "experiments/probes.py", "experiments/second_device.py",
             "csrc/probes/poison.cpp", "csrc/probes/poison.cu", *ASKS,
         ),
     ),

@@ -1,4 +1,4 @@
-"""The conditions of each experiment, and the sequence lengths at which a wrong kernel is tried: pure lists.
+"""The conditions of each experiment, and the sizes at which a wrong kernel is tried: pure lists.
 
 Lengths lie around where a tile ends, and where a count leaves a type.
 """
@@ -6,8 +6,9 @@ Lengths lie around where a tile ends, and where a count leaves a type.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from harness.experiments.size_rules import LENGTH, own_sizes
 from harness.schema.experiment_records import Condition, ConditionsExperiment, Layout, Pattern, Site
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo
@@ -16,6 +17,7 @@ from harness.worker import protocol
 SAME_CALLS = 50
 TILES = (16, 32, 64, 128)
 LIMITS = (1 << 15, 1 << 16, 1 << 31, 1 << 32)  # how much can be counted in 16 and 32 bits, signed and not
+FEW = (1, 2, 3, 4)  # heads, and sequences of a batch
 MOST_SCORES = 1 << 26  # of all heads: what is longer takes too long to compute in float64
 SITES: dict[Device, tuple[Site, ...]] = {
     # Last what changes the allocator of the process for good. PyTorch's own allocator on the CPU is the heap.
@@ -56,11 +58,11 @@ def conditions_of(
     second_gpu: bool = False,
     recipes: Sequence[str] = (),
     others: Sequence[str] = (),
-    lengths: Sequence[int] = (),
+    sizes: Sequence[Condition] = (),
 ) -> list[Condition]:
     """An experiment's conditions, what all others are compared with first. A problem file has one recipe, and its own
     layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried, and
-    `lengths` the sequence lengths."""
+    `sizes` the conditions of the experiment on lengths."""
     if experiment == "poison":
         return _poison(device)
     if experiment == "predecessor":
@@ -88,7 +90,7 @@ def conditions_of(
             for e in ("", *others)
         ]
     if experiment == "lengths":
-        return [Condition(label=f"{length} rows", seq_len=length) for length in lengths]
+        return list(sizes)
     if experiment == "wider":
         return [
             Condition(label="as validated"),
@@ -139,9 +141,31 @@ def lengths(workload: WorkloadInfo) -> list[int]:
     batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
     if not (batch and heads and seq_len and head_dim):
         return []
-    candidates = [seq_len, seq_len - 1, seq_len + 1, 1, *TILES]
+    candidates = [seq_len, seq_len - 1, seq_len + 1, 1, 2, 3, *TILES]
     for tile in TILES:
         candidates += [seq_len // tile * tile, seq_len // tile * tile + tile]
     for last in last_lengths(batch, heads, head_dim):
         candidates += [last, last + 1] if last < seq_len else []
     return [length for length in dict.fromkeys(candidates) if length > 0 and batch * heads * length**2 <= MOST_SCORES]
+
+
+def size_conditions(workload: WorkloadInfo) -> list[Condition]:
+    """Other lengths, other numbers of heads, other batches, and the smallest of all."""
+    own = own_sizes(workload)
+    tried = [{LENGTH: length} for length in lengths(workload)]
+    few = [{name: count} for name in ("heads", "batch") for count in FEW if tried and count != own[name]]
+    return sized([*tried, *few, dict.fromkeys(own, 1)] if tried else [], own)
+
+
+def sized(chosen: Sequence[Mapping[str, int]], own: Mapping[str, int]) -> list[Condition]:
+    """Conditions of those sizes, as far as they can be computed in float64."""
+    whole = [{**own, **each} for each in chosen]
+    computed = [each for each in whole if each["batch"] * each["heads"] * each[LENGTH] ** 2 <= MOST_SCORES]
+    return [_of_sizes(each, own) for n, each in enumerate(computed) if each not in computed[:n]]
+
+
+def _of_sizes(sizes: Mapping[str, int], own: Mapping[str, int]) -> Condition:
+    words = {LENGTH: "{} rows", "heads": "heads: {}", "batch": "batch: {}"}
+    other = {name: size for name, size in sizes.items() if size != own[name] or name == LENGTH}
+    label = ", ".join(words[name].format(size) for name, size in sorted(other.items(), reverse=True))
+    return Condition.model_validate({"label": label, **other})

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.experiments import second_device
+from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
+from harness.experiments.size_rules import MOST_ASKED, MOST_ROUNDS, ask, own_sizes, points_of
 from harness.isolate import Answer, Task, read_result
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
@@ -52,14 +55,16 @@ def run_conditions(
     session = Session(context, cell, jobs)
     try:
         session.run()
+        session.ask_on()
     finally:
         session.sweep()
-    return [_record(context, cell, experiment, session, started) for experiment in experiments]
+    return [_record(context, cell, experiment, session, jobs, started) for experiment in experiments]
 
 
 def _record(
-    context: Context, cell: Cell, experiment: ConditionsExperiment, session: Session, started: str
+    context: Context, cell: Cell, experiment: ConditionsExperiment, session: Session, planned: list[Job], started: str
 ) -> ConditionsRecord:
+    """Its key is of what was planned, from which the rest follows."""
     jobs = [job for job in session.jobs if job.experiment == experiment]
     by_condition: dict[str, list[Job]] = {}
     for job in jobs:
@@ -70,7 +75,7 @@ def _record(
     return ConditionsRecord(
         **cell.model_dump(),
         experiment=experiment,
-        key=conditions_key(context, cell, jobs),
+        key=conditions_key(context, cell, [job for job in planned if job.experiment == experiment]),
         results=results,
         started_utc=started,
         duration_s=round(sum(session.spent_s[job.number] for job in jobs), 3),
@@ -89,7 +94,7 @@ class Session:
     """All jobs of one cell: run in as few processes as they leave alive, and weighed."""
 
     def __init__(self, context: Context, cell: Cell, jobs: list[Job]) -> None:
-        self.context, self.cell, self.jobs = context, cell, jobs
+        self.context, self.cell, self.jobs = context, cell, list(jobs)
         self.results: dict[int, ConditionResult] = {}
         self.spent_s = {job.number: 0.0 for job in jobs}
         self.stopped: Outcome | None = None  # why no job could run, or what discredits all
@@ -117,6 +122,24 @@ class Session:
                 waiting = []
             waiting += self._run_all(shared)
         self._weigh(waiting)
+
+    def ask_on(self) -> None:
+        """Try the sizes that could refute what those tried so far suggest, and smaller ones that may be wrong."""
+        planned = [job for job in self.jobs if job.experiment == "lengths"]
+        own = own_sizes(self.context.plan.workload(self.cell.workload)) if planned else {}
+        tried, left = list(planned), MOST_ASKED
+        for _ in range(MOST_ROUNDS if planned else 0):
+            points = points_of((self.results[job.number] for job in tried), own)
+            conditions = sized(ask(points, own, left), own)
+            if not conditions or self.stopped:
+                break
+            asked = [replace(planned[0], number=len(self.jobs) + n, condition=c) for n, c in enumerate(conditions)]
+            self.jobs += asked
+            self.spent_s |= {job.number: 0.0 for job in asked}
+            self._weigh(self._run_all(asked))
+            for job in asked:
+                self.results[job.number] = self.results[job.number].model_copy(update={"asked": True})
+            tried, left = tried + asked, left - len(asked)
 
     def sweep(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)

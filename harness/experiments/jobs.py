@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.experiments import second_device
-from harness.experiments.condition_list import SAME_CALLS, conditions_of, lengths
+from harness.experiments.condition_list import SAME_CALLS, conditions_of, size_conditions
 from harness.run.context import Context
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
 from harness.schema.run_records import Cell
@@ -74,7 +74,7 @@ def jobs_of(
             problem=workload.problem is not None,
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others,
-            lengths=lengths(workload) if experiment == "lengths" else (),
+            sizes=size_conditions(workload) if experiment == "lengths" else (),
             second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
         )
     ]
@@ -144,4 +144,6 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],
         scales=all(scales) if scales else None,
+        worst_at=worst.worst_at,
+        asked=worst.asked,
     )

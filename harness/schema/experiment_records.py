@@ -57,6 +57,8 @@ class Condition(Record):
         description="what a kernel in Python, made anew, gets where it asks PyTorch for integers of fewer bits than "
         "64: as it asks, or 64; '' not made anew",
     )
+    batch: int = Field(default=0, description="of Q, K and V; 0: the workload's")
+    heads: int = Field(default=0, description="of Q, K and V; 0: the workload's")
     seq_len: int = Field(default=0, description="rows of Q, K and V; 0: the workload's")
     load: Literal["alone", "beside"] = Field(default="alone", description="beside: other work runs meanwhile")
 
@@ -87,6 +89,12 @@ class ConditionResult(Outcome):
     )
     scales: bool | None = Field(
         default=None, description="of smaller inputs: whether the truth is that on the full ones times a power of two"
+    )
+    worst_at: list[int] = Field(
+        default=[], description="of the first output that fails: the index of its largest error"
+    )
+    asked: bool = Field(
+        default=False, description="whether its sizes were chosen by what others gave: experiments/size_rules.py"
     )
 
 

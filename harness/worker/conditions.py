@@ -64,7 +64,7 @@ class Job:
     ) -> None:
         self.condition = job.condition
         self.made_otherwise = bool(self.condition.dtype or self.condition.integers)
-        self.workload = workload.on(self.condition.recipe).of_length(self.condition.seq_len)
+        self.workload = workload.on(self.condition.recipe).of_sizes(self.condition.sizes)
         self.kernel = kernel.on(self.workload)
         self.device = request.kernel.device
         self.place = SECOND if self.condition.gpu == "second" else self.device

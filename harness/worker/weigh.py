@@ -1,6 +1,6 @@
 """`weigh`: the outputs that `conditions` left, against the truth. Never loads the candidate; reads its bytes.
 
-The truth is a function of recipe, sequence length and trial alone, so nothing else of a condition changes it. Equal
+The truth is a function of recipe, sizes and trial alone, so nothing else of a condition changes it. Equal
 outputs are compared once.
 """
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def weigh(request: wire.WeighRequest) -> wire.WeighResult:
     workload = workloads.parse_workload(request.workload)
     weighed = [Weighed(job, request, workload) for job in request.jobs]
-    # (recipe, length, trial) to jobs: each truth is held once, and not for long
-    wanted: collections.OrderedDict[tuple[str, int, int], list[Weighed]] = collections.OrderedDict()
+    # (recipe, sizes, trial) to jobs: each truth is held once, and not for long
+    wanted: collections.OrderedDict[tuple[str, tuple[int, int, int], int], list[Weighed]] = collections.OrderedDict()
     for job in weighed:
         for trial in job.ran:
-            wanted.setdefault((job.recipe, job.seq_len, trial), []).append(job)
+            wanted.setdefault((job.recipe, job.sizes, trial), []).append(job)
     with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         cache = truth.Cache(request.truth_dir, pool.map)
-        for (recipe, seq_len, trial), jobs in wanted.items():
-            made = workloads.Trial(workload.of_length(seq_len).on(recipe), recipe, trial, request.seed, cache)
+        for (recipe, sizes, trial), jobs in wanted.items():
+            made = workloads.Trial(workload.of_sizes(sizes).on(recipe), recipe, trial, request.seed, cache)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, made.arrays)
             exact = made.truth(judged_as(request, workload, protocol.KERNEL))
@@ -70,7 +70,7 @@ class Weighed:
 
     def __init__(self, job: wire.WeighedJobRequest, request: wire.WeighRequest, workload: workloads.Workload) -> None:
         self.result = wire.WeighedJob(protocol.OK, number=job.number)
-        self.recipe, self.seq_len = job.condition.recipe, job.condition.seq_len
+        self.recipe, self.sizes = job.condition.recipe, job.condition.sizes
         self.folder, self.limits = request.candidate_out, request.limits
         # Smaller outputs would pass any rule whose tolerance does not shrink with them.
         self.decides = "rounding" if self.recipe in protocol.SCALED_RECIPES else request.decides
@@ -79,7 +79,7 @@ class Weighed:
         self.first: tuple[str, Array] | None = None  # a trial's first output, and its digest
         self.ran: dict[int, int] = {}  # trial to runs
         failed = failure_of(job.done)
-        shape, dtype = workload.of_length(self.seq_len).expected_output() or (tuple(job.done.shape), job.done.dtype)
+        shape, dtype = workload.of_sizes(self.sizes).expected_output() or (tuple(job.done.shape), job.done.dtype)
         ran, most = job.done.ran, job.repeats
         if failed is not None:
             self.fail(failed)
@@ -125,6 +125,8 @@ class Weighed:
         self.judged += 1
         result.passed += verdict.passed[self.decides]
         result.nonfinite += verdict.nonfinite
+        if verdict.worst and not verdict.passed[self.decides] and not result.worst_at:
+            result.worst_at = verdict.worst[0]
         result.max_units = _larger(result.max_units, verdict.units)
         # With the same trial's first run: how far they lie apart, and not only whether they do.
         if self.first is None:

@@ -5,7 +5,7 @@ field is. Standard library and Python 3.8 only.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 from .protocol import Status
 
@@ -122,7 +122,13 @@ class ConditionRequest(Request):
     variables_of: str = ""
     dtype: str = ""
     integers: str = ""
+    batch: int = 0
+    heads: int = 0
     seq_len: int = 0
+
+    @property
+    def sizes(self) -> Tuple[int, int, int]:
+        return self.batch, self.heads, self.seq_len
     load: str = "alone"
 
 
@@ -293,6 +299,7 @@ class WeighedJob(Result):
     within: List[List[bool]] = field(default_factory=list)
     apart_units: Optional[float] = None
     scales: Optional[bool] = None
+    worst_at: List[int] = field(default_factory=list)
 
 
 class Compiled(Reply):

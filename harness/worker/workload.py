@@ -70,12 +70,10 @@ class AttentionWorkload:
         found.scale = self.scale * 4.0**halvings
         return found
 
-    def of_length(self, seq_len: int) -> AttentionWorkload:
-        """The workload at another sequence length; 0: its own."""
-        if not seq_len:
-            return self
+    def of_sizes(self, sizes: tuple[int, int, int]) -> AttentionWorkload:
+        """The workload with another batch, number of heads and sequence length; 0: its own."""
         found = copy.copy(self)
-        found.shape = (*self.shape[:2], seq_len, self.shape[3])
+        found.shape = (*(size or own for size, own in zip(sizes, self.shape)), self.shape[3])
         return found
 
     def of_heads(self, count: int) -> AttentionWorkload:

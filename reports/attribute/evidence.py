@@ -12,6 +12,7 @@ from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import Conditions, Finding, LengthTrials, fails, passes
 from reports.attribute.facts.times import TimeChange, clock_ratio
+from reports.attribute.sizes import sizes_text
 from reports.compare.factors import SAME, Factor
 from reports.model import Rate, Seen
 
@@ -119,38 +120,8 @@ def rates_seen(cell: CellFacts, conditions: Conditions) -> Seen:
 
 
 def lengths_seen(lengths: LengthTrials) -> Seen:
-    """A pattern is given with the number of lengths that it rests on."""
-    right, wrong = len(lengths.right), len(lengths.wrong)
-    if not right:
-        text = f"wrong at every length tried ({wrong})"
-    elif lengths.tile:
-        text = f"right at the {right} lengths tried that are multiples of {lengths.tile}, wrong at the {wrong} others"
-    elif lengths.last:
-        text = (
-            f"right at all {right} lengths tried up to {lengths.last}, wrong at all {wrong} from {lengths.wrong[0]} on"
-        )
-    else:
-        text = f"wrong at {listed(map(str, lengths.wrong), 12)}; right at {right} of {right + wrong} lengths tried"
-        text += f"; {common}" if (common := _common(lengths)) else ""
     conditions = lengths.conditions
-    return Seen(text=f"{conditions.record.workload}: {text}", record=conditions.path)
-
-
-def _common(lengths: LengthTrials) -> str:
-    """What the wrong lengths have in common, and how many of the right ones do not have it."""
-    right, wrong = len(lengths.right), len(lengths.wrong)
-    if wrong < 2:
-        return ""
-    if (step := lengths.wrong_off) is not None:
-        on = sum(not each % step for each in lengths.right)
-        if step == 2:
-            return f"all {wrong} wrong lengths are odd, {on} of the {right} right ones are even"
-        return f"none of the {wrong} wrong lengths is a multiple of {step}, {on} of the {right} right ones are"
-    if (step := lengths.wrong_on) is not None:
-        off = sum(bool(each % step) for each in lengths.right)
-        kind = "even" if step == 2 else f"multiples of {step}"
-        return f"all {wrong} wrong lengths are {kind}, {off} of the {right} right ones are not"
-    return ""
+    return Seen(text=f"{conditions.record.workload}: {sizes_text(lengths)}", record=conditions.path)
 
 
 def finding_seen(finding: Finding) -> Seen:

@@ -86,8 +86,8 @@ def inputs_figure(cell: CellFacts) -> Figure | None:
 
 def lengths_figure(lengths: LengthTrials) -> Figure:
     conditions = lengths.conditions
-    results = sorted(conditions.ran, key=lambda each: each.condition.seq_len)
-    return conditions_figure(f"By the sequence length, {conditions.record.workload}", results, conditions.path)
+    results = sorted(conditions.ran, key=lambda r: (r.condition.batch, r.condition.heads, r.condition.seq_len))
+    return conditions_figure(f"By size, {conditions.record.workload}", results, conditions.path)
 
 
 def swap_figure(swap: Swap, base: str, this: str) -> Figure:

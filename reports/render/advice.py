@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from reports import model
@@ -9,6 +10,7 @@ from reports.attribute.causes import OUT_OF_BOUNDS, RACE, UNDECIDED, UNINITIALIS
 from reports.attribute.evidence import hidden
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import findings
+from reports.attribute.sizes import reproduced_at, sizes_text
 from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
@@ -66,11 +68,12 @@ def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -
 
 
 def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
-    """The smallest input that was seen to fail: of the lengths that were tried, else of the workloads."""
-    lengths = [(each.wrong[0], row) for row in bad for each in CellFacts(evidence, row).lengths if each.wrong]
-    if lengths:
-        length, row = min(lengths, key=lambda each: each[0])
-        return [f"reproduce it at sequence length {length}, the shortest tried that fails ({row.workload})"]
+    """The smallest input that was seen to fail: of the sizes that were tried, else of the workloads."""
+    tried = [each for row in bad for each in CellFacts(evidence, row).lengths if each.smallest]
+    if tried:
+        least = min(tried, key=lambda each: math.prod((each.smallest or {}).values()))
+        name = least.conditions.record.workload
+        return [f"reproduce it at {reproduced_at(least)}, the smallest tried that fails ({name}): {sizes_text(least)}"]
     infos = [(info, row) for row in bad if (info := evidence.workload(row.workload)) is not None]
     if not infos:
         return []

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.condition_list import PATTERNS, conditions_of
+from harness.experiments.condition_list import PATTERNS, conditions_of, size_conditions, sized
 from harness.experiments.probes import FOLDER
+from harness.experiments.size_rules import ask, fitting, points_of
 from harness.schema.experiment_records import Condition, ConditionResult
 from tests.candidates.faulty import SOURCE, STRIDES
 from tests.conftest import ROOT
 from tests.environments.verbs import REFERENCES, Environment, jobs_of, kernel_of, stage, weighed, workload
 from tests.messages import left
+from tests.unit import hand_made
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -152,12 +154,15 @@ def test_inputs_that_show_what_others_mask(bench: Bench) -> None:
     assert all(r.nonfinite for r in steep if r.condition.recipe == "offset_logits")
 
 
-def test_other_lengths_show_where_a_tile_ends(bench: Bench) -> None:
-    listed = conditions_of("lengths", "cpu", [], problem=False, lengths=[100, 96, 1, 16, 17, 257])
+def test_other_sizes_show_where_a_tile_ends(bench: Bench) -> None:
+    own = {"batch": 1, "heads": 2, "seq_len": 37}
+    listed = size_conditions(hand_made.workload(**own))
     tail, code = bench.run(listed, "tail", trials=1, repeats=1)
-    assert code == 0 and {r.condition.seq_len: r.status for r in tail} == {
-        100: "wrong", 96: "ok", 1: "wrong", 16: "ok", 17: "wrong", 257: "wrong",
-    }  # fmt: skip
+    points = points_of(tail, own)
+    assert code == 0 and all(each.right == (each.sizes["seq_len"] % 16 == 0) for each in points)
+    assert {len(each.worst_at) for each in tail} == {0, 4} and {each.sizes["heads"] for each in points} == {1, 2, 3, 4}
+    more, _ = bench.run(sized(ask(points, own), own), "tail", trials=1, repeats=1)
+    assert [(rule.kind, rule.number) for rule in fitting([*points, *points_of(more, own)], own)] == [("off", 16)]
     right, _ = bench.run(listed, "none", trials=1, repeats=1)
     assert all(r.status == "ok" and r.runs == 1 and (r.max_units or 0) < 4 for r in right)
 

@@ -182,10 +182,12 @@ def test_why_what_to_do_and_the_line_that_a_checker_named(tmp_path: Path) -> Non
 
 def test_the_shortest_failing_length_is_named_and_no_other_length_is_missed(tmp_path: Path) -> None:
     run = write_run(tmp_path, of_both(WRONG))
-    lengths = [result("A", 0.0 if keys % 64 else 1.0, seq_len=keys) for keys in (64, 65, 128, 129)]
+    lengths = [result("A", 0.0 if keys % 64 else 1.0, seq_len=keys) for keys in (64, 65, 128, 129, 192, 224, 66)]
     conditions(run, "lengths", lengths)
     [answer] = Report(load_evidence(tmp_path)).answers.kernels
-    assert any("at sequence length 65, the shortest tried that fails" in text for text in answer.do)
+    [text] = [text for text in answer.do if "at sequence length 65, the smallest tried that fails" in text]
+    assert text.endswith("(seed-fp16): wrong at every sequence length tried that is no multiple of 64 (4 of 4), right "
+                         "at every one that is a multiple of 64 (3 of 3)")  # fmt: skip
     assert not any("keys only" in text for text in answer.open)
 
 

@@ -13,6 +13,7 @@ from harness.schema.storage import Run
 from reports.attribute import causes
 from reports.attribute.causes import STRONG, SUGGESTIVE
 from reports.attribute.facts.experiments import Conditions, LengthTrials
+from reports.attribute.sizes import reproduced_at, sizes_text
 from tests.unit.attributed import RECIPES, Known, Make, called, check, filled, of_both, tried
 from tests.unit.experiments import FOLLOWS, clean, conditions, dead, history, result
 from tests.unit.spec import Case, Spec
@@ -184,25 +185,84 @@ TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (TILES, "right at the 6 lengths tried that are multiples of 32, wrong at the 4 others"),
-        (UP_TO_512, "right at all 6 lengths tried up to 512, wrong at all 5 from 513 on"),
+        (TILES, "wrong at every sequence length tried that is no multiple of 32 (4 of 4), right at every one that is a"
+                " multiple of 32 (6 of 6)"),
+        (UP_TO_512, "tried that is above 512 (5 of 5), right at every one that is 512 or less (6 of 6)"),
+        (dict.fromkeys([1, 2, 3, 20], False) | dict.fromkeys([30, 40, 50], True),
+         "tried that is 20 or less (4 of 4), right at every one that is 30 or more (3 of 3)"),
         (dict.fromkeys(TILES, False), "wrong at every length tried (10)"),
-        (TILES | {500: True}, "none of the 3 wrong lengths is a multiple of 32, 6 of the 7 right ones are"),
-        (ODD, "wrong at 129, 181, 255; right at 6 of 9 lengths tried; all 3 wrong lengths are odd, 5 of the 6 right"),
-        ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "multiples of 32, 3 of the 3 right"),
+        (dict.fromkeys(TILES, False) | {1: True, 2: False}, "that is above 1 (10 of 10), right at every one that is 1"),
+        (TILES | {500: True}, "none of the 3 wrong ones is a multiple of 32, 6 of the 7 right ones are"),
+        (ODD, "wrong at 129, 181, 255; right at 6 of 9 lengths tried; none of the 3 wrong ones is even, 5 of the 6"),
+        (ODD | {257: False}, "that is odd (4 of 4), right at every one that is even (5 of 5); that every one is wrong"
+                             " that is no multiple of 4 fits as well; that"),
+        (ODD | {257: False, 2: True, 1: True}, "that is odd and above 1 (4 of 4), right at every one that is even, or 1"
+                                               " (7 of 7)"),
+        ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "that is a multiple of 8 (3 of 3)"),
         ({8: True, 16: True, 24: True, 9: False}, "wrong at 9; right at 3 of 4 lengths tried"),
     ],
 )  # fmt: skip
 def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:
     lengths = tried("lengths", *(result("A", float(each), seq_len=length) for length, each in right.items()))
     found = check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)
-    drawn = next((figure for figure in found.figures if "By the sequence length" in figure.title), None)
+    drawn = next((figure for figure in found.figures if "By size" in figure.title), None)
     assert (drawn is not None) == any(right.values())
     assert drawn is None or len(drawn.rows) == len(right), "the one that is wrong may be any"
 
 
 def test_a_process_that_died_was_not_right() -> None:
     refused = dead(seq_len=7).model_copy(update={"message": "trial 0 raised ValueError"})
-    record = type("Record", (), {"results": [result("A", seq_len=64), dead(seq_len=100), refused]})()
-    lengths = LengthTrials(conditions=Conditions(record=record, path="p"))
+    lengths = trials([result("A", seq_len=64), dead(seq_len=100), refused])
     assert (lengths.right, lengths.wrong) == ([64], [100])
+
+
+def trials(results: list[ConditionResult]) -> LengthTrials:
+    record = type("Record", (), {"results": results})()
+    own = {"batch": 1, "heads": 8, "seq_len": 255}
+    return LengthTrials(conditions=Conditions(record=record, path="p"), own=own)
+
+
+def sized(wrong: bool, asked: bool = False, at: tuple[int, ...] = (), **sizes: int) -> ConditionResult:
+    made = result("A", 0.0 if wrong else 1.0, seq_len=sizes.pop("seq_len", 255), **sizes)
+    return made.model_copy(update={"asked": asked, "worst_at": list(at)})
+
+
+def test_what_was_asked_later_is_told_apart_and_the_smallest_input_is_named() -> None:
+    planned = [sized(length % 2 == 1, seq_len=length) for length in (255, 64, 65, 1, 96, 128, 254)]
+    asked = [sized(True, True, seq_len=11), sized(False, True, seq_len=210), sized(True, True, seq_len=3, heads=1)]
+    lengths = trials([*planned, sized(True, heads=3), *asked])
+    assert sizes_text(lengths) == (
+        "wrong at every sequence length tried that is odd (3 of 3), right at every one that is even (4 of 4); tried "
+        "afterwards at 3 (wrong), 11 (wrong) and 210 (right), as this says"
+    )
+    assert reproduced_at(lengths) == "sequence length 3, number of heads 1"
+    refuted = trials([*planned, *asked, sized(False, True, seq_len=37)])
+    assert "every" not in sizes_text(refuted) and "wrong at 1, 3, 11" not in sizes_text(refuted)
+
+
+def test_one_head_is_a_size_too() -> None:
+    lengths = trials([sized(True), sized(True, seq_len=64), *(sized(n > 1, heads=n) for n in (1, 2, 3))])
+    assert sizes_text(lengths) == (
+        "wrong at every number of heads tried that is above 1 (3 of 3), right at every one that is 1 (1 of 1)"
+    )
+    assert reproduced_at(lengths) == "sequence length 255, number of heads 2"
+    lengths = trials([sized(True), *(sized(n > 1, heads=n) for n in (1, 2, 3)), sized(False, seq_len=1)])
+    assert sizes_text(lengths).endswith("that is 1 (1 of 1); at length 1 it is right with any")
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([(0, 1, 254, 7), (0, 5, 63, 1), (0, 0, 99, 3)], "the largest error is in the last row at each of the 3"),
+        ([(0, 1, 254, 7), (0, 5, 63, 1), (0, 0, 98, 3)], ""),
+        ([(0, 7, 3, 7), (0, 7, 6, 1), (0, 7, 9, 3), (0, 7, 9, 3)], "is in the last head at each of the 4"),
+        ([(0, 7, 3, 7), (0, 7, 6, 1), (0, 7, 9, 3)], ""),  # of 8 heads, by chance in one of 512
+        ([(0, 1, 254, 7), (0, 5, 63, 1)], ""),
+    ],
+)
+def test_where_the_largest_error_is_each_time(places: list[tuple[int, ...]], said: str) -> None:
+    found = [sized(True, at=at, seq_len=size) for at, size in zip(places, (255, 64, 100, 100), strict=False)]
+    text = sizes_text(trials(found))
+    assert said in text if said else "largest error" not in text
+    nowhere = sizes_text(trials([each.model_copy(update={"nonfinite": 1}) for each in found]))
+    assert "largest error" not in nowhere, "of NaN the first is recorded, which is anywhere"

@@ -12,7 +12,7 @@ import pytest
 
 from harness.config.matrix import Limits, Tolerances
 from harness.experiments import conditions
-from harness.experiments.condition_list import MOST_SCORES, conditions_of, lengths
+from harness.experiments.condition_list import MOST_SCORES, conditions_of, lengths, size_conditions
 from harness.experiments.conditions import Session
 from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
 from harness.isolate import Answer, Task
@@ -27,14 +27,14 @@ from tests.unit.hand_made import workload
 
 TRIALS = {recipe: (0, 1, 2, 3, 4) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES, *protocol.SCALED_RECIPES)}
 REFERENCES = ["flash", "math", "default"]
+ROWS = [Condition(label=f"{length} rows", seq_len=length) for length in (96, 1, 64)]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
 def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
-    found = listed(
-        experiment, device, second_gpu=True, recipes=list(TRIALS)[:1], others=["other"], lengths=[96, 1, 64]
-    )
+    more = {"recipes": list(TRIALS)[:1], "others": ["other"], "sizes": size_conditions(workload(2, 8))}
+    found = listed(experiment, device, second_gpu=True, **more)
     assert found
     for told_by in ({"label"}, set(Condition.model_fields) - {"label"}):
         assert len({c.model_dump_json(include=told_by) for c in found}) == len(found)
@@ -116,9 +116,9 @@ def test_a_second_gpu_is_asked_where_there_is_one() -> None:
 
 
 def test_each_length_is_called_once() -> None:
-    planned = jobs("lengths", trials={"independent": (3, 0, 1)}, lengths=[96, 1, 64])
+    planned = jobs("lengths", trials={"independent": (3, 0, 1)}, sizes=ROWS)
     assert [(job.condition.seq_len, job.trials, job.repeats) for job in planned] == [
-        (length, (3,), 1) for length in (96, 1, 64)
+        (each.seq_len, (3,), 1) for each in ROWS
     ]
 
 
@@ -149,8 +149,16 @@ def test_both_sides_of_each_count_that_leaves_a_type_below_its_own() -> None:
 
 
 def test_what_would_take_too_long_in_float64_is_left_out() -> None:
-    found = lengths(workload(4, 16, 4096, 128))
-    assert found and max(found) ** 2 * 64 <= MOST_SCORES
+    found = size_conditions(workload(4, 16, 4096, 128))
+    assert found and max(each.seq_len**2 * (each.heads or 16) * (each.batch or 4) for each in found) <= MOST_SCORES
+
+
+def test_few_heads_and_small_batches_are_tried_and_the_smallest_of_all() -> None:
+    found = [(each.batch, each.heads, each.seq_len) for each in size_conditions(workload(2, 8, 100, 64))]
+    assert {(0, 1, 100), (0, 4, 100), (1, 0, 100), (4, 0, 100), (1, 1, 1)} <= set(found)
+    assert found[0] == (0, 0, 100) and len(set(found)) == len(found) and (2, 0, 100) not in found
+    [alone] = [each.label for each in size_conditions(workload(1, 1, 100, 64)) if each.seq_len == 1]
+    assert alone == "1 rows"
 
 
 # -- results and sessions ------------------------------------------------------------------------------------------
@@ -179,16 +187,18 @@ class Scripted:
     def __init__(
         self, out: Path, *, dies: Collection[int] = (), hangs: Collection[int] = (), loses: Collection[int] = (),
         container: bool = False, answer: dict[str, Any] | None = None,
+        wrong: Callable[[tuple[int, int, int]], Any] = lambda sizes: False,
     ) -> None:  # fmt: skip
         self.out, self.dies, self.hangs, self.loses = out, dies, hangs, loses
-        self.container, self.answer = container, answer
+        self.container, self.answer, self.wrong = container, answer, wrong
         self.asked: list[list[int]] = []
         self.variables: list[Mapping[str, str]] = []
 
     def run(self, task: Task) -> Answer:
         numbers = [job.number for job in task.request.jobs]
         if task.name == "weigh":
-            rows = [{"number": n, "status": "ok", "runs": 2, "passed": 2} for n in numbers]
+            wrong = {job.number: self.wrong(job.condition.sizes) for job in task.request.jobs}
+            rows = [{"number": n, "status": "ok", "runs": 2, "passed": 0 if wrong[n] else 2} for n in numbers]
             return Answer(result=answered(status="ok", results=rows), ended=ended(0))
         self.asked.append(numbers)
         self.variables.append(task.variables or {})
@@ -220,7 +230,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     plan = SimpleNamespace(
         seed=0, tolerances=Tolerances(), limits=Limits(validation_s=9.0), threads_in=lambda environment: 1,
         variables={"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}},
-        workload=lambda id: SimpleNamespace(dtype="float32"), kernel=lambda name: SimpleNamespace(precision=None),
+        workload=lambda id: workload(2, 8, 100), kernel=lambda name: SimpleNamespace(precision=None),
     )  # fmt: skip
     monkeypatch.setattr(
         conditions, "workload_request", lambda *_: wire.WorkloadRequest(id="w", dtype="float32", recipes={})
@@ -228,11 +238,12 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     monkeypatch.setattr(conditions, "kernel_request", lambda *_: wire.KernelRequest(name="k", device="cpu"))
     cell = Cell(environment="e", kernel="k", workload="w", device="cpu")
 
-    def run(**script: Any) -> tuple[Session, Scripted]:
+    def run(experiment: ConditionsExperiment = "poison", **script: Any) -> tuple[Session, Scripted]:
         context: Any = FakeContext(plan=plan, run=Run(tmp_path), builds={("e", "k", "cpu"): None})
-        one = Session(context, cell, jobs("poison"))
+        one = Session(context, cell, jobs(experiment, sizes=size_conditions(plan.workload("w"))))
         context.executor = Scripted(one.out, **script)
         one.run()
+        one.ask_on()
         return one, context.executor
 
     return run
@@ -298,3 +309,23 @@ def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(play: Play)
 def test_tampering_speaks_against_all(play: Play) -> None:
     one, _ = play(answer={"status": "wrong", "message": "replaced time.time"})
     assert one.stopped is not None and one.stopped.status == "wrong" and "replaced" in one.stopped.message
+
+
+# -- sizes that are asked for --------------------------------------------------------------------------------------
+
+
+def test_sizes_that_could_refute_a_rule_are_asked_in_the_same_session(play: Play) -> None:
+    one, executor = play(experiment="lengths", wrong=lambda sizes: sizes[2] % 2)
+    planned = len(executor.asked[0])
+    assert executor.asked[1:] == [[planned, planned + 1]], "one odd length, and one even one"
+    assert [one.results[job.number].asked for job in one.jobs] == [False] * planned + [True, True]
+    assert {job.condition.seq_len % 2 for job in one.jobs[planned:]} == {0, 1}
+    assert set(one.spent_s) == set(one.results) == {job.number for job in one.jobs}
+
+
+def test_where_nothing_is_wrong_and_where_nothing_runs_nothing_more_is_asked(play: Play) -> None:
+    for script in ({"wrong": lambda sizes: False}, {"answer": {"status": "crashed", "message": "loading k.so raised"}}):
+        one, executor = play(experiment="lengths", **script)
+        assert len(executor.asked) == 1 and not any(each.asked for each in one.results.values())
+    one, executor = play(experiment="lengths", dies=range(1000))
+    assert len(executor.asked) <= conditions.MOST_ENDS, "what is asked does not revive what was given up"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from harness.experiments.size_rules import own_sizes
 from harness.schema.experiment_records import ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell
@@ -291,7 +292,8 @@ class CellFacts:
 
     @property
     def lengths(self) -> list[LengthTrials]:
-        return [LengthTrials(conditions=each) for each in self.of("lengths")]
+        own = own_sizes(self.evidence.workload(self.workload))
+        return [LengthTrials(conditions=each, own=own) for each in self.of("lengths")]
 
     @cached_property
     def swap(self) -> swaps.Swap | None:

@@ -5,11 +5,12 @@ Outputs are compared by digest, trial by trial, and only where the inputs were t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.experiments.condition_list import TILES
+from harness.experiments.size_rules import LENGTH, Point, Rule, Sizes, fitting, points_of
 from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
@@ -20,9 +21,7 @@ from harness.schema.experiment_records import (
 )
 from harness.worker import protocol
 from reports.attribute import thresholds
-from reports.attribute.facts.messages import died
 
-STEPS = (2, *TILES)
 CONSTANT = ("zero", "nan", "max")  # `random` may be another pattern in each repeat
 
 
@@ -290,45 +289,54 @@ def _wrong_later(others: Iterable[Conditions]) -> dict[tuple[str, str, str], set
 
 @dataclass(frozen=True, kw_only=True)
 class LengthTrials:
-    """One kernel in one environment, on inputs that differ in their length."""
+    """One kernel in one environment, on inputs of other lengths, of other numbers of heads and in other batches."""
 
     conditions: Conditions
+    own: Sizes
+
+    @cached_property
+    def points(self) -> list[Point]:
+        return points_of(self.conditions.record.results, self.own)
+
+    @property
+    def planned(self) -> list[Point]:
+        """Those that were not chosen by what others gave."""
+        return [each for each in self.points if not each.asked]
+
+    @cached_property
+    def _of_length(self) -> list[Point]:
+        return [each for each in self.points if set(each.varies(self.own)) <= {LENGTH}]
 
     @cached_property
     def right(self) -> list[int]:
-        return sorted(each.condition.seq_len for each in self.conditions.ran if passes(each))
+        return sorted({each.sizes[LENGTH] for each in self._of_length if each.right})
 
     @cached_property
     def wrong(self) -> list[int]:
-        results = [*self.conditions.ran, *filter(died, self.conditions.record.results)]
-        return sorted({each.condition.seq_len for each in results} - set(self.right))
+        return sorted({each.sizes[LENGTH] for each in self._of_length if each.right is False} - set(self.right))
+
+    @cached_property
+    def smallest(self) -> Sizes | None:
+        """Of all inputs that are wrong."""
+        wrong = [each.sizes for each in self.points if each.right is False]
+        return min(wrong, key=lambda sizes: (math.prod(sizes.values()), sizes[LENGTH]), default=None)
+
+    @cached_property
+    def rules(self) -> list[Rule]:
+        """Those that fit, and rest on enough."""
+        return fitting(self.points, self.own)
 
     @property
-    def _enough(self) -> bool:
-        return min(len(self.right), len(self.wrong)) >= thresholds.FEWEST_LENGTHS
+    def tail(self) -> bool:
+        """Whether it is wrong at every length that something does not divide, and right at all others."""
+        return any(rule.dimension == LENGTH and rule.kind == "off" for rule in self.rules)
 
-    @property
-    def tile(self) -> int | None:
-        """What divides every length that is right, and none that is wrong."""
-        fits = (t for t in TILES if not any(each % t for each in self.right) and all(each % t for each in self.wrong))
-        return next(fits, None) if self._enough else None
-
-    @property
-    def wrong_off(self) -> int | None:
-        """The smallest of 2 and the tiles' sizes that divides none of the wrong lengths, and some of the right."""
-        off = (step for step in STEPS if all(each % step for each in self.wrong))
-        return next((step for step in off if any(not each % step for each in self.right)), None)
-
-    @property
-    def wrong_on(self) -> int | None:
-        """The largest of them that divides every wrong length, and not every right one."""
-        on = (step for step in reversed(STEPS) if not any(each % step for each in self.wrong))
-        return next((step for step in on if any(each % step for each in self.right)), None)
-
-    @property
-    def last(self) -> int | None:
-        """The longest that is right, where every shorter one is right and every longer one wrong."""
-        return self.right[-1] if self._enough and self.right[-1] < self.wrong[0] else None
+    @cached_property
+    def worst(self) -> list[tuple[Sizes, list[int]]]:
+        """Sizes and the index of the largest error, where one was recorded."""
+        results = zip(self.points, self.conditions.record.results, strict=True)
+        finite = [(point.sizes, each.worst_at) for point, each in results if not each.nonfinite]
+        return [(sizes, index) for sizes, index in finite if len(index) == 4]
 
 
 # -- checkers ---------------------------------------------------------------------------------------------
