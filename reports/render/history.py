@@ -229,8 +229,8 @@ def _bare(svg: str) -> str:
     """Without styles, scripts and what only a script would read; what a dot says is its title."""
     svg = re.sub(r"<!--.*?-->|<defs>.*?</defs>|<script.*?</script>|<title>Pygal</title>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<desc class="label">(.*?)</desc>', r"<title>\1</title>", svg, flags=re.DOTALL)
-    svg = re.sub(r"<desc.*?</desc>", "", svg, flags=re.DOTALL)
-    return svg.replace("<svg ", '<svg role="img" ', 1).replace(' id=""', "", 1)
+    svg = re.sub(r'<desc.*?</desc>| style="[^"]*"', "", svg, flags=re.DOTALL)
+    return svg.replace("<svg ", '<svg role="img" aria-label="times by run" ', 1).replace(' id=""', "", 1)
 
 
 def render_history(history: History) -> str:

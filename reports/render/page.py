@@ -28,7 +28,7 @@ from reports.text import percent
 
 MEASURED_SHOWN = 240
 PICTURES_SHOWN = 24
-FOLDED = 12  # rows beyond which a table is folded
+FOLDED = 6  # rows beyond which a table is folded
 
 
 def grid_lines(answers: Answers) -> list[tuple[str, Answer, list[GridCell]]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,10 @@ import pytest
 
 from harness.cli.main import main
 from reports.text import TIMES
+from tests.browser.conftest import Watch, Watched, sync_api
 from tests.unit.spec import NEXT, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_pairs, write_run
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 pytestmark = pytest.mark.browser
 
 WORKLOADS = ("seed-fp16", "seed-fp32", "causal-fp32")
@@ -48,62 +46,6 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> str:
 def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     cases = {(NEXT, "kernel", "shape077-fp16"): Case(status="crashed", message=HOSTILE)}
     return render(tmp_path_factory.mktemp("large"), Spec(workloads=MANY, cases=cases, trials=4, launches=4))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-class Watched:
-    """A tab whose complaints and requests are kept; `finish` asserts that there were none."""
-
-    def __init__(self, browser: Any, **options: Any) -> None:
-        self.context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
-        self.tab = self.context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.tab.on("console", lambda message: self.complaints.append(message.text))
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.on("request", lambda request: self.requests.append(request.url))
-
-    def open(self, address: str, ready: bool = True) -> Any:
-        self.tab.goto(address)
-        if ready:
-            self.tab.wait_for_selector("html[data-ready]")
-        return self.tab
-
-    def finish(self) -> None:
-        self.context.close()
-        assert self.complaints == []
-        assert all(address.startswith(("file:", "data:")) for address in self.requests)
-        assert len([address for address in self.requests if address.startswith("file:")]) >= 1
-
-
-Watch = Callable[..., Watched]
-
-
-@pytest.fixture
-def watch(browser: Any) -> Iterator[Watch]:
-    """Makes tabs, each of which must have had no complaint and no request at the end of the test."""
-    tabs: list[Watched] = []
-
-    def make(**options: Any) -> Watched:
-        tabs.append(Watched(browser, **options))
-        return tabs[-1]
-
-    yield make
-    for tab in tabs:
-        tab.finish()
-
-
-@pytest.fixture
-def watched(watch: Watch) -> Watched:
-    return watch()
 
 
 def names(tab: Any, table: str, column: int) -> list[str]:
@@ -204,7 +146,7 @@ def test_rows_beyond_the_first_are_found_filtered_and_linked(watched: Watched, l
     assert tab.title() != "owned"
     tab.fill("#q", "")
     tab.locator("[data-more=latency]").get_by_role("button", name="Later rows").click()
-    assert "rows 31 to 60 of 360" in tab.inner_text("[data-more=latency]")
+    assert "rows 13 to 24 of 360" in tab.inner_text("[data-more=latency]")
 
 
 def test_without_script_a_small_run_is_whole(watch: Watch, small: str) -> None:
@@ -275,11 +217,11 @@ def test_print_shows_every_table_without_controls(watched: Watched, small: str) 
 def test_print_holds_every_row_and_the_screen_only_the_first(watched: Watched, large: str) -> None:
     tab = watched.open(large)
     rows = tab.locator("#table-latency .row")
-    assert rows.count() == 30
+    assert rows.count() == 12
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert rows.count() == 360
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert rows.count() == 30
+    assert rows.count() == 12
 
 
 def test_on_a_phone_no_label_runs_into_the_next(watch: Watch, small: str) -> None:

@@ -3,7 +3,7 @@
 (async () => {
   const root = document.documentElement;
   const $ = (id) => document.getElementById(id);
-  const PAGE = 30;
+  const PAGE = 12;
 
   const theme = $("theme");
   const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -17,6 +17,14 @@
     label();
   });
   label();
+
+  // What scrolls sideways can be scrolled by keys alone.
+  const reachable = () => {
+    for (const box of document.querySelectorAll(".scroll")) box.toggleAttribute("tabindex", box.scrollWidth > box.clientWidth) && (box.tabIndex = 0);
+  };
+  addEventListener("resize", reachable);
+  document.addEventListener("toggle", reachable, true);
+  reachable();
 
   if (typeof DecompressionStream === "undefined") return;
   const unpack = (id) => {
@@ -154,10 +162,13 @@
   }
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", follow);
+  let folds = [];
   addEventListener("beforeprint", () => {
     for (const t of Object.values(tables)) { t.body.replaceChildren(...t.shown.flatMap(elements)); t.more.replaceChildren(); }
+    folds = [...document.querySelectorAll("section > details:not([open])")];
+    for (const fold of folds) fold.open = true;
   });
-  addEventListener("afterprint", () => Object.values(tables).forEach(draw));
+  addEventListener("afterprint", () => { Object.values(tables).forEach(draw); for (const fold of folds) fold.open = false; });
   // A link to the row that the address already names changes nothing, and must still open it.
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");
