@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.github import in_actions, mark
+from harness.source_marks import Mark, for_github, in_actions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Findings:
         if in_actions():
             for each in self.problems:
                 if (project / each.where.partition(":")[0]).is_file():
-                    print(mark(each.where, "kernel-matrix", f"{each.what}\n{each.remedy}", project=project))
+                    print(for_github(Mark(each.where, "kernel-matrix", f"{each.what}\n{each.remedy}", project)))
         if len(self.problems) == 1:
             (one,) = self.problems
             return InputError(f"{one.where}: {one.what}", one.remedy)

@@ -20,12 +20,12 @@ from rich.text import Text
 
 from harness import errors
 from harness.errors import InputError
-from harness.github import in_actions
 from harness.progress import printable
 from harness.schema.bisection_records import BisectionRecord
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import load_record
 from harness.schema.sweep_records import SweepRecord
+from harness.source_marks import for_github, for_gitlab, in_actions, in_gitlab
 from harness.worker import protocol
 from reports import model
 from reports.compare import gate
@@ -47,6 +47,7 @@ from reports.text import ABSENT, ratio_interval, short, time_text
 
 LATEST = Path("reports") / "latest"
 CALIBRATION = "calibration.json"
+CODE_QUALITY = "codequality.json"
 COMPARED = "compared"
 WIDTH = 320  # a row is a line, also in a log
 AnyAnswered = TypeVar("AnyAnswered", BisectionRecord, SweepRecord)
@@ -72,9 +73,12 @@ def render_run(
     print(printable("\n".join(report.answers.lines)))
     print(page)
     evidence, rows = report.evidence, report.rows
-    if in_actions():
-        for line in marks(evidence, report.answers, _project(run_folder)):
-            print(printable(line))
+    if in_actions() or in_gitlab():
+        found = marks(evidence, report.answers, _project(run_folder))
+        for each in found if in_actions() else ():
+            print(printable(for_github(each)))
+        if in_gitlab():
+            _write(page.with_name(CODE_QUALITY), for_gitlab(found), "give another --out")
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
         print(text)
     codes = exit_codes(evidence, rows, fail_on, strict, detect)

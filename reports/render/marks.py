@@ -1,5 +1,5 @@
-"""The answers that matter as marks on source lines of a pull request: the line that a checker or a compiler named,
-else the first of the kernel's source. Pure."""
+"""The answers that matter as marks on source lines of a pull or merge request: the line that a checker or a
+compiler named, else the first of the kernel's source. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from harness.github import mark
 from harness.schema.run_records import KernelInfo
+from harness.source_marks import Mark
 from reports.load.evidence import Evidence
 from reports.render.advice import NO_WORSE
 from reports.render.answers import Answers
@@ -17,9 +17,9 @@ from reports.render.answers import Answers
 NAMED = re.compile(r'(?:File ")?(?P<file>[\w./$+-]+\.(?:cuh?|cc|cpp|cxx|h|hpp|py))(?:", line |[:(])(?P<line>\d+)')
 
 
-def marks(evidence: Evidence, answers: Answers, project: Path) -> list[str]:
-    """Of each kernel that is wrong, slower or was not run, one line."""
-    lines = []
+def marks(evidence: Evidence, answers: Answers, project: Path) -> list[Mark]:
+    """One of each kernel that is wrong, slower or was not run."""
+    found = []
     for answer in answers.kernels:
         if answer.state in NO_WORSE:
             continue
@@ -28,8 +28,8 @@ def marks(evidence: Evidence, answers: Answers, project: Path) -> list[str]:
             kernel = evidence.kernel(name)
             if kernel is not None and kernel.sources:
                 place = _place(evidence, kernel, answer.device)
-                lines.append(mark(place, f"{name}: {answer.state}", text, project=project))
-    return lines
+                found.append(Mark(place, f"{name}: {answer.state}", text, project))
+    return found
 
 
 def _place(evidence: Evidence, kernel: KernelInfo, device: str) -> str:

@@ -24,7 +24,7 @@ GITLAB: dict[str, Any] = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text()
 COMMAND = """#!/bin/sh
 echo "$@" >>"$SAID"
 mkdir -p reports/runs/one && ln -sfn runs/one reports/latest
-for name in index.html summary.md comment.md junit.xml; do echo "the $name" >reports/latest/$name; done
+for name in index.html summary.md comment.md junit.xml codequality.json; do echo "the $name" >reports/latest/$name; done
 exit $CODE
 """
 GITLAB_MODULE = """
@@ -108,6 +108,6 @@ def test_gitlabs_job_keeps_the_page_and_edits_its_one_comment(tmp_path: Path, co
         assert shell("\n".join(script), tmp_path, variables) == code
     assert (tmp_path / "said").read_text().split() == ["matrix", "--quick", "--fail-on=latency"] * 2
     kept = {path.name for path in (tmp_path / "kernel-matrix-page").iterdir()}
-    assert kept == {"index.html", "summary.md", "comment.md", "junit.xml"}
+    assert kept == {"index.html", "summary.md", "comment.md", "junit.xml", "codequality.json"}
     assert (tmp_path / "notes").read_text().count("<!-- kernel-matrix -->") == 1, "a later pipeline edits it"
     assert "a person's" in (tmp_path / "notes").read_text()

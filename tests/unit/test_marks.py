@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from harness.cli.main import main
-from harness.github import mark
 from harness.schema.records import Outcome
+from harness.source_marks import Mark, for_github, for_gitlab
 from reports.load.evidence import load_evidence
 from reports.render.marks import marks
 from reports.render.report import Report
@@ -22,14 +23,27 @@ WRONG = Spec(cases={(NEXT, "kernel", "*"): Case(passed=0)})
 def found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(folder))
     evidence = load_evidence(folder)
-    return marks(evidence, Report(evidence).answers, folder / "project")
+    return [for_github(each) for each in marks(evidence, Report(evidence).answers, folder / "project")]
 
 
 def test_what_is_written_is_what_github_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
-    made = mark("csrc/a,b.cu:12:5", "k: wrong", "100% wrong\nin 2.5.0", project=tmp_path / "project")
-    assert made == "::error file=project/csrc/a%2Cb.cu,line=12,title=k%3A wrong::100%25 wrong%0Ain 2.5.0"
-    assert "file=matrix.yaml,line=1," in mark("matrix.yaml", "t", "x", project=tmp_path)
+    made = Mark("csrc/a,b.cu:12:5", "k: wrong", "100% wrong\nin 2.5.0", tmp_path / "project")
+    assert for_github(made) == "::error file=project/csrc/a%2Cb.cu,line=12,title=k%3A wrong::100%25 wrong%0Ain 2.5.0"
+    assert "file=matrix.yaml,line=1," in for_github(Mark("matrix.yaml", "t", "x", tmp_path))
+
+
+def test_a_code_quality_report_is_written_in_gitlab_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path, WRONG).folder
+    for value in ("", "true"):
+        monkeypatch.setenv("GITLAB_CI", value)
+        monkeypatch.setenv("CI_PROJECT_DIR", str(Path.cwd()))
+        assert main(["report", str(folder)]) == 0
+        assert (folder / "codequality.json").exists() == bool(value)
+    [entry] = json.loads((folder / "codequality.json").read_text())
+    assert entry["location"] == {"path": "csrc/attention_scalar.cpp", "lines": {"begin": 1}}
+    assert entry["severity"] == "major" and "broke in 2.5.0" in entry["description"] and len(entry["fingerprint"]) == 64
+    assert for_gitlab([]) == "[]\n"
 
 
 def test_a_kernel_that_is_fine_has_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
