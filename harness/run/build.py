@@ -62,7 +62,7 @@ def _headers(root: Path, folder: Path) -> Iterator[Path]:
 def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
     """The files that a file includes in quotes: beside itself, beside a source, or below csrc, the shipped one too."""
     file = shipped.located(root, name)
-    if not file.is_file():  # `missing_source` comes later
+    if not file.is_file():  # `harness.config.missing` has named it
         return []
     beside = [shipped.located(root, each).parent for each in sources]
     places = dict.fromkeys([file.parent, *beside, *shipped.include_folders(root)])
@@ -70,10 +70,6 @@ def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
     paths = [Path(os.path.normpath(place / word)) for word in words for place in places]
     names = (shipped.name_of(root, path) for path in paths if path.is_file())
     return [name for name in names if name is not None]
-
-
-def missing_source(name: str) -> InputError:
-    return InputError(f"{name}: no such file; a kernel in matrix.yaml names it", "correct the path in matrix.yaml")
 
 
 def _cxx_flags(environment: Environment, kernel: Kernel, device: Device) -> list[str]:
