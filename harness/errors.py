@@ -74,8 +74,9 @@ class InputError(HarnessError):
 class RecordError(InputError):
     """A record file that cannot be trusted."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}", "delete the file, and start the same command again to measure it anew")
+    def __init__(self, path: str, problem: str, remedy: str = "") -> None:
+        usual = "delete the file, and start the same command again to measure it anew"
+        super().__init__(f"{path}: {problem}", remedy or usual)
 
 
 class InfrastructureError(HarnessError):

@@ -22,6 +22,7 @@ from pathlib import Path
 from harness import errors
 from harness.cli.options import Parser
 from harness.interrupts import as_interrupts, keep_interrupts
+from harness.typed import typed
 
 INTERRUPTED = 130
 TIDY_S = 2.0
@@ -111,7 +112,7 @@ def parse(words: Sequence[str], options: argparse.Namespace) -> None:
     if unknown:
         known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
         meant = errors.meant(unknown[0].partition("=")[0], known)
-        raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {parser.prog} --help")
+        raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {typed(verb, '--help')}")
     parser.refuse_twice(words[1 : words.index("--make") if "--make" in words else None])
 
 

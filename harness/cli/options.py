@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.errors import UNDECIDED, InputError, meant
+from harness.typed import typed
 
 EXECUTORS = ("auto", "docker", "venv", "bundle")
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
@@ -32,7 +33,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         problem, _, near = message.partition(MEANT)
-        raise InputError(problem, f"{MEANT if near else ''}{near}see: {self.prog} --help")
+        raise InputError(problem, f"{MEANT if near else ''}{near}see: {typed(*self.prog.split()[1:], '--help')}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

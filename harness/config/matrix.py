@@ -178,7 +178,7 @@ class Matrix(Model):
         _unique("references_cuda", list(self.references_cuda or []), "remove one")
         if not any(self.is_baseline(environment) for environment in self.environments):
             known = [environment.torch for environment in self.environments]
-            remedy = f'{meant(self.baseline.strip("“”‘’"), known)}such as baseline: "{known[0]}", in plain quotes'
+            remedy = f'{meant(self.baseline.strip("“”"), known)}such as baseline: "{known[0]}", in plain quotes'
             raise Refused(f"baseline: {self.baseline!r} is none of the environments ({', '.join(known)})", remedy)
         names = {workload.name for workload in self.workloads}
         for index, kernel in enumerate(self.kernels):
@@ -245,7 +245,8 @@ def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         if path.is_dir():
-            raise InputError(f"{path}: a folder; a matrix file belongs here", f"such as {path / 'matrix.yaml'}") from None
+            problem = "a folder; a matrix file belongs here"
+            raise InputError(f"{path}: {problem}", f"such as {path / 'matrix.yaml'}") from None
         if isinstance(error, PermissionError):
             raise InputError(f"{path}: {error.strerror}", "make it readable for this user") from None
         there = [each.name for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []

@@ -80,7 +80,8 @@ def inspect(path: str, worker: Path) -> HostPython | str:
         )
         seen = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return f"{path} does not run as a Python: {getattr(error, 'strerror', None) or 'it answers in no way that one does'}"
+        why = getattr(error, "strerror", None) or "it does not answer as one"
+        return f"{path} does not run as a Python: {why}"
     missing = [name for name in ("torch", "numpy") if not seen[name]]
     if missing:
         return f"{path} has no {' and no '.join(missing)}"

@@ -18,7 +18,7 @@ from harness.config import shipped
 from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
-from harness.errors import InputError, RecordError
+from harness.errors import RecordError
 from harness.run.context import SHIPPED_MODULE, Context, answer_of, checked, fields_of, is_whole
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Device, Status
@@ -197,7 +197,10 @@ def _compile(
     if isinstance(result, wire.BuildResult):
         return BuildRecord(**{**fields_of(result), **identity, "artifact": artifact.name})
     status: Status = "build_failed" if result.status == protocol.CRASHED else result.status
-    return BuildRecord(**identity, **{**fields_of(result), "status": status})
+    message = result.message
+    if artifact.is_file():  # its constructors run where it is loaded
+        message = re.sub(r"^the build (?=died|exited|was|killed)", "compiled, but what loaded it ", message)
+    return BuildRecord(**identity, **{**fields_of(result), "status": status, "message": message})
 
 
 def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import psutil
 from pydantic import ValidationError
 
-from harness.errors import DiskFull, InputError, RecordError
+from harness.errors import DiskFull, RecordError
 from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
@@ -87,7 +87,7 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
         problem = f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}"
         if isinstance(version, int) and version > protocol.SCHEMA_VERSION:
             remedy = "a newer kernel-matrix wrote it: install that one, or make the run again with this one"
-            raise InputError(f"{path}: {problem}", remedy)
+            raise RecordError(path, problem, remedy)
         raise RecordError(path, problem)
     if value.get("kind") != KIND_OF[model]:
         raise RecordError(path, f"is a {value.get('kind')!r} record; a {KIND_OF[model]} record belongs there")

@@ -43,18 +43,21 @@ class Case(NamedTuple):
     name: str
     command: str
     said: tuple[str, ...]
-    files: Files = {}
-    variables: Mapping[str, str] = {}
-    code: int = BAD_INPUT
-    locked: str | None = None
+    files: Files
+    variables: Mapping[str, str]
+    code: int
+    locked: str | None
+
+
+NOTHING: Mapping[str, str] = {}
 
 
 def case(
     name: str,
     command: str,
     *said: str,
-    files: Files = {},
-    variables: Mapping[str, str] = {},
+    files: Files = NOTHING,
+    variables: Mapping[str, str] = NOTHING,
     code: int = BAD_INPUT,
     locked: str | None = None,
 ) -> Case:
@@ -64,7 +67,7 @@ def case(
 def edited(name: str, old: str, new: str, *said: str, command: str = "matrix --list") -> Case:
     """A matrix.yaml in which `new` was typed for `old`."""
     assert MATRIX.count(old) >= 1, old
-    return Case(name, command, ("matrix.yaml", *said), {"matrix.yaml": MATRIX.replace(old, new, 1)})
+    return case(name, command, "matrix.yaml", *said, files={"matrix.yaml": MATRIX.replace(old, new, 1)})
 
 
 def faults(case: Case, code: int, printed: str) -> list[str]:
@@ -74,7 +77,7 @@ def faults(case: Case, code: int, printed: str) -> list[str]:
     found += [f"a riddle: {word}" for word in RIDDLES if word in printed]
     found += [f"does not say {part!r}" for part in case.said if not holds(printed, part)]
     found += [f"{len(lines)} lines"] if len(lines) > LINES else []
-    return found + ([] if re.search("remedy: \\S", printed) else ["no remedy"])
+    return found + ([] if re.search(r"remedy: \S|Do: |the same command", printed) else ["no remedy"])
 
 
 def holds(printed: str, part: str) -> bool:

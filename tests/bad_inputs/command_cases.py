@@ -16,7 +16,7 @@ COMMAND_LINE = [
     case("an option that there is not", "matrix --nonsense", "--nonsense", "kernel-matrix matrix --help"),
     case("an option of another command", "check --quick", "--quick", "kernel-matrix check --help"),
     case("an option with one dash", "matrix -quick", "-quick", "did you mean --quick?"),
-    case("an option with a long dash", "matrix –quick", "–quick", "did you mean --quick?"),
+    case("an option with a long dash", "matrix \u2013quick", "\u2013quick", "did you mean --quick?"),
     case("an underscore for a dash", "matrix --fail_on correctness", "--fail_on", "did you mean --fail-on?"),
     case("an option without its value", "matrix --kernel", "--kernel", "value|argument|NAME"),
     case("a word too many", "matrix mine", "mine", "--kernel mine|matrix --help"),

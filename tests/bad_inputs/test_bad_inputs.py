@@ -83,8 +83,15 @@ def answer(case: Case, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return code, printed.out + printed.err
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{group}: {case.name}", marks=pytest.mark.process if starts_something(case) else ())
-                                  for group, cases in GROUPS.items() for case in cases])
+def parameters() -> list[object]:
+    return [
+        pytest.param(case, id=f"{group}: {case.name}", marks=pytest.mark.process if starts_something(case) else ())
+        for group, cases in GROUPS.items()
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", parameters())
 def test_it_says_what_is_wrong_where_and_what_to_do(
     case: Case, project: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +107,4 @@ def test_it_says_what_is_wrong_where_and_what_to_do(
     monkeypatch.chdir(project)
     code, printed = answer(case, capsys)
     found = faults(case, code, printed)
-    import json
-    open("/tmp/results.jsonl", "a").write(json.dumps([case.name, case.command, found, printed]) + "\n")
     assert not found, "\n".join([case.command, *found, printed])
