@@ -18,6 +18,7 @@ from harness.config.interpreters import Interpreter
 from harness.run import prepare
 from tests.bad_inputs.case import MATRIX, Case, faults
 from tests.bad_inputs.command_cases import COMMAND_LINE
+from tests.bad_inputs.real_cases import CPP, INDEXES, INTERRUPTS, NOX, PYTHON
 from tests.bad_inputs.surrounding_cases import ENVIRONMENT, OTHERS, PATHS
 from tests.bad_inputs.yaml_cases import YAML
 from tests.unit.spec import Spec
@@ -108,3 +109,8 @@ def test_it_says_what_is_wrong_where_and_what_to_do(
     code, printed = answer(case, capsys)
     found = faults(case, code, printed)
     assert not found, "\n".join([case.command, *found, printed])
+
+
+def test_the_documented_count_is_the_tables(root: Path) -> None:
+    count = sum(map(len, (*GROUPS.values(), NOX, INDEXES, CPP, PYTHON, INTERRUPTS)))
+    assert f"The {count} mistakes of `tests/bad_inputs`" in " ".join((root / "docs" / "check.md").read_text().split())
