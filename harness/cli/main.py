@@ -167,14 +167,14 @@ def _run(words: list[str]) -> int:
 
 def _tidy_up() -> None:
     """Threads whose processes were ended have a moment to remove what those left."""
-    from harness.isolate.process import remove_own_temporary
-
+    process = sys.modules.get("harness.isolate.process")  # not imported now: the interrupt may have cut an import off
     deadline = time.monotonic() + TIDY_S
     with contextlib.suppress(KeyboardInterrupt):  # who interrupts again does not want to wait
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join(max(0.0, deadline - time.monotonic()))
-    remove_own_temporary()
+    if process is not None:
+        process.remove_own_temporary()
 
 
 def _failed(error: errors.HarnessError) -> int:
