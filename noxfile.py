@@ -3,6 +3,8 @@
 # ///
 """Sessions only: each starts one command, and decides nothing."""
 
+import difflib
+import sys
 from pathlib import Path
 
 import nox
@@ -120,3 +122,19 @@ def screenshot(session: nox.Session) -> None:
     """A picture of a page: `nox -s screenshot -- reports/latest/index.html OUT.png`."""
     install(session, "tests")
     session.run("python", "docs/screenshot.py", *session.posargs)
+
+
+def refuse_unknown(versions: list[str]) -> None:
+    """Of a session that is misspelt, or given without its quotes, nox says only that there is none."""
+    from nox import registry
+
+    known = [*registry.get(), *(f"eval(torch='{version}')" for version in versions)]
+    for option, name in zip(sys.argv, sys.argv[1:], strict=False):
+        if option in ("-s", "--session", "--sessions") and name.replace('"', "'") not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f'did you mean nox -s "{near[0]}"? ' if near else ""
+            sys.exit(f"error: {name}: no such session\n  remedy: {meant}nox -l lists them")
+
+
+if "nox" in (Path(sys.argv[0]).name, Path(sys.argv[0]).parent.name):  # not where a test reads this file
+    refuse_unknown(torch_versions())

@@ -31,10 +31,23 @@ def exit_code(codes: Iterable[int]) -> int:
     return next((code for code in PRECEDENCE if code in held), DONE)
 
 
+ALSO_CALLED = {
+    "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32",
+    "float": "float32", "gpu": "cuda",
+}  # fmt: skip
+
+
+def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> str:
+    """The known name that this may be a misspelling of, or another name for; empty where none is close."""
+    names = list(known)
+    other = ALSO_CALLED.get(name.lower(), "")
+    return other if other in names else next(iter(difflib.get_close_matches(name, names, 1, alike)), "")
+
+
 def meant(name: str, known: Iterable[str], alike: float = 0.6) -> str:
     """A question for the beginning of a remedy; empty where no known name is close."""
-    near = difflib.get_close_matches(name, list(known), 1, alike)
-    return f"did you mean {near[0]}? " if near else ""
+    near = nearest(name, known, alike)
+    return f"did you mean {near}? " if near else ""
 
 
 class HarnessError(Exception):
@@ -61,8 +74,9 @@ class InputError(HarnessError):
 class RecordError(InputError):
     """A record file that cannot be trusted."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}", "delete the file, and start the same command again to measure it anew")
+    def __init__(self, path: str, problem: str, remedy: str = "") -> None:
+        usual = "delete the file, and start the same command again to measure it anew"
+        super().__init__(f"{path}: {problem}", remedy or usual)
 
 
 class InfrastructureError(HarnessError):

@@ -14,6 +14,7 @@ import filelock
 import platformdirs
 import psutil
 
+from harness.errors import InfrastructureError
 from harness.gpu import described, gpus
 
 CACHE_VARIABLE = "KERNEL_MATRIX_CACHE"
@@ -52,6 +53,19 @@ def output_of(command: list[str], timeout_s: float = 30) -> str | None:
 def commit_of(folder: Path) -> str:
     """The commit that a folder's repository is at, with + where files differ from it; '' where it is in none."""
     return (output_of(["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--dirty=+"]) or "").strip()
+
+
+def wrong_tools(cuda: bool) -> InfrastructureError | None:
+    """Where CXX, or CUDA_HOME for CUDA sources, names what is not there: builds would fail on it, or be made by
+    another compiler than the one that was named."""
+    cxx, home = os.environ.get("CXX", ""), os.environ.get("CUDA_HOME", "")
+    if cxx and shutil.which(cxx.split()[0]) is None:
+        remedy = "name a C++ compiler, or unset it"
+        return InfrastructureError(f"CXX={cxx}: no program that this user can start", remedy)
+    if cuda and home and shutil.which("nvcc", path=f"{home}/bin") is None:
+        remedy = "name the folder of a CUDA toolkit, or unset it: nvcc is looked for on the PATH then"
+        return InfrastructureError(f"CUDA_HOME={home}: there is no bin/nvcc in it", remedy)
+    return None
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import cast
 from harness.cli.options import Parser, add_devices, add_gates, add_matrix, add_names
 from harness.cli.report import report_run
 from harness.config.kernelbench import Folders
-from harness.errors import InputError, exit_code
+from harness.errors import InputError, exit_code, meant
 from harness.experiments.plan import Focus
 from harness.isolate.choose import Wanted
 from harness.run.prepare import Options
@@ -38,6 +38,15 @@ def run(options: argparse.Namespace) -> int:
         remedy = f"start `{typed('matrix')}` first, or name the folder of a run"
         raise InputError(f"{run.run_path()}: no such file", remedy)
     record = run.load()
+    for option, wanted, known in (
+        ("kernel", options.kernel, [kernel.name for kernel in record.kernels]),
+        ("workload", options.workload, [name for each in record.workloads for name in (each.name, each.id)]),
+        ("torch", options.torch, [name for each in run.environments() for name in (each.torch, each.id)]),
+    ):
+        for name in wanted:
+            if name not in known:
+                remedy = f"{meant(name, known)}choose from: {', '.join(dict.fromkeys(known))}"
+                raise InputError(f"--{option} {name}: not in this run", remedy)
     bundle = bundle_of(options.bundle, run.folder) if record.executor == "bundle" else None
     focus = Focus(
         kernels=tuple(options.kernel),

@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         return judge(options.run_folder, options)
     parser = Parser(prog="kernel-matrix gate --make")
     matrix.add_options(parser)
+    parser.refuse_twice(options.make)
     making = parser.parse_args(options.make, argparse.Namespace(verb="matrix", given=options.make))
     if making.list:
         return matrix.run(making)

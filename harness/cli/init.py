@@ -49,8 +49,13 @@ IGNORED = "\n".join(["# What runs leave here: arrays, logs and pages.", *(f"/{na
 NOXFILE = '''\
 """`nox -s matrix -- --quick`, `nox -s "eval(torch='2.5.0')"`: sessions that start the `kernel-matrix` on the PATH."""
 
+import difflib
+import sys
+from pathlib import Path
+
 import nox
 
+VERSIONS = ["2.1.0", "2.5.0"]
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["matrix"]
 
@@ -74,9 +79,25 @@ for verb in (
 
 
 @nox.session(name="eval")
-@nox.parametrize("torch", ["2.1.0", "2.5.0"])
+@nox.parametrize("torch", VERSIONS)
 def evaluate(session: nox.Session, torch: str) -> None:
     kernel_matrix(session, "eval", f"--torch={torch}")
+
+
+def refuse_unknown(versions: list[str]) -> None:
+    """Of a session that is misspelt, or given without its quotes, nox says only that there is none."""
+    from nox import registry
+
+    known = [*registry.get(), *(f"eval(torch='{version}')" for version in versions)]
+    for option, name in zip(sys.argv, sys.argv[1:], strict=False):
+        if option in ("-s", "--session", "--sessions") and name.replace('"', "'") not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f'did you mean nox -s "{near[0]}"? ' if near else ""
+            sys.exit(f"error: {name}: no such session\\n  remedy: {meant}nox -l lists them")
+
+
+if "nox" in (Path(sys.argv[0]).name, Path(sys.argv[0]).parent.name):  # not where a test reads this file
+    refuse_unknown(VERSIONS)
 '''
 
 

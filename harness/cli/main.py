@@ -22,6 +22,7 @@ from pathlib import Path
 from harness import errors
 from harness.cli.options import Parser
 from harness.interrupts import as_interrupts, keep_interrupts
+from harness.typed import typed
 
 INTERRUPTED = 130
 TIDY_S = 2.0
@@ -38,6 +39,7 @@ OF_GATE = {
     errors.LATENCY_REGRESSED: "a kernel is not fast enough for the gate",
 }
 
+VARIABLES = ("KERNEL_MATRIX_BUNDLE", "KERNEL_MATRIX_BY_NOX", "KERNEL_MATRIX_CACHE", "KERNEL_MATRIX_HOST_PYTHON")
 VERBS = {
     "init": "write a matrix.yaml and a noxfile.py for the kernels in this folder",
     "new": "write a kernel's template, and a matrix file of its own",
@@ -94,17 +96,32 @@ def version() -> str:
 def parse(words: Sequence[str], options: argparse.Namespace) -> None:
     """InputError names the command whose options are wrong, and those that may have been meant."""
     verb = words[0]
+    refuse_misspelt_variables()
+    if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
+        remedy = "begin with the command, such as: kernel-matrix matrix --quick; kernel-matrix --help lists them"
+        raise errors.InputError(f"{verb}: an option before the command", remedy)
     if not verb.startswith("-") and verb not in VERBS | INTERNAL:
         raise errors.InputError(
             f"{verb}: no such command", f"{errors.meant(verb, VERBS)}kernel-matrix --help lists them"
         )
     _, unknown = make_parser(verb).parse_known_args(words, options)
+    if verb.startswith("-"):
+        return
+    parser = Parser(prog=f"kernel-matrix {verb}")
+    import_module(f"harness.cli.{verb}").add_options(parser)
     if unknown:
-        parser = Parser(prog=f"kernel-matrix {verb}")
-        import_module(f"harness.cli.{verb}").add_options(parser)
         known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
         meant = errors.meant(unknown[0].partition("=")[0], known)
-        raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {parser.prog} --help")
+        raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {typed(verb, '--help')}")
+    parser.refuse_twice(words[1 : words.index("--make") if "--make" in words else None])
+
+
+def refuse_misspelt_variables() -> None:
+    """InputError where an environment variable is almost one of ours: it would do nothing, and nobody would see it."""
+    for name in sorted(os.environ):
+        near = errors.nearest(name, VARIABLES, 0.9) if name not in VARIABLES else ""
+        if near:
+            raise errors.InputError(f"{name}: no such variable", f"did you mean {near}? Else unset it")
 
 
 def start() -> int:
@@ -150,14 +167,14 @@ def _run(words: list[str]) -> int:
 
 def _tidy_up() -> None:
     """Threads whose processes were ended have a moment to remove what those left."""
-    from harness.isolate.process import remove_own_temporary
-
+    process = sys.modules.get("harness.isolate.process")  # not imported now: the interrupt may have cut an import off
     deadline = time.monotonic() + TIDY_S
     with contextlib.suppress(KeyboardInterrupt):  # who interrupts again does not want to wait
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join(max(0.0, deadline - time.monotonic()))
-    remove_own_temporary()
+    if process is not None:
+        process.remove_own_temporary()
 
 
 def _failed(error: errors.HarnessError) -> int:
@@ -183,8 +200,17 @@ def _explained(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
         return errors.InfrastructureError(
             f"{error.filename}: {problem}",
-            "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
+            "make it readable for this user"
+            if os.path.isfile(error.filename) and not os.access(error.filename, os.R_OK, effective_ids=True)
+            else "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
         )
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST) and error.filename:
+        from harness.tools import CACHE_VARIABLE, cache_folder
+
+        place = Path(os.fsdecode(error.filename))
+        if place == cache_folder() or (cache_folder().is_file() and place.is_relative_to(cache_folder())):
+            why = "a file, and a folder belongs there" if cache_folder().is_file() else f"cannot be made: {problem}"
+            return errors.InfrastructureError(f"{cache_folder()}: {why}", f"name another folder: {CACHE_VARIABLE}=DIR")
     if error.errno == errno.ENOENT and error.filename:
         from harness.tools import cache_folder
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.errors import UNDECIDED, InputError
+from harness.errors import UNDECIDED, InputError, meant
+from harness.typed import typed
 
 EXECUTORS = ("auto", "docker", "venv", "bundle")
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
+
+
+MEANT = "did you mean "  # begins what `Parser.error` takes for a remedy
+_STORE = type(argparse.ArgumentParser().add_argument("--name"))
+
+
+def none_of(word: str, known: Sequence[str]) -> str:
+    """What is wrong with a word, and what may have been meant: as `Parser.error` reads it."""
+    return f"{word!r} is none of {', '.join(known)}{meant(word, known)}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +32,20 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, "formatter_class": _Wide, **options})
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(message, f"see: {self.prog} --help")
+        problem, _, near = message.partition(MEANT)
+        raise InputError(problem, f"{MEANT if near else ''}{near}see: {typed(*self.prog.split()[1:], '--help')}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, none_of(str(value), list(map(str, action.choices))))
+
+    def refuse_twice(self, words: Sequence[str]) -> None:
+        """InputError where an option that has one value is given more than one."""
+        names = [word.partition("=")[0] for word in words]
+        for action in self._actions:
+            given = [name for name in names if name in action.option_strings]
+            if len(given) > 1 and type(action) is _STORE:
+                raise InputError(f"{given[0]} stands twice", "leave one of them out")
 
 
 class _Wide(argparse.HelpFormatter):
@@ -33,14 +56,22 @@ class _Wide(argparse.HelpFormatter):
 # -- types of values --------------------------------------------------------------------------------------------
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     def number(text: str) -> int:
         value = int(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"must be at least {least}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most}")
         return value
 
     return number
+
+
+def name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; a name belongs there")
+    return text
 
 
 def some_of(*known: str, alone: str = "") -> Callable[[str], tuple[str, ...]]:
@@ -52,7 +83,7 @@ def some_of(*known: str, alone: str = "") -> Callable[[str], tuple[str, ...]]:
             return ()
         for word in words:
             if word not in known:
-                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(filter(None, (alone, *known)))}")
+                raise argparse.ArgumentTypeError(none_of(word, [*filter(None, [alone]), *known]))
         return words
 
     return chosen
@@ -97,10 +128,10 @@ def add_run_folder(parser: Options) -> None:
 
 def add_names(parser: Options, *names: str, default: str = "all") -> None:
     """--kernel, --workload and --torch: each may be given several times."""
-    for name in names:
-        metavar = "V" if name == "torch" else "NAME"
-        what = f"this {'PyTorch version' if name == 'torch' else name} alone; may be repeated; default: {default}"
-        parser.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=what)
+    for option in names:
+        metavar = "V" if option == "torch" else "NAME"
+        what = f"this {'PyTorch version' if option == 'torch' else option} alone; may be repeated; default: {default}"
+        parser.add_argument(f"--{option}", action="append", type=name, default=[], metavar=metavar, help=what)
 
 
 def add_devices(parser: Options) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import EXAMPLES, Refused
@@ -47,6 +47,10 @@ def threads_in(variables: Mapping[str, str], threads: int) -> int:
     return int(variables.get(THREADS, threads))
 
 
+CUDA_MAJORS = range(10, 14)  # of PyTorch's wheels
+PYTHON_MINORS = range(8, 15)  # that the worker runs on and PyTorch has wheels for
+
+
 class ExtraFlags(Model):
     """Compiler flags on top of a kernel's own."""
 
@@ -79,6 +83,22 @@ class Environment(Model):
     variables: Variables = Field(
         default={}, description="environment variables of its processes, such as OMP_NUM_THREADS: '1'"
     )
+
+    @field_validator("cuda")
+    @classmethod
+    def _of_wheels(cls, value: str) -> str:
+        if int(value.partition(".")[0]) not in CUDA_MAJORS:
+            remedy = f"take one from {CUDA_MAJORS[0]} to {CUDA_MAJORS[-1]}, such as cuda: {EXAMPLES['cuda']}"
+            raise Refused("no PyTorch is built for this CUDA", remedy)
+        return value
+
+    @field_validator("python")
+    @classmethod
+    def _of_workers(cls, value: str) -> str:
+        if int(value.partition(".")[2]) not in PYTHON_MINORS:
+            known = f"3.{PYTHON_MINORS[0]} to 3.{PYTHON_MINORS[-1]}"
+            raise Refused("no environment runs on this Python", f"take one from {known}, such as {EXAMPLES['python']}")
+        return value
 
     @model_validator(mode="after")
     def _pinned_or_host(self) -> Environment:

@@ -35,7 +35,13 @@ def probe_index(index: str) -> str:
     except urllib.error.HTTPError as error:
         return f"{page_url(index)} answered {error.code}"
     except (OSError, ValueError) as error:
-        return f"{page_url(index)} cannot be reached: {getattr(error, 'reason', None) or error}"
+        return f"{page_url(index)} cannot be reached: {in_words(error)}"
+
+
+def in_words(error: Exception) -> str:
+    """Why there was no answer, without an error's number."""
+    reason = getattr(error, "reason", None) or error
+    return str(getattr(reason, "strerror", None) or reason)
 
 
 def remembered_probe(index: str) -> str:

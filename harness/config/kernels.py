@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.config.yaml_files import Model
+from harness.config.yaml_problems import Refused
+from harness.errors import meant
 from harness.schema.records import Device
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.]{0,63}$")]
@@ -25,10 +27,18 @@ def _relative(path: str) -> str:
 SourcePath = Annotated[str, AfterValidator(_relative)]
 
 
+def _host_code(path: str) -> str:
+    if path.endswith((".cu", ".cuh")):
+        raise Refused("a CUDA file stands under cpu", f"write it under cuda: sources: {{cuda: [{path}]}}")
+    return path
+
+
 class Sources(Model):
     """Source files of a kernel. All files of a device are compiled and linked into one extension."""
 
-    cpu: list[SourcePath] = Field(default=[], description="C++ files for the CPU")
+    cpu: list[Annotated[SourcePath, AfterValidator(_host_code)]] = Field(
+        default=[], description="C++ files for the CPU"
+    )
     cuda: list[SourcePath] = Field(default=[], description="CUDA files")
 
 
@@ -122,7 +132,8 @@ class Kernel(Model):
         for name, values in self.search.items():
             if name not in self.tunables:
                 known = ", ".join(self.tunables) or "there are none"
-                raise ValueError(f"search.{name}: is none of the kernel's tunables ({known})")
+                remedy = f"{meant(name, self.tunables)}give its value under tunables too"
+                raise Refused(f"search.{name}: is none of the kernel's tunables ({known})", remedy)
             twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
             if twice is not None:
                 raise ValueError(f"search.{name}: {twice!r} stands twice; remove one")

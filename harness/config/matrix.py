@@ -154,9 +154,13 @@ class Matrix(Model):
     @field_validator("packages")
     @classmethod
     def _needs_numpy_and_ninja(cls, value: list[str]) -> list[str]:
-        names = {package.partition("==")[0].lower() for package in value}
+        every = [package.partition("==")[0].lower() for package in value]
+        names = set(every)
         if "torch" in names:
-            raise ValueError("torch belongs under environments")
+            raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
+        if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
+            raise Refused(f"{every[every.index(twice[0].partition('==')[0].lower())]} stands twice: "
+                          f"{' and '.join(twice)}", "remove one")
         missing = {"numpy", "ninja", "setuptools"} - names
         if missing:
             raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
@@ -173,8 +177,9 @@ class Matrix(Model):
         _unique("references", list(self.references), "remove one")
         _unique("references_cuda", list(self.references_cuda or []), "remove one")
         if not any(self.is_baseline(environment) for environment in self.environments):
-            known = ", ".join(environment.torch for environment in self.environments)
-            raise ValueError(f"baseline: {self.baseline!r} is none of the environments ({known})")
+            known = [environment.torch for environment in self.environments]
+            remedy = f'{meant(self.baseline.strip("“”"), known)}such as baseline: "{known[0]}", in plain quotes'
+            raise Refused(f"baseline: {self.baseline!r} is none of the environments ({', '.join(known)})", remedy)
         names = {workload.name for workload in self.workloads}
         for index, kernel in enumerate(self.kernels):
             unknown = set(kernel.workloads or []) - names
@@ -239,7 +244,13 @@ def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        remedy = "create one: kernel-matrix init; or name yours: --matrix FILE"
+        if path.is_dir():
+            problem = "a folder; a matrix file belongs here"
+            raise InputError(f"{path}: {problem}", f"such as {path / 'matrix.yaml'}") from None
+        if isinstance(error, PermissionError):
+            raise InputError(f"{path}: {error.strerror}", "make it readable for this user") from None
+        there = [each.name for each in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        remedy = f"{meant(path.name, there)}create one: kernel-matrix init; or name yours: --matrix FILE"
         raise InputError(f"{path}: {error.strerror}", remedy) from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text", "save it as UTF-8") from None

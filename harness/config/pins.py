@@ -13,9 +13,9 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.config.environments import PYPI
-from harness.config.matrix import Matrix
+from harness.config.matrix import PACKAGES, Matrix
 from harness.config.plan import PlannedEnvironment
-from harness.errors import InfrastructureError, InputError
+from harness.errors import InfrastructureError, InputError, meant
 from harness.tools import uv_command
 from harness.typed import typed
 from harness.worker import protocol
@@ -98,7 +98,15 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
             f"PyTorch {spec.torch} has no wheel for Python {spec.python} on {environment.index}",
             "choose another `python` for it in matrix.yaml",
         )
-    if re.search(r"no version of torch|torch was not found|not found in the package", flat):
+    missing = re.search(r"no version of (\S+?==\S+)|(\S+) was not found in the package", flat)
+    package = (missing[1] or missing[2]) if missing else "torch"
+    if missing and package.partition("==")[0] != "torch":
+        known = [usual.partition("==")[0] for usual in PACKAGES]
+        return InputError(
+            f"packages: {package} does not exist" + (f" on {PYPI}" if "==" not in package else ""),
+            f"{meant(package, known) if '==' not in package else ''}correct `packages` in matrix.yaml",
+        )
+    if missing or re.search(r"no version of torch|torch was not found", flat):
         return InputError(
             f"PyTorch {spec.torch} does not exist on {environment.index}",
             "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases",

@@ -123,8 +123,9 @@ def plan_run(
     if selection.torch is not None:
         measured = [each for each in environments if selection.torch in (each.spec.torch, each.id)]
         if not measured:
-            known = ", ".join(sorted({each.spec.torch for each in environments}))
-            raise InputError(f"torch {selection.torch}: not in matrix.yaml", f"choose from: {known}; or add it there")
+            known = sorted({each.spec.torch for each in environments})
+            remedy = f"{meant(selection.torch, known)}choose from: {', '.join(known)}; or add it there"
+            raise InputError(f"torch {selection.torch}: not in matrix.yaml", remedy)
         environments = [base, *(each for each in measured if each is not base)]
 
     devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])

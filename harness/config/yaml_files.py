@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.config.yaml_problems import problem_and_remedy
+from harness.config.yaml_problems import malformed, problem_and_remedy
 from harness.errors import InputError
 
 MAX_BYTES = 1 << 20
@@ -27,15 +27,19 @@ class _Loader(yaml.SafeLoader):
             raise InputError(f"line {line}: anchors and aliases are not accepted", "write the value out")
         if getattr(event, "tag", None):
             remedy = "remove it; quote text that needs it"
-            raise InputError(f"line {line}: the tag {event.tag!r} is not accepted", remedy)
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            raise InputError(f"line {line}: the tag {tag} is not accepted", remedy)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        for key_node, _ in node.value:
-            if keys.count(key_node.value) > 1:
-                line = key_node.start_mark.line + 1
-                raise InputError(f"line {line}: the key {key_node.value!r} stands twice", "remove one")
+        lines: dict[Any, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+                before = f", first in line {lines[key.value]}" if lines[key.value] != line else ""
+                raise InputError(f"line {line}: the key {key.value!r} stands twice{before}", "remove one")
+            if isinstance(key, yaml.ScalarNode):
+                lines[key.value] = line
         return super().construct_mapping(node, deep)
 
 
@@ -52,9 +56,8 @@ def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parse
     except InputError as error:
         raise InputError(f"{path}: {error.message}", error.remedy) from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        raise InputError(f"{path}:{where} {getattr(error, 'problem', None) or error}", "correct the YAML") from None
+        problem, remedy = malformed(error, text)
+        raise InputError(f"{path}: {problem}", remedy) from None
     except RecursionError:
         raise InputError(f"{path}: nested too deeply", "four levels are enough") from None
     except ValueError as error:

@@ -11,7 +11,10 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, ValidationError
+
+from harness.errors import nearest
 
 MOST_TOLD = 8
 EXAMPLES = {  # by key, as they would be written
@@ -51,6 +54,33 @@ LIMITS = {
     "less_than": "be below {lt:g}",
     "less_than_equal": "be at most {le:g}",
 }
+# What the parser says of a file that is not YAML: in other words, and the way out.
+MALFORMED = (
+    (r"character '\\t'", "a tab", "indent with spaces: YAML takes no tabs there"),
+    (r"could not find expected ':'", "a line without its colon", "write `key: value`, with a space after the colon"),
+    (r"quoted scalar|unexpected end of stream", "a quote that is not closed", "close the quote"),
+    (r"expected ',' or '([\]}])'", "a bracket that is not closed, or a comma is missing", "close it: {0}"),
+    (r"mapping values are not allowed", "a colon where no key can be",
+     "quote a value that holds a colon, and indent the line like its neighbours"),
+    (r"expected <block end>", "it does not continue what stands before it",
+     "indent the line like its neighbours, and close every quote and bracket before it"),
+    (r"expected a single document", "a second document begins", "remove the line of dashes, and what does not belong"),
+    (r"special characters are not allowed", "a character that text cannot have", "remove it"),
+)  # fmt: skip
+# What text must be, by key.
+FORMS = {
+    "torch": 'a release of three numbers, or "host"',
+    "cuda": "a version of two numbers",
+    "python": "a version of two numbers, from 3.8 on",
+    "index": "an address that begins with https:// or http://",
+    "fallback_index": "an address that begins with https:// or http://",
+    "name": "a name of small letters, digits, _ and .",
+    "packages": "a package with its exact version",
+    "architectures": "an architecture as nvcc has it",
+    "tunables": "a name of capitals, digits and _",
+    "search": "a name of capitals, digits and _",
+    "variables": "a name of capitals, digits and _",
+}
 Place = tuple[int | str, ...]
 
 
@@ -60,6 +90,21 @@ class Refused(ValueError):
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.remedy = remedy
+
+
+def malformed(error: yaml.YAMLError, file: str) -> tuple[str, str]:
+    """Where a file is not YAML, what is wrong there, and the way out."""
+    mark, begun = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    open_quote = [number for number, line in enumerate(file.splitlines(), 1) if line.count('"') % 2]
+    if open_quote and mark and open_quote[0] <= mark.line + 1:
+        return f"line {open_quote[0]}: a quote that is not closed", "close the quote"
+    text = " ".join(str(getattr(error, name, None) or "") for name in ("context", "problem"))
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    since = f", in what begins in line {begun.line + 1}" if begun and mark and begun.line != mark.line else ""
+    for pattern, problem, remedy in MALFORMED:
+        if found := re.search(pattern, text):
+            return f"{where}{problem}{since}", remedy.format(*found.groups())
+    return f"{where}{getattr(error, 'problem', None) or 'is not YAML'}", "correct the YAML"
 
 
 def problem_and_remedy(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
@@ -81,21 +126,24 @@ def _told(error: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str, s
     known = fields_at(model, place[:-1])
     example = _example(place, known)
     remedy = f"such as {example}" if example else "correct the value"
+    key = _key(place)
     if kind == "extra_forbidden":
         problem, remedy = "unknown key", _spelled(error, model, known)
     elif kind == "missing":
         problem, remedy = "missing", f"add it, {remedy}" if example else "add it"
     elif kind == "value_error":
         problem = re.sub(r"^Value error, ", "", error["msg"])
-        remedy = getattr(limits.get("error"), "remedy", remedy)
+        problem, _, way_out = problem.partition("; ")
+        remedy = getattr(limits.get("error"), "remedy", way_out or remedy)
         if not isinstance(value, (dict, list)):
             problem += f", got {_shown(value)}"
     elif kind == "literal_error":
         problem = f"must be {limits['expected']}, got {_shown(value)}"
-        near = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", limits["expected"]), 1)
-        remedy = f"did you mean {near[0]}?" if near else "take one of these"
+        near = nearest(str(value), re.findall(r"'([^']*)'", limits["expected"]))
+        remedy = "take one of these" if " or " in limits["expected"] else f"write {limits['expected']}"
+        remedy = f"did you mean {near}?" if near else remedy
     elif kind == "string_pattern_mismatch":
-        problem = f"{value!r} is not of the form that it needs"
+        problem = f"must be {FORMS[key]}, got {value!r}" if key in FORMS else f"{value!r} is not of the right form"
     elif kind == "too_short":
         problem, remedy = "is empty", f"add at least one entry, {remedy}" if example else "add at least one entry"
     elif kind in LIMITS:
@@ -104,7 +152,18 @@ def _told(error: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str, s
     elif kind in KINDS:
         problem = f"expected {KINDS[kind]}, got {_shown(value)}"
         if kind == "string_type" and isinstance(value, (int, float)):
-            remedy = "put it in quotes: YAML reads 2.10 as the number 2.1"
+            remedy = f'put it in quotes, "{value}"'
+            remedy += f', or "{value}0" if that was typed: YAML reads 2.10 as 2.1' if isinstance(value, float) else ""
+        elif kind == "list_type" and isinstance(value, str):
+            remedy = f"such as {key}: [{value}]"
+        elif key == "sources" and isinstance(value, str):
+            remedy = f"such as sources: {{{'cuda' if value.endswith('.cu') else 'cpu'}: [{value}]}}"
+        elif isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
+            remedy = "remove the quotes"
+        elif isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
+            remedy = f"such as {key}: {float(value[:-1]) / 100:g}"
+        elif isinstance(value, str) and (number := re.match(r"\d+(\.\d+)?", value)):
+            remedy = f"such as {key}: {number[0]}"
     else:
         problem = f"{error['msg']}, got {_shown(value)}"
     return _written(place), problem, remedy
@@ -120,7 +179,15 @@ def _shown(value: object) -> str:
 
 
 def _written(place: Place) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    """As people write it. A mapping's own key, of which pydantic says `[key]`, is what its value says."""
+    parts = place[:-2] if place[-1:] == ("[key]",) else place
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+
+
+def _key(place: Place) -> str:
+    """The key of the file that a place belongs to."""
+    names = [part for part in (place[:-2] if place[-1:] == ("[key]",) else place) if isinstance(part, str)]
+    return names[-1] if names else ""
 
 
 def _meant(error: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -138,12 +205,15 @@ def _spelled(error: Mapping[str, Any], model: type[BaseModel], known: Iterable[s
     if key in REMOVED:
         return REMOVED[key]
     near = _meant(error, model)
+    inner = [name for name in known if key in fields_at(model, (name,)) or key in fields_at(model, (name, 0))]
+    if inner and len(error["loc"]) == 1 and not near:
+        return f"it is a key of {' or '.join(inner)}: write it there"
     return f"did you mean {near!r}?" if near else f"remove it; the keys here are {', '.join(known)}"
 
 
 def _example(place: Place, known: Mapping[str, Any]) -> str:
     """A right value for the key, or for an entry of its list; empty where there is none."""
-    key = next((part for part in reversed(place) if isinstance(part, str)), "")
+    key = _key(place)
     if key in EXAMPLES:
         return f"{key}: {EXAMPLES[key]}"
     default = getattr(known.get(key), "default", None)

@@ -80,7 +80,8 @@ def inspect(path: str, worker: Path) -> HostPython | str:
         )
         seen = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return f"{path} does not run as a Python: {error}"
+        why = getattr(error, "strerror", None) or "it does not answer as one"
+        return f"{path} does not run as a Python: {why}"
     missing = [name for name in ("torch", "numpy") if not seen[name]]
     if missing:
         return f"{path} has no {' and no '.join(missing)}"
@@ -104,7 +105,9 @@ def find_host_python(worker: Path) -> HostPython:
         if isinstance(python, HostPython):
             return python
         problems.append(python)
-    raise InfrastructureError(f"torch: host: {'; '.join(problems) or 'there is no python3 on the PATH'}", REMEDY)
+    named = f"{PYTHON_VARIABLE}: " if os.environ.get(PYTHON_VARIABLE) else ""
+    problem = "; ".join(problems) or "there is no python3 on the PATH"
+    raise InfrastructureError(f"torch: host: {named}{problem}", REMEDY)
 
 
 def host_identity(cache: Path) -> str:
@@ -112,6 +115,8 @@ def host_identity(cache: Path) -> str:
     try:
         python = find_host_python(stage_worker(cache))
     except InfrastructureError as error:
+        if os.environ.get(PYTHON_VARIABLE):  # what was named must do: no other is tried
+            raise
         return error.message
     return f"{python}, {python.key[:12]}"
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 
-from harness.config import shipped
 from harness.config.kernelbench import with_pairs
-from harness.config.kernels import Kernel
 from harness.config.matrix import load_matrix
+from harness.config.missing import missing_files
 from harness.config.pins import normalise
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
-from harness.config.yaml_files import line_of
-from harness.errors import HarnessError, meant
+from harness.errors import HarnessError
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.base import stage_worker
 from harness.isolate.choose import Choice
@@ -33,7 +31,7 @@ from harness.preflight.symbols import Subject
 from harness.run.prepare import Options, choose_executor, folder_files
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
-from harness.tools import cache_folder, output_of
+from harness.tools import cache_folder, output_of, wrong_tools
 
 # Asked of an environment's Python: where the headers are, without importing PyTorch.
 _HEADERS = (
@@ -96,9 +94,9 @@ class Preflight:
         found = self._memory()
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
-            missing = self._missing(kernel)
-            found.add(missing)
-            if missing.problems:
+            missing = missing_files(self.matrix, self.text, self.options.matrix_path, [kernel.name])
+            found.problems += [Problem(where=each.where, what=each.what, remedy=each.remedy) for each in missing]
+            if missing:
                 continue
             if kernel.problem is not None and kernel.model_new is not None:
                 for name, wanted in ((kernel.problem, PROBLEM), (kernel.model_new, SOLUTION)):
@@ -109,6 +107,9 @@ class Preflight:
                 Subject(root=self.root, kernel=kernel, device=device, sources=sources[device])
                 for device in self._built(kernel.name)
             ]
+        wrong = wrong_tools(any(subject.device == "cuda" for subject in subjects)) if subjects else None
+        if wrong and self.is_builder():
+            raise wrong
         machine = Machine(cache=self.cache, includes=self._includes() if subjects else {}, is_builder=self.is_builder)
         pool = ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1)))
         try:
@@ -141,24 +142,6 @@ class Preflight:
         if found.problems and (engine := self.choice().facts) is not None:  # whose machine may be another
             has["this machine"] = engine.memory_bytes
             found = check_memory(self.matrix, self.text, self.options.matrix_path, used, has)
-        return found
-
-    def _missing(self, kernel: Kernel) -> Findings:
-        """Files that matrix.yaml names and that are not there."""
-        found, at = Findings(), ("kernels", self.matrix.kernels.index(kernel))
-        named: list[tuple[str, Sequence[int | str]]] = []
-        if kernel.sources is not None:
-            for device in ("cpu", "cuda"):
-                files = getattr(kernel.sources, device)
-                named += [(name, ("sources", device, index)) for index, name in enumerate(files)]
-        named += [(name, (key,)) for key in ("problem", "model_new") if (name := getattr(kernel, key))]
-        for name, place in named:
-            path = shipped.located(self.root, name)
-            if not path.is_file():
-                beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-                where = f"{self.options.matrix_path}:{line_of(self.text, *at, *place)}"
-                remedy = f"{meant(path.name, beside)}correct the path in matrix.yaml"
-                found.problems.append(Problem(where=where, what=f"{name}: no such file", remedy=remedy))
         return found
 
     def _surroundings(self) -> Surroundings:

@@ -135,7 +135,8 @@ class Attempt:
                 if code == 0:
                     objects.append(to)
                 elif code in (None, 127):
-                    found.unchecked.append(f"{name}: not compiled: {output[-200:] or f'it takes over {COMPILE_S} s'}")
+                    why = f"it takes over {COMPILE_S} s" if code is None else "no compiler starts; `doctor` says more"
+                    found.unchecked.append(f"{name}: not compiled: {why}")
                 elif BROUGHT.match(header):
                     waiting.append(source)
                 elif header and f'"{header}"' not in "".join(texts.values()):  # in <>: the system's, or PyTorch's

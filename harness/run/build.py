@@ -18,7 +18,7 @@ from harness.config import shipped
 from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
-from harness.errors import InputError, RecordError
+from harness.errors import RecordError
 from harness.run.context import SHIPPED_MODULE, Context, answer_of, checked, fields_of, is_whole
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Device, Status
@@ -62,7 +62,7 @@ def _headers(root: Path, folder: Path) -> Iterator[Path]:
 def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
     """The files that a file includes in quotes: beside itself, beside a source, or below csrc, the shipped one too."""
     file = shipped.located(root, name)
-    if not file.is_file():  # `missing_source` comes later
+    if not file.is_file():  # `harness.config.missing` has named it
         return []
     beside = [shipped.located(root, each).parent for each in sources]
     places = dict.fromkeys([file.parent, *beside, *shipped.include_folders(root)])
@@ -70,10 +70,6 @@ def _included(root: Path, name: str, sources: Sequence[str]) -> list[str]:
     paths = [Path(os.path.normpath(place / word)) for word in words for place in places]
     names = (shipped.name_of(root, path) for path in paths if path.is_file())
     return [name for name in names if name is not None]
-
-
-def missing_source(name: str) -> InputError:
-    return InputError(f"{name}: no such file; a kernel in matrix.yaml names it", "correct the path in matrix.yaml")
 
 
 def _cxx_flags(environment: Environment, kernel: Kernel, device: Device) -> list[str]:
@@ -201,7 +197,10 @@ def _compile(
     if isinstance(result, wire.BuildResult):
         return BuildRecord(**{**fields_of(result), **identity, "artifact": artifact.name})
     status: Status = "build_failed" if result.status == protocol.CRASHED else result.status
-    return BuildRecord(**identity, **{**fields_of(result), "status": status})
+    message = result.message
+    if artifact.is_file():  # its constructors run where it is loaded
+        message = re.sub(r"^the build (?=died|exited|was|killed)", "compiled, but what loaded it ", message)
+    return BuildRecord(**identity, **{**fields_of(result), "status": status, "message": message})
 
 
 def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:

@@ -16,6 +16,7 @@ from harness.config.interpreters import find_interpreter
 from harness.config.kernelbench import Folders, with_pairs
 from harness.config.keys import code_digests
 from harness.config.matrix import Matrix, load_matrix, matrix_text
+from harness.config.missing import missing_files, refuse_missing
 from harness.config.pins import ensure_pins
 from harness.config.plan import Facts, Plan
 from harness.config.planner import kernel_sources, plan_run
@@ -29,10 +30,10 @@ from harness.isolate.docker.images import base_identity
 from harness.isolate.host import host_identity
 from harness.isolate.namespaces import REFUSED_REMEDY
 from harness.isolate.process import inherited
-from harness.run.build import BINDING_FILES, kernel_files, missing_source
+from harness.run.build import BINDING_FILES, kernel_files
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
-from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores
+from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores, wrong_tools
 from harness.worker import protocol
 
 BESIDE = "; the host's PyTorch in {how}"
@@ -97,6 +98,10 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         matrix, pairs = with_pairs(matrix, root, options.kernelbench)
     choice = choose_executor(options, matrix)
     files = folder_files(matrix, root)
+    if choice.executor == "venv" or matrix.has_host:
+        chosen = [kernel for kernel in matrix.kernels if not selection.kernels or kernel.name in selection.kernels]
+        if wrong := wrong_tools(any(kernel_sources(kernel, files).get("cuda") for kernel in chosen)):
+            raise wrong
     if choice.bundle is not None:
         indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
     else:
@@ -112,6 +117,8 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         inherited=inherited(),
     )
     draft = plan_run(matrix, selection, facts, files, pairs)
+    planned = {kernel.name for kernel in draft.kernels}
+    refuse_missing(missing_files(matrix, text, options.matrix_path, planned))
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
     pins = {}
     for environment in draft.environments:
@@ -120,7 +127,6 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
             if written:
                 print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
             pins[environment.id] = protocol.sha256_file(str(path))
-    planned = {kernel.name for kernel in draft.kernels}
     read = {
         kernel.name: {
             device: kernel_files(root, kernel, sources[kernel.name], device) for device in sources[kernel.name]
@@ -129,9 +135,6 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         if kernel.name in planned
     }
     every = sorted({name for devices in read.values() for each in devices.values() for name in each})
-    for name in every:
-        if not shipped.located(root, name).is_file():
-            raise missing_source(name)
     outside = foreign(root, every)
     if outside and not facts.sandboxed and not options.trust:
         raise InputError(

@@ -84,7 +84,11 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
         raise RecordError(path, "is not a record: it has no schema_version")
     version = value["schema_version"]
     if version != protocol.SCHEMA_VERSION:
-        raise RecordError(path, f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}")
+        problem = f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}"
+        if isinstance(version, int) and version > protocol.SCHEMA_VERSION:
+            remedy = "a newer kernel-matrix wrote it: install that one, or make the run again with this one"
+            raise RecordError(path, problem, remedy)
+        raise RecordError(path, problem)
     if value.get("kind") != KIND_OF[model]:
         raise RecordError(path, f"is a {value.get('kind')!r} record; a {KIND_OF[model]} record belongs there")
     if set(value) != {"schema_version", "kind", "digest", "body"}:

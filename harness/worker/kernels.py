@@ -260,7 +260,8 @@ def checked(output: Any, workload: Workload, device: str) -> Any:
     """
     if type(output) is not torch.Tensor:
         kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"
-        raise wire.Failed(protocol.WRONG, f"returned {type_name(output)}, {kind}; expected {workload.expected()}")
+        name = "None" if output is None else type_name(output)
+        raise wire.Failed(protocol.WRONG, f"returned {name}, {kind}; expected {workload.expected()}")
     output = _detach(output)  # a tensor's own attributes, which can hide its methods, stay behind
     if output.layout is not torch.strided:
         raise wire.Failed(protocol.WRONG, f"returned a tensor of layout {output.layout}; expected torch.strided")

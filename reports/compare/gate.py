@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness import errors
-from harness.errors import InputError
+from harness.errors import InputError, meant
 from harness.schema.run_records import Cell, KernelInfo
 from harness.stats import decide, effects
 from harness.worker import protocol
@@ -151,7 +151,8 @@ def chosen(evidence: Evidence, kernels: Sequence[str], workloads: Sequence[str])
     ):
         unknown = next((name for name in wanted if name not in there), None)
         if unknown is not None:
-            raise InputError(f"{option} {unknown}: not in this run", f"choose from: {', '.join(there)}")
+            remedy = f"{meant(unknown, there)}choose from: {', '.join(there)}"
+            raise InputError(f"{option} {unknown}: not in this run", remedy)
     for cell in run.cells:
         info = infos[cell.kernel]
         named = cell.kernel in kernels if kernels else info.control_of is None

@@ -149,8 +149,9 @@ def load_evidence(folder: Path) -> Evidence:
     """InputError where the folder is no run, RecordError where any record in it cannot be trusted."""
     run = Run(folder)
     if not run.run_path().is_file():
+        problem = "is not a run: it has no run.json" if folder.is_dir() else "no such folder"
         raise InputError(
-            f"{folder}: is not a run: it has no run.json",
+            f"{folder}: {'a file; the folder of a run belongs here' if folder.is_file() else problem}",
             f"give a folder under reports/runs, or make one with: {typed('matrix')}",
         )
     environments = {record.id: record for record in _placed(run.environments(), lambda r: run.environment_path(r.id))}

@@ -17,6 +17,7 @@ from reports.model import Comparison
 from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, WRONG, Told, outcome, sides
 from reports.text import matrix_command, shape_text, short, words
 
+RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
 REPORTED = {"out_of_bounds": (OUT_OF_BOUNDS,), "race": (RACE,), "uninitialised": UNINITIALISED}
@@ -82,6 +83,8 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     failing = [side for side in sides([row]).values() if outcome(side) in BAD]
     recipe = next((r for side in failing for r in side.recipes if r.worst), None)
     at = f"; {words(recipe.recipe)} inputs, {recipe.worst}" if recipe else ""
+    returned = next((side.message for side in failing if RETURNED in side.message), "")  # another shape or type
+    at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
     return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
 
 

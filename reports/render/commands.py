@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import errors
-from harness.errors import InputError
+from harness.errors import InputError, meant
 from harness.progress import printable
 from harness.schema.bisection_records import BisectionRecord
 from harness.schema.run_records import RunRecord
@@ -109,7 +109,9 @@ def render_two(
     versions = {id: runs.b.environments[id].torch for id in runs.environments}
     chosen = [id for id, version in versions.items() if not torch or version in torch]
     if not chosen:
-        raise InputError(f"--torch: no such environment is in both; those are {', '.join(versions.values())}", "")
+        known = list(dict.fromkeys(versions.values()))
+        remedy = f"{meant(torch[0], known)}choose from: {', '.join(known)}"
+        raise InputError(f"--torch {torch[0]}: no environment of it is in both runs", remedy)
     a, b = a.resolve(), b.resolve()
     reports = b.parents[1] if b.parent.name == "runs" else Path("reports")
     target = out or reports / COMPARED / f"{a.name}-{b.name}"

@@ -129,21 +129,6 @@ def test_records_that_cannot_be_trusted_are_refused_with_their_path(
     assert not (tmp_path / "index.html").exists()
 
 
-@pytest.mark.parametrize("options", [["--fail-on", "beauty"], ["--nonsense"], ["absent-folder"]])
-def test_bad_options_are_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", *options]) == 64
-    assert "remedy" in capsys.readouterr().err
-
-
-def test_an_out_that_is_a_file_is_bad_input(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", Spec())
-    (tmp_path / "file").write_text("")
-    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "file")]) == 64
-
-
 def test_latest_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path / "reports" / "runs" / "one", Spec())
     (tmp_path / "reports" / "latest").symlink_to("runs/one")

@@ -189,7 +189,8 @@ def load_bundle(folder: Path) -> Bundle:
     """
     path, marker = folder / MANIFEST, folder / COMPLETE
     if not path.is_file() and not marker.is_file():
-        raise InputError(f"{folder}: not an unpacked bundle", "unpack one: sh unpack.sh DIR; then name DIR")
+        remedy = "unpack one: sh unpack.sh DIR; then name DIR: --bundle DIR, or KERNEL_MATRIX_BUNDLE=DIR"
+        raise InputError(f"{folder}: not an unpacked bundle", remedy)
     if not marker.is_file():
         raise InfrastructureError(f"{folder}: the bundle was not unpacked to the end", "sh unpack.sh DIR, once more")
     try:

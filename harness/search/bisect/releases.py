@@ -13,7 +13,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from harness.config.environments import PYPI, Environment
-from harness.config.indexes import open_page, page_url
+from harness.config.indexes import in_words, open_page, page_url
 from harness.errors import InfrastructureError, InputError
 from harness.schema.bisection_records import Release
 
@@ -67,7 +67,7 @@ def fetch_listing(index: str) -> list[Listed]:
         with open_page(index, TIMEOUT_S) as answer:
             return parse_listing(answer.read(MAX_BYTES).decode())
     except OSError as error:
-        raise InfrastructureError(f"{url} cannot be read: {getattr(error, 'reason', None) or error}", remedy) from None
+        raise InfrastructureError(f"{url} cannot be read: {in_words(error)}", remedy) from None
     except ValueError as error:
         raise InfrastructureError(f"{url}: not a package index's answer: {error}", remedy) from None
 
@@ -79,6 +79,15 @@ def supported_tags(python: str) -> frozenset[tags.Tag]:
     return frozenset([*cpython, *tags.compatible_tags((major, minor), interpreter=f"cp{major}{minor}")])
 
 
+def in_order(good: str, bad: str) -> tuple[Version, Version]:
+    """InputError where these are no two releases, the earlier first: nobody needs to be asked to see that."""
+    first, last = parse_version(good, "--good"), parse_version(bad, "--bad")
+    if first >= last:
+        remedy = "exchange them" if first > last else "give two releases"
+        raise InputError(f"--good {good} --bad {bad}: the good one must be the earlier", remedy)
+    return first, last
+
+
 def releases_between(
     files: Iterable[Listed], good: str, bad: str, spec: Environment, index: str, supported: frozenset[tags.Tag]
 ) -> list[Release]:
@@ -87,9 +96,7 @@ def releases_between(
 
     InputError where `good` does not come before `bad`, or one of them is not among the releases.
     """
-    first, last = parse_version(good, "--good"), parse_version(bad, "--bad")
-    if first >= last:
-        raise InputError(f"--good {good} --bad {bad}: the good one must be the earlier", "exchange them")
+    first, last = in_order(good, bad)
     local = spec.cuda_tag if index == spec.wheel_index and index != PYPI and spec.index is None else None
     found: dict[Version, list[str]] = {}
     for item in files:

@@ -27,7 +27,7 @@ from harness.search.bisect import plan as planning
 from harness.search.bisect.answer import conclude, describe, print_question, print_table
 from harness.search.bisect.observe import observe
 from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
-from harness.search.bisect.releases import fetch_listing, releases_between, supported_tags
+from harness.search.bisect.releases import fetch_listing, in_order, releases_between, supported_tags
 from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
 from harness.search.loop import Search, recorded, working_on
 from harness.tools import cache_folder
@@ -288,6 +288,7 @@ def run_bisection(
     subject: Subject, options: Options, *, every: bool = False, keep: bool = False, list_only: bool = False
 ) -> tuple[Path, BisectionRecord] | None:
     """Bisect, or go on with what was begun. The folder of the records, and the answer; None with `list_only`."""
+    in_order(subject.good, subject.bad)
     matrix, _ = load_matrix(options.matrix_path, options.base_image)
     ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
     prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)

@@ -11,7 +11,7 @@ from harness.config.matrix import Matrix
 from harness.config.plan import Plan
 from harness.config.planner import pick
 from harness.config.workloads import Workload
-from harness.errors import InputError
+from harness.errors import InputError, meant
 from harness.schema.bisection_records import Aspect
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
@@ -83,7 +83,8 @@ def _references(matrix: Matrix, subject: Subject) -> Sequence[str]:
         return known[:1]
     if subject.target not in known:
         raise InputError(
-            f"--target {subject.target}: not a reference of matrix.yaml", f"choose from: kernel, {', '.join(known)}"
+            f"--target {subject.target}: not a reference of matrix.yaml",
+            f"{meant(subject.target, known)}choose from: kernel, {', '.join(known)}",
         )
     return [subject.target]
 

@@ -1,0 +1,59 @@
+"""Files that matrix.yaml names and that are not there: each with its line, and what may have been meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.config import shipped
+from harness.config.kernels import Kernel
+from harness.config.matrix import Matrix
+from harness.config.yaml_files import line_of
+from harness.errors import InputError, meant
+
+
+class Missing(NamedTuple):
+    where: str
+    what: str
+    remedy: str
+
+
+def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Iterable[str]) -> list[Missing]:
+    """Of these kernels, in the order of matrix.yaml. `text` is its text."""
+    root, found = matrix_path.resolve().parent, []
+    for number, kernel in enumerate(matrix.kernels):
+        for name, place in _named(kernel) if kernel.name in kernels else ():
+            path = shipped.located(root, name)
+            if os.path.isfile(path):  # which is False for what no file can be called, too
+                continue
+            there = path.parent.iterdir() if os.path.isdir(path.parent) else ()
+            beside = [each.name for each in there if os.path.isfile(each)]
+            shown = name if name.isprintable() else repr(name)
+            where = f"{matrix_path}:{line_of(text, 'kernels', number, *place)}"
+            remedy = f"{meant(path.name, beside, 0.75)}correct the path in matrix.yaml"
+            found.append(Missing(where, f"{shown}: {_what(path)}", remedy))
+    return found
+
+
+def _named(kernel: Kernel) -> list[tuple[str, Sequence[int | str]]]:
+    named: list[tuple[str, Sequence[int | str]]] = []
+    if kernel.sources is not None:
+        for device in ("cpu", "cuda"):
+            files = getattr(kernel.sources, device)
+            named += [(name, ("sources", device, index)) for index, name in enumerate(files)]
+    return named + [(name, (key,)) for key in ("problem", "model_new") if (name := getattr(kernel, key))]
+
+
+def _what(path: Path) -> str:
+    if os.path.isdir(path):
+        return "is a folder; a file belongs here"
+    return f"a link to {os.readlink(path)}, which is no file" if os.path.islink(path) else "no such file"
+
+
+def refuse_missing(missing: Sequence[Missing]) -> None:
+    """InputError with all of them."""
+    if missing:
+        problem = "\n  ".join(f"{each.where}: {each.what}" for each in missing)
+        raise InputError(problem, "; ".join(dict.fromkeys(each.remedy for each in missing)))

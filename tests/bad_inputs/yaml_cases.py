@@ -1,0 +1,118 @@
+"""Mistakes in matrix.yaml."""
+
+from __future__ import annotations
+
+from tests.bad_inputs.case import MATRIX, Case, case, edited
+
+MINE = "  - name: mine\n    sources: {cpu: [mine.cpp]}\n"
+SECOND = '"2.5.0", cuda: "12.1", python: "3.11"'
+
+
+def whole(name: str, text: str | bytes, *said: str) -> Case:
+    return case(name, "matrix --list", "matrix.yaml", *said, files={"matrix.yaml": text})
+
+
+YAML = [
+    # the form
+    edited("a tab for indentation", "    sources: {cpu", "\tsources: {cpu", "line 9", "tab"),
+    edited("wrong indentation", "    sources: {cpu", "   sources: {cpu", "line 9", "indent|column"),
+    edited("a bracket left open", "[mine.cpp]", "[mine.cpp", "line 9|line 10", "bracket|]|}"),
+    edited("a quote left open", 'baseline: "2.1.0"', 'baseline: "2.1.0', "line", "quote"),
+    edited("a colon left out", 'baseline: "2.1.0"', 'baseline "2.1.0"', "line 2|line 3", "colon|:"),
+    edited("no space after the colon", "launches: 2", "launches:2", "line", "space"),
+    edited("a colon in a value", "launches: 2", "launches: 2: 3", "line 14"),
+    edited("typographic quotes", '"2.1.0"\nenv', "“2.1.0”\nenv", "baseline", "“2.1.0”", "quotes"),
+    edited("a key twice", "launches: 2", "launches: 2\nlaunches: 3", "'launches' stands twice", "line 15"),
+    edited("a nested key twice", "- name: mine", "- name: mine\n    name: other", "'name' stands twice", "line 9"),
+    whole("an empty file", "", "empty", "kernels:"),
+    whole("only a comment", "# to do\n", "empty", "kernels:"),
+    whole("a list", "- name: mine\n", "list", "kernels:"),
+    whole("a sentence", "kernels are in csrc\n", "kernels:"),
+    whole("not text", b"\xff\xfe\x00\x01", "UTF-8"),
+    whole("an alias", MATRIX.replace("[mine.cpp]", "&a [mine.cpp]") + "references: *a\n", "alias"),
+    whole("a Python object", MATRIX + "x: !!python/object/apply:os.system [id]\n", "tag", "line 15"),
+    whole("two documents", MATRIX + "---\n" + MATRIX, "document", "line 15"),
+    # keys
+    edited("kernels misspelt", "kernels:", "kernals:", "kernals", "did you mean 'kernels'?"),
+    edited("a nested key misspelt", "sources:", "source:", "kernels[0].source", "did you mean 'sources'?"),
+    edited("a key with a capital", "launches:", "Launches:", "did you mean 'launches'?"),
+    edited("a key with a dash", "    dtypes", "    extra-trials: 3\n    dtypes", "did you mean 'extra_trials'?"),
+    edited("a key unlike all others", "launches: 2", "color: red", "color", "baseline, environments"),
+    edited("a workload's key at the top", "launches: 2", "trials: 3", "trials", "workload"),
+    edited("a key without its value", "kernels:\n" + MINE, "kernels:\n", "kernels", "list", "such as"),
+    edited("a mapping for a list", "- name: mine\n  ", "mine:\n  ", "kernels", "list", "such as|- name:"),
+    edited("one kernel too short", MINE, "  - mine.cpp\n", "kernels[0]", "mine.cpp", "name:"),
+    edited("many at once", "seq_len: 8, head_dim: 64}\n    dtypes: {cpu: [float32]}",
+           "seqlen: 8, head_dim: 0}\n    dtypes: {cpu: [fp32]}\nlaunchs: 3",
+           "seqlen", "did you mean 'seq_len'?", "head_dim", "at least 1", "fp32", "did you mean float32?", "launchs"),
+    # environments
+    edited("a version without quotes", 'torch: "2.5.0"', "torch: 2.5", "environments[1].torch", "2.5", "quote"),
+    edited("a version of two numbers", 'torch: "2.5.0"', 'torch: "2.5"', "environments[1].torch", "'2.5'", '"2.5.0"'),
+    edited("a version with a v", 'torch: "2.5.0"', 'torch: "v2.5.0"', "environments[1].torch", '"2.5.0"'),
+    edited("a nightly", 'torch: "2.5.0"', 'torch: "nightly"', "environments[1].torch", "nightly", "release"),
+    edited("cuda without quotes", 'cuda: "12.1"', "cuda: 12.1", "environments[0].cuda", "quote"),
+    edited("cuda of a wheel", 'cuda: "12.1"', 'cuda: "cu121"', "environments[0].cuda", "cu121", '"12.1"'),
+    edited("a CUDA of no PyTorch", SECOND, '"2.5.0", cuda: "99.9", python: "3.11"', "environments[1].cuda", "99.9"),
+    edited("python without quotes", 'python: "3.11"', "python: 3.10", "environments[0].python", "quote", '"3.10"'),
+    edited("a Python that is too old", SECOND, '"2.5.0", cuda: "12.1", python: "3.6"', "environments[1].python",
+           "3.6", "3.8|3.11"),
+    edited("a Python of no PyTorch", SECOND, '"2.5.0", cuda: "12.1", python: "3.99"', "environments[1].python", "3.99"),
+    edited("an environment twice", '"2.5.0"', '"2.1.0"', "environments", "twice", "replica"),
+    edited("a baseline that is not there", 'baseline: "2.1.0"', 'baseline: "2.1"', "baseline", "'2.1'",
+           "did you mean|2.1.0, 2.5.0"),
+    edited("an index without its scheme", SECOND, SECOND + ", index: download.pytorch.org/whl", "environments[1].index",
+           "https://"),
+    edited("a variable in small letters", SECOND, SECOND + ", variables: {omp_num_threads: '1'}", "omp_num_threads",
+           "OMP_NUM_THREADS"),
+    edited("a number for a variable", SECOND, SECOND + ", variables: {OMP_NUM_THREADS: 1}", "OMP_NUM_THREADS", "quote"),
+    edited("PyTorch as a package", "[numpy==1.26.4", "[torch==2.5.0, numpy==1.26.4", "packages", "torch",
+           "environments"),
+    edited("a package without ==", "numpy==1.26.4", "numpy>=1.26", "packages[0]", "numpy>=1.26", "numpy==1.26.4"),
+    edited("a package twice", "[numpy==1.26.4", "[numpy==1.26.4, numpy==2.0.0", "packages", "numpy", "twice"),
+    # kernels
+    edited("a kernel without a name", "- name: mine\n    sources", "- sources", "kernels[0].name", "missing"),
+    edited("a name in capitals", "name: mine", "name: My Kernel", "kernels[0].name", "My Kernel", "small letters|mine"),
+    edited("a name twice", MINE, MINE + MINE, "kernels", "mine", "twice"),
+    edited("a kernel without code", "    sources: {cpu: [mine.cpp]}\n", "", "kernels[0]", "sources"),
+    edited("two kinds of code", "sources: {cpu: [mine.cpp]}", "sources: {cpu: [mine.cpp]}\n    folder: csrc",
+           "kernels[0]", "folder", "sources", "one of"),
+    edited("a file for sources", "{cpu: [mine.cpp]}", "mine.cpp", "kernels[0].sources", "sources: {cpu:"),
+    edited("a file for a list", "[mine.cpp]", "mine.cpp", "kernels[0].sources.cpu", "list", "[mine.cpp]|such as"),
+    edited("a source that is not there", "[mine.cpp]", "[mien.cpp]", "mien.cpp", ":9:", "did you mean mine.cpp?"),
+    edited("a folder for a source", "[mine.cpp]", "[.]", ":9:", "folder"),
+    edited("a source outside", "[mine.cpp]", "[../mine.cpp]", "kernels[0].sources.cpu[0]", "../mine.cpp", "inside"),
+    edited("CUDA as C++", "[mine.cpp]", "[mine.cu]", "kernels[0].sources.cpu[0]", "mine.cu", "cuda: [mine.cu]"),
+    edited("a workload that is not there", "sources: {cpu: [mine.cpp]}",
+           "sources: {cpu: [mine.cpp]}\n    workloads: [smal]", "kernels[0].workloads", "smal", "did you mean small?"),
+    edited("an architecture without its underscore", "sources: {cpu: [mine.cpp]}",
+           "sources: {cpu: [mine.cpp]}\n    architectures: [sm90]", "kernels[0].architectures[0]", "sm90", "sm_90"),
+    edited("a tunable in small letters", "sources: {cpu: [mine.cpp]}",
+           "sources: {cpu: [mine.cpp]}\n    tunables: {block_m: 3}", "kernels[0].tunables", "block_m", "BLOCK_M"),
+    edited("a search of no tunable", "sources: {cpu: [mine.cpp]}", "sources: {cpu: [mine.cpp]}\n"
+           "    tunables: {BLOCK: 1}\n    search: {BLOK: [1, 2]}", "kernels[0]", "BLOK", "BLOCK"),
+    edited("a problem without a solution", "sources: {cpu: [mine.cpp]}", "problem: p.py", "kernels[0]", "model_new"),
+    edited("a device called gpu", "sources: {cpu: [mine.cpp]}",
+           "problem: p.py\n    model_new: s.py\n    devices: [gpu]",
+           "kernels[0].devices[0]", "gpu", "cuda"),
+    # workloads and numbers
+    edited("a dtype that is misspelt", "[float32]", "[flaot32]", "workloads[0].dtypes.cpu[0]", "did you mean float32?"),
+    edited("a dtype's short name", "[float32]", "[fp16]", "workloads[0].dtypes.cpu[0]", "did you mean float16?"),
+    edited("a dtype that there is not", "[float32]", "[int8]", "dtypes.cpu[0]", "int8", "float16", "bfloat16"),
+    edited("a negative size", "seq_len: 8", "seq_len: -8", "workloads[0].shape.seq_len", "at least 1", "-8"),
+    edited("text for a number", "seq_len: 8", 'seq_len: "8"', "workloads[0].shape.seq_len", "'8'", "quotes"),
+    edited("a fraction for a number", "seq_len: 8", "seq_len: 8.5", "workloads[0].shape.seq_len", "8.5",
+           "integer|whole"),
+    edited("a list for a shape", "{batch: 1, heads: 1, seq_len: 8, head_dim: 64}", "[1, 1, 8, 64]",
+           "workloads[0].shape", "batch: 1"),
+    edited("a shape of 233 TiB", "seq_len: 8,", "seq_len: 5660000,", "seq_len", "233 TiB", "this machine has",
+           command="check"),
+    edited("yes for true", "    dtypes", '    causal: "yes"\n    dtypes', "workloads[0].causal", "true"),
+    edited("a scale of nothing", "    dtypes", "    scale: .nan\n    dtypes", "workloads[0].scale", "nan"),
+    edited("a share in per cent", "launches: 2", "thresholds: {min_effect_cpu: 5%}", "min_effect_cpu", "5%", "0.05"),
+    edited("a word for a number", "launches: 2", "launches: ten", "launches", "ten", "integer|number"),
+    edited("fewer at most than at all", "launches: 2", "launches: 9\nmost_launches: 5", "most_launches", "5", "9"),
+    edited("a unit in a number", "launches: 2", "limits: {memory_gib: 4GB}", "limits.memory_gib", "4GB", "number"),
+    edited("a rule that there is not", "launches: 2", "tolerances: {decides: strickt}", "did you mean strict?"),
+    edited("a backend that is misspelt", "launches: 2", "references: [flsh]", "references[0]", "did you mean flash?"),
+    edited("a format of later", "schema_version: 1", "schema_version: 2", "schema_version", "2", "1"),
+]  # fmt: skip
