@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
-from reports.model import Latency, LatencySide, Rate, Rates
+from reports.model import CorrectnessSide, Latency, LatencySide, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
 MOST_EFFECT = 10.0  # 1000%: launches that only show more show nothing
@@ -56,6 +56,11 @@ def brief_time(microseconds: float, sign: str = "") -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else f"{value:.{digits}g}"
+
+
+def error_text(side: CorrectnessSide) -> str:
+    """The largest error in rounding units; of NaN and infinity there is none."""
+    return "NaN or infinity" if side.max_units is None and side.nonfinite_trials else number(side.max_units)
 
 
 def column_number(value: float | None) -> str:

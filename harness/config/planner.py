@@ -66,7 +66,7 @@ def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
     assert kernel.problem is not None
     name = PurePosixPath(kernel.problem).stem
     return WorkloadInfo(
-        id=f"{kernel.name}.{name}",
+        id=kernel.name,  # its only one
         name=name,
         dtype=kernel.dtype,
         devices=list(kernel.devices),

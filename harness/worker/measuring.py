@@ -54,7 +54,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
 
         torch.set_num_threads(request.threads)
     parsed = {value.id: workloads.parse_workload(value) for value in request.workloads}
-    references = Peer(_start_references(request))  # before any thread is started here
+    child, connection = _start_references(request)  # before any thread is started here
+    references = Peer(connection)
     meter = sampling.LoadMeter()
     result = wire.TimeResult(protocol.OK, threads=request.threads)
     kernel = _kernels_process(request.link) if request.kernel_workloads else None
@@ -75,6 +76,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
             kernel.connection.close()
         measured.judge()
         references.connection.close()
+    if references.lost and _killed(child):
+        os.kill(os.getpid(), signal.SIGKILL)  # as a whole: who started the launch makes it again
     return result
 
 
@@ -102,12 +105,13 @@ def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
     return DeviceFresh, DeviceTarget, DeviceMemory
 
 
-def _start_references(request: wire.TimeRequest) -> channel.Channel:
-    """A child that has the references, and ends with this process."""
+def _start_references(request: wire.TimeRequest) -> tuple[int, channel.Channel]:
+    """A child that has the references, and ends with this process: its id, and the way to it."""
     ours, theirs = channel.pair()
-    if os.fork():
+    child = os.fork()
+    if child:
         theirs.close()
-        return ours
+        return child, ours
     try:
         ours.close()
         if request.processors:
@@ -120,6 +124,12 @@ def _start_references(request: wire.TimeRequest) -> channel.Channel:
         traceback.print_exc()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _killed(child: int) -> bool:
+    """Whether it ended by SIGKILL, which nothing in it sends: memory ran short, or somebody did it."""
+    ended, status = os.waitpid(child, os.WNOHANG)
+    return bool(ended) and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _kernels_process(link: str) -> Peer:

@@ -83,7 +83,8 @@ FIXES = {
     DEFAULT_BACKEND_MOVED: "in your tests, name the backend to compare with (torch.nn.attention.sdpa_kernel)",
     LATENCY_CLOCK_OR_LOAD: "measure again on an idle machine",
     LATENCY_THREAD_COUNT: "set the same number of threads in both environments: torch.set_num_threads",
-    LATENCY_LAUNCH_OVERHEAD: "make fewer calls: fuse operators, or capture them in a CUDA graph",
+    LATENCY_LAUNCH_OVERHEAD: "make fewer calls, each with more work",
+    BUILD_MOVED: "build it with the same flags and compiler in both environments (`flags:` in matrix.yaml)",
 }
 UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
 CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
@@ -237,7 +238,9 @@ class Cause:
     @property
     def fix(self) -> str:
         """What mends it; empty where the evidence only suggests it, or nothing general can be said."""
-        return FIXES.get(self.cause, "") if self.grade in (DECISIVE, STRONG) else ""
+        known = self.grade in (DECISIVE, STRONG) or self.cause == BUILD_MOVED  # costs little, and tells
+        fix = FIXES.get(self.cause, "") if known else ""
+        return fix.replace("this reference", f"PyTorch's {', '.join(self.under)}") if self.under else fix
 
     @property
     def workload(self) -> str:

@@ -15,6 +15,7 @@ from reports.attribute.facts.times import TimeChange, clock_ratio
 from reports.attribute.sizes import sizes_text
 from reports.compare.factors import SAME, Factor
 from reports.model import Rate, Seen
+from reports.text import short
 
 # -- words ------------------------------------------------------------------------------------------------
 
@@ -23,6 +24,11 @@ def listed(names: Iterable[str], most: int = 3) -> str:
     every = list(dict.fromkeys(names))
     left = len(every) - most
     return ", ".join(every[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def in_words(observations: Iterable[Seen]) -> str:
+    """The first two, briefly."""
+    return "; ".join(short(seen.text, 120) for seen in list(observations)[:2])
 
 
 def number(count: int, noun: str) -> str:
@@ -145,7 +151,7 @@ def hidden(cells: Iterable[CellFacts]) -> list[Seen]:
             failing = any(fails(result) for result in tested if result.condition.recipe == "independent")
             passing = [result.condition.label for result in tested if passes(result)]
             if failing and passing:
-                text = f"these inputs hide the fault: {', '.join(passing)}. A test with them alone passes"
+                text = f"it is right where {', '.join(passing)}: a test with such inputs alone passes"
                 found.append(cell.seen_in(conditions.environment, text, conditions.path))
     return found[-1:]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from harness.config.environments import THREADS
 from reports.attribute import causes
 from reports.attribute.causes import STRONG, SUGGESTIVE, Cause, combined, worse
-from reports.attribute.evidence import listed, load_seen, number
+from reports.attribute.evidence import in_words, listed, load_seen, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.swaps import OBJECT, PLACE
@@ -109,7 +109,8 @@ def _code(given: Given) -> Rival | None:
     if cause.cause == causes.LATENCY_CLOCK_OR_LOAD and given.change is not None and given.change.around.everywhere:
         return None  # a kernel's code slows no other target
     swap = "the object code of each environment, run in the other"
-    how = "had another build here, with" if case.build_differences else "has a source that compiles to"
+    differ = in_words(case.build_differences)
+    how = f"had another build here ({differ}), with" if differ else "has a source that compiles to"
     return Rival(
         cause=causes.BUILD_MOVED if case.build_differences else causes.KERNEL_CODE_MOVED,
         text=f"{case.subject} {how} other machine code",

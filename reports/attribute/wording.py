@@ -26,8 +26,8 @@ SENTENCES = {
     "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
     "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
     "that the PyTorch of the failed build does not have.",
-    "build_moved": "{kernel} {what} because its build changed: compiler or flags differ, so does the machine code, "
-    "and the result changed with it.",
+    "build_moved": "{kernel} {what} because its build changed ({differences}): its machine code differs, and the "
+    "result changed with it.",
     "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "
     "code here, and the result changed with it.",
     "source_compiles_otherwise": "{kernel} {what} because its code changed: the same compiler with the same flags "
@@ -112,7 +112,7 @@ SENTENCES = {
     "operators_of_profile": "{subject} is {extent}: {operators}.",
     "backend_chosen": "{subject} lets PyTorch choose the attention backend: {before} in the baseline, {here} here.",
     "many_small_calls": "{subject} is {extent}: a call runs {here} operators here and {before} in the baseline, each "
-    "of them shorter. The time goes into starting them.",
+    "of them shorter. {graph}",
     "overhead_on_gpu": "{subject} is {extent}, but the device's own work did not change: the time went into {part}.",
     "overhead_on_cpu": "{subject} is {extent} on small problems. On large ones it changed by about the same time, "
     "which hardly counts there: each call costs {costs}, its work does not.",

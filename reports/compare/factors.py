@@ -148,8 +148,8 @@ def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, en
         return found
     gone, new = ([flag for flag in a if flag not in b] for a, b in ((base.flags, this.flags), (this.flags, base.flags)))
     if gone or new:
-        text = f"flags gone: {' '.join(gone) or 'none'}; new: {' '.join(new) or 'none'}"
-        found.append(Seen(text=text, record=record))
+        parts = [f"{what} flags: {' '.join(flags)}" for what, flags in (("new", new), ("dropped", gone)) if flags]
+        found.append(Seen(text=", ".join(parts), record=record))
     return found
 
 

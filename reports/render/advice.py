@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from reports import model
-from reports.attribute.causes import OUT_OF_BOUNDS, RACE, UNDECIDED, UNINITIALISED, Cause
+from reports.attribute.causes import BUILD_MOVED, OUT_OF_BOUNDS, RACE, UNDECIDED, UNINITIALISED, Cause
 from reports.attribute.evidence import hidden
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import findings
@@ -17,6 +17,7 @@ from reports.model import Comparison
 from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, WRONG, Told, outcome, sides
 from reports.text import matrix_command, shape_text, short, words
 
+FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
@@ -30,9 +31,18 @@ def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
     first: dict[tuple[str, ...], Cause] = {}
     for cause in causes:
         first.setdefault((cause.cause, cause.about, str(cause.improved)), cause)
-    every = [part for cause in first.values() for part in (cause, *cause.parts)]
+    every = [part for cause in first.values() for part in (cause, *cause.parts) if not cause.under]
     texts = [each.statement if each.cause == UNDECIDED else f"{_graded(each)}: {each.statement}" for each in every]
     return list(dict.fromkeys(short(text, 500) for text in texts))
+
+
+def beside(causes: Sequence[Cause], state: str) -> list[str]:
+    """What changed beside the kernel: references that it is compared with."""
+    under = [cause for cause in causes if cause.under]
+    if under and state not in NO_WORSE:
+        names = ", ".join(dict.fromkeys(name for cause in under for name in cause.under))
+        return [f"PyTorch's own {names} changed, too, and with it the agreement with the kernel"]
+    return list(dict.fromkeys(cause.statement for cause in under))
 
 
 def _graded(cause: Cause) -> str:
@@ -49,11 +59,16 @@ def graded_names(causes: Sequence[Cause]) -> list[str]:
 
 
 def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]) -> list[str]:
+    """First the lines that checkers named; then what mends it, the build first: another one costs little, and tells."""
     every = [part for cause in causes for part in (cause, *cause.parts)]
-    found = [cause.fix for cause in every if cause.fix]
-    found += [f"test on more inputs: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
-    found += _reported(evidence, {cause.cause for cause in every}, bad)
-    return list(dict.fromkeys([*found, *_smallest(evidence, bad)]))
+    found = _reported(evidence, {cause.cause for cause in every}, bad)
+    own = sorted((each for each in every if each.fix and not each.under), key=lambda each: each.cause != BUILD_MOVED)
+    fixes = list(dict.fromkeys(cause.fix for cause in own))
+    found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
+    found += _smallest(evidence, bad)
+    found += [f"test with other inputs, too: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
+    found += [cause.fix for cause in every if cause.fix and cause.under]
+    return list(dict.fromkeys(found))
 
 
 def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -> list[str]:
@@ -92,7 +107,11 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     """The next step of the first cause; of a time that is undecided, the launches that would decide it."""
     if causes and told.state not in NO_WORSE:
         return causes[0].next_command
-    needed = [each.launches_needed for row in told.right_rows for each in row.timed if each.launches_needed]
+    timed = [each for row in told.right_rows if not row.alone for each in row.timed]
+    needed = [each.launches_needed for each in timed if each.launches_needed]
+    open_times = [each for each in timed if each.verdict == model.UNDECIDED]
+    if any(len(side.blocks) < FEWEST for each in open_times for side in (each.baseline, each.this)):
+        needed.append(ENOUGH)
     if not needed:
         return ""
     row = told.rows[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from reports.attribute.causes import NOTHING_MOVED, Cause
+from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, Cause
 from reports.compare.differences import Confounder
 from reports.compare.outcomes import Version
 from reports.compare.rows import KERNEL, has_moved
@@ -210,31 +210,33 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
             # What ran on a GPU may have been left out on the CPU by choice.
             if (kernel.name, device) in planned or (own and device == "cpu"):
                 continue
-            why = [_why_left_out(evidence, device), *_builds(evidence, kernel.name, device)]
+            why, do = _why_left_out(evidence, device)
+            builds = _builds(evidence, kernel.name, device)
             if own:
-                more = f"on {device}: not run, since {'; '.join(why)}"
+                more = f"on {device}: not run, since {'; besides, '.join([why, *builds])}"
                 answers[own[0]] = replace(answers[own[0]], open=(*answers[own[0]].open, more))
             else:
                 cells = [GridCell(outputs=ABSENT, verdict=STATES[ABSENT])] * versions
                 answers.append(
                     Answer(
                         kind=KERNEL, subjects=(kernel.name,), device=device, state=ABSENT,
-                        what=f"not run in any version: {why[0]}", why=tuple(why[1:]), grid={kernel.name: cells},
+                        what=f"not run in any version: {why}", also=tuple(builds), do=(do,), grid={kernel.name: cells},
                     )
                 )  # fmt: skip
     return answers
 
 
-def _why_left_out(evidence: Evidence, device: str) -> str:
+def _why_left_out(evidence: Evidence, device: str) -> tuple[str, str]:
+    """Why, and what to do."""
     chosen = evidence.run.selection.devices
     if chosen and device not in chosen:
-        return f"the run was of {' and '.join(chosen)} alone"
+        return f"the run was of {' and '.join(chosen)} alone", f"run it with --device {device}"
     if device == "cuda" and evidence.run.host.get("gpus", "none") == "none":
-        return "this machine had no GPU that the run could use"
+        return "this machine had no GPU that the run could use", "run the same command on a machine with a GPU"
     others = {cell.device for cell in evidence.run.cells}
     if device not in others:
-        return f"the run was of {' and '.join(sorted(others))} alone"
-    return f"it has no workload for {device}"
+        return f"the run was of {' and '.join(sorted(others))} alone", f"run it with --device {device}"
+    return f"it has no workload for {device}", f"give a workload a dtype for {device} in matrix.yaml"
 
 
 def _builds(evidence: Evidence, kernel: str, device: str) -> list[str]:
@@ -242,7 +244,9 @@ def _builds(evidence: Evidence, kernel: str, device: str) -> list[str]:
     built = [each for (_, name, on), each in evidence.builds.items() if (name, on) == (kernel, device)]
     failed = [each for each in built if each.status != "ok"]
     if failed:
-        return [f"it does not build in {len(failed)} of {len(built)} versions: {short(failed[0].message, 200)}"]
+        first = "" if len({each.message for each in failed}) == 1 else "in the first "
+        count = f"{len(failed)} of {len(built)} versions"
+        return [f"it does not build in {count}: {first}{short(failed[0].message, 200)}"]
     return [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
 
 
@@ -260,8 +264,8 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
         subjects=(row.target,),
         device=row.device,
         state=told.state,
-        what=told.text,
-        also=tuple(told.more),
+        what=told.text + _built_otherwise(told, leads),
+        also=(*told.more, *(advice.beside(leads, told.state) if is_kernel else ())),
         why=tuple(advice.why(leads, changed) if is_kernel else advice.graded_names(leads)),
         do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
         run=advice.command(evidence, told, leads) if is_kernel else "",
@@ -269,6 +273,12 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
         grid={row.target: [told.cell(name) for name in told.names]},
     )
+
+
+def _built_otherwise(told: Told, causes: Sequence[Cause]) -> str:
+    """PyTorch's version is not all that differs where something got worse."""
+    classes = {part.cause for cause in causes for part in (cause, *cause.parts)}
+    return "; its build differs too" if BUILD_MOVED in classes and told.state not in advice.NO_WORSE else ""
 
 
 def _is_of(cause: Cause, row: Comparison) -> bool:

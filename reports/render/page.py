@@ -23,7 +23,7 @@ from reports.render.method import method_values
 from reports.render.report import Measured, Report
 from reports.render.tables import facts, modes, tables, times
 from reports.render.templating import html_templates, inlined, pack, render_html
-from reports.render.verdict_text import GridCell
+from reports.render.verdict_text import OPEN_TIME, GridCell
 from reports.text import percent
 
 MEASURED_SHOWN = 240
@@ -140,6 +140,7 @@ def render_page(report: Report) -> str:
         folded=FOLDED,
         reach=pictures.reach(bound for row in drawn for timed in row.timed for bound in (timed.low, timed.high)),
         cards=[each for each in of_kernels if each.lead.cause != NOTHING_MOVED],
+        open_time=OPEN_TIME,
         well=[each for each in of_kernels if each.lead.cause == NOTHING_MOVED],
         reference_cards=[each for each in report.explanations if each.is_reference],
         devices=len({row.device for row in report.rows}),

@@ -52,6 +52,7 @@ FILTERS = {
     "time": text.time_text,
     "rate": text.rate_text,
     "number": text.number,
+    "error": text.error_text,
     "column_number": text.column_number,
     "flops": text.flop_rate,
     "rate_interval": text.rate_interval,

@@ -272,7 +272,7 @@ class Told:
         place = self.where(names)
         if self._is_since(names, rows):
             place = f"since {self.names[names[0]]}"
-        up = "up to " if len(moved) > 1 else ""
+        up = "up to " if len({row.id for row in rows}) > 1 else ""
         graph = " (replayed as a CUDA graph)" if all(mode == model.HOT for _, mode, _ in moved) else ""
         return f"{up}{moved_text(timed, state)} {place}{graph}{self.on(rows)}"
 

@@ -235,7 +235,7 @@ def test_a_folder_of_pairs_is_planned_like_kernels(
         assert main.main([*words, *usual]) == DONE
         plans.append(capsys.readouterr().out)
     assert plans[0] == plans[1]
-    assert "/level1.3_embedding/level1.3_embedding.3_Embedding/cpu: 5 independent" in plans[0]
+    assert "/level1.3_embedding/level1.3_embedding/cpu: 5 independent" in plans[0]
     assert "6 cells" in plans[0] and "attention_scalar" not in plans[0]
 
 

@@ -162,13 +162,13 @@ def test_a_folder_is_a_kernel() -> None:
 def test_a_problem_file_is_its_own_workload() -> None:
     text = SMALL.replace("sources: {cpu: [mine.cpp]}", "problem: p/softmax.py, model_new: p/fast.py")
     plan = plan_run(parse_matrix(text), Selection(), FACTS)
-    assert {c.workload for c in plan.cells} == {"mine.softmax"}
+    assert {c.workload for c in plan.cells} == {"mine"}
     assert plan.kernel("mine").references == ["model"]
     # What a launch asks of a kernel's answers needs one trial that is timed, and three that are new.
     quick = plan_run(parse_matrix(text), Selection(quick=True), FACTS)
-    assert quick.workload("mine.softmax").trials == {"independent": 4}
+    assert quick.workload("mine").trials == {"independent": 4}
     # KernelBench's absolute tolerance would pass a softmax of zeros: the truth's own scale decides, more loosely.
-    limits = plan.tolerances.limits(plan.workload("mine.softmax").dtype)
+    limits = plan.tolerances.limits(plan.workload("mine").dtype)
     assert plan.tolerances.decides == "rounding" and limits["rounding"] == 4.0
 
 

@@ -34,7 +34,8 @@ def test_every_call_has_elements_of_its_own_near_the_magnitude_of_the_first(dtyp
     for area, base in zip(areas, source.base, strict=True):
         values, wanted = dtypes.decode(area, dtype), dtypes.decode(base.reshape(-1), dtype)
         assert (values[0] != values[1]).mean() > 0.9 and (values[1] != values[2]).mean() > 0.9
-        ratio = np.abs(values[:, wanted != 0] / wanted[wanted != 0])
+        normal = np.abs(wanted) >= 2.0**-14  # below it a float16 has no leading one, and its magnitude is drawn, too
+        ratio = np.abs(values[:, normal] / wanted[normal])
         assert ratio.min() > 0.49 and ratio.max() < 2.01
         assert (values < 0).mean() == pytest.approx(0.5, abs=0.1)
 

@@ -104,9 +104,9 @@ class CaseFacts:
         one, two = build_flags(base), build_flags(this)
         if self.build_inputs or one == two or base is None or this is None:
             return self.build_inputs
-        gone, new = (" ".join(sorted(flags)) or "nothing" for flags in (one - two, two - one))
-        pointer = self.evidence.build_pointer(this.environment, self.kernel, self.device)
-        return [Seen(text=f"build.ninja: gone {gone}; new {new}", record=pointer)]
+        parts = (("new", two - one), ("dropped", one - two))
+        text = ", ".join(f"{what} in build.ninja: {' '.join(sorted(flags))}" for what, flags in parts if flags)
+        return [Seen(text=text, record=self.evidence.build_pointer(this.environment, self.kernel, self.device))]
 
     @cached_property
     def differences(self) -> list[Difference]:

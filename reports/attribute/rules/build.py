@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, Figure, RuledOut
-from reports.attribute.evidence import became, ended, excluded, listed, steady_rivals, where_all
+from reports.attribute.evidence import became, ended, excluded, in_words, listed, steady_rivals, where_all
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import asserted, compiler_refuses, died
@@ -152,6 +152,7 @@ def code_moved(case: CaseFacts) -> Cause | None:
             compiler if not differences and not case.brings_code else None,
         ],
         figures=_figures(case, cells), what=died_here if cells[0].dies_on_one_side else became(cells[0]),
+        differences=in_words(differences),
     )  # fmt: skip
 
 

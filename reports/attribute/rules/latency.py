@@ -13,6 +13,7 @@ from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledO
 from reports.attribute.evidence import (
     differences_seen,
     excluded,
+    in_words,
     listed,
     load_seen,
     machine_ruled_out,
@@ -173,8 +174,18 @@ def many_small_calls(change: TimeChange) -> Cause | None:
         [found.cell.seen(text, found.path), *lines_seen(change.case, found.cell)],
         [RuledOut(rival="one operator", how=how, record=found.path), machine_ruled_out(change)],
         [profile_figure(found)],
-        measured=True, before=f"{one:.0f}", here=f"{two:.0f}",
+        measured=True, before=f"{one:.0f}", here=f"{two:.0f}", graph=_in_replays(change),
     )  # fmt: skip
+
+
+def _in_replays(change: TimeChange) -> str:
+    """Whether a CUDA graph, whose replays start nothing one by one, would take the time of starting away."""
+    hot = [(cell.row.hot, cell.row.latency) for cell in change.cells if cell.row.hot is not None]
+    if not hot or any(replayed.ratio is None for replayed, _ in hot):
+        return "The time goes into starting them."
+    if all(_still(replayed, cold) for replayed, cold in hot):
+        return "The time goes into starting them: replays of a CUDA graph take as long as in the baseline."
+    return f"Replays of a CUDA graph are {change.word} too: on the device itself so many small ones take longer."
 
 
 def launch_overhead_on_gpu(change: TimeChange) -> Cause | None:
@@ -260,7 +271,7 @@ def code(change: TimeChange) -> Cause | None:
         [case.code.seen, *case.build_differences, *_wrong_output(change)],
         [machine_ruled_out(change), threads_ruled_out(change)],
         [profile_figure(found)] if found is not None else (),
-        how="its build changed" if case.build_differences else OTHER_CODE,
+        how=f"its build changed ({in_words(case.build_differences)})" if case.build_differences else OTHER_CODE,
     )  # fmt: skip
 
 
