@@ -121,7 +121,7 @@ def docs(session: nox.Session) -> None:
 def screenshot(session: nox.Session) -> None:
     """A picture of a page: `nox -s screenshot -- reports/latest/index.html OUT.png`."""
     install(session, "tests")
-    session.run("python", "docs/screenshot.py", *session.posargs)
+    session.run("python", "-m", "docs.screenshot", *session.posargs)
 
 
 def refuse_unknown(versions: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a rendered page, for the README: ``python docs/screenshot.py PAGE.html OUT.png``.
+"""Pictures of a rendered page, for the README: ``python -m docs.screenshot PAGE.html OUT.png``.
 
 Needs Chromium and Playwright (``nox -s screenshot``); a report itself needs neither.
 """
@@ -31,7 +31,7 @@ def take(page: Path, picture: Path, *, width: int, height: int, dark: bool) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python docs/screenshot.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m docs.screenshot", description=__doc__)
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--width", type=int, default=1280)
