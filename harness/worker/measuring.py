@@ -21,6 +21,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
 PR_SET_PDEATHSIG = 1
+ENDS_S = 5.0  # for a process that has closed its connection to be gone
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
 NOT_VALIDATED = "its output is not the validated one"
 NOT_RIGHT = {
@@ -128,8 +130,13 @@ def _start_references(request: wire.TimeRequest) -> tuple[int, channel.Channel]:
 
 def _killed(child: int) -> bool:
     """Whether it ended by SIGKILL, which nothing in it sends: memory ran short, or somebody did it."""
-    ended, status = os.waitpid(child, os.WNOHANG)
-    return bool(ended) and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    deadline = time.monotonic() + ENDS_S
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        time.sleep(0.01)
+    return False
 
 
 def _kernels_process(link: str) -> Peer:
