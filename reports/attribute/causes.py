@@ -84,7 +84,7 @@ FIXES = {
     LATENCY_CLOCK_OR_LOAD: "measure again on an idle machine",
     LATENCY_THREAD_COUNT: "set the same number of threads in both environments: torch.set_num_threads",
     LATENCY_LAUNCH_OVERHEAD: "make fewer calls, each with more work",
-    BUILD_MOVED: "build it with the same flags and compiler in both environments (`flags:` in matrix.yaml)",
+    BUILD_MOVED: "build it with the same flags and compiler in both environments (flags, in matrix.yaml)",
 }
 UNINITIALISED = (UNINITIALISED_SHARED, UNINITIALISED_GLOBAL, UNINITIALISED_HOST)
 CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)

@@ -96,7 +96,7 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
 
 # -- the factors ------------------------------------------------------------------------------------------
 
-SAME_BUILD = "the same flags and compiler in both environments (`flags:` in matrix.yaml)"
+SAME_BUILD = "the same flags and compiler in both environments (flags, in matrix.yaml)"
 
 
 def _code(given: Given) -> Rival | None:
