@@ -43,8 +43,6 @@ STILL = {
 
 
 def document(rows: Sequence[dict[str, Any]], on_gpu: Sequence[dict[str, Any]]) -> str:
-    timed = [row for row in rows if row["hostile"] and row["fastest_us"]]
-    earlier = sum(not row["reference_us"] for row in timed)
     lines = [
         "# Hostile kernels",
         "",
@@ -55,7 +53,6 @@ def document(rows: Sequence[dict[str, Any]], on_gpu: Sequence[dict[str, Any]]) -
         "of the honest one: a machine that is shared makes calls longer, and none shorter.",
         "",
         "    python -m tests.candidates.corpus --launches 1 --group 12 --out RESULTS",
-        "    python -m tests.candidates.corpus --launches 2 --group 14 --out RESULTS --only ...    # what got through",
         "    python -m tests.candidates.corpus --device cuda --executor bundle --launches 3 --out RESULTS  # honest: 7",
         "    python -m tests.candidates.corpus.table",
         "",
@@ -63,10 +60,6 @@ def document(rows: Sequence[dict[str, Any]], on_gpu: Sequence[dict[str, Any]]) -
         "|---|---|---|",
         f"| CPU | {_sum(rows, hostile=True)} | {_sum(rows, hostile=False)} |",
         f"| H200 | {_sum(on_gpu, hostile=True)} | {_sum(on_gpu, hostile=False)} |",
-        "",
-        f"On the CPU {earlier} of the {len(timed)} hostile ones that were timed ran before kernels were bound to",
-        "cores, with one launch each. Their results do not hold the reference's time, so it is not judged whether they",
-        "slowed it.",
     ]
     found = [*(row | {"where": "CPU"} for row in rows), *(row | {"where": "H200"} for row in on_gpu)]
     hostile = [row for row in found if row["hostile"] and row["family"] != "twin"]
