@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_page import Watched, browser  # noqa: F401 - a fixture
+from tests.browser.conftest import Watched, browser  # noqa: F401 - a fixture
 from tests.projects import SHIPPED, Finished, check_measured, files, head, make_project, report, start
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
