@@ -16,15 +16,20 @@ from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, P
 from harness.config.workloads import Shape, Workload
 from harness.errors import InputError, meant
 from harness.schema.records import DEVICES, Device
-from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, WorkloadInfo
+from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, Thresholds, WorkloadInfo
 from harness.worker import protocol
 
-QUICK_LAUNCHES = 5
+QUICK_LAUNCHES, QUICK_EFFECT = 4, 0.3  # what so few can tell: what is slower by this much, or is not
 MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
 QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.04, "min_samples": 3}
+
+
+def quick_thresholds(own: Thresholds) -> Thresholds:
+    effects = {name: max(QUICK_EFFECT, getattr(own, name)) for name in ("min_effect_cpu", "min_effect_cuda")}
+    return own.model_copy(update=effects)
 
 
 def attention_flops(shape: Shape, causal: bool) -> float:
@@ -178,7 +183,7 @@ def plan_run(
         threads=matrix.cpu_threads or facts.threads,
         timing=matrix.timing.model_copy(update=QUICK_TIMING) if selection.quick else matrix.timing,
         tolerances=matrix.tolerances,
-        thresholds=matrix.thresholds,
+        thresholds=quick_thresholds(matrix.thresholds) if selection.quick else matrix.thresholds,
         limits=matrix.limits,
         fallbacks=fallbacks,
         facts=facts,

@@ -60,6 +60,7 @@ COLOURS = {
 
 
 SAID = 2  # clauses of a line
+COARSE = 0.1  # the smallest effect that counts, from which a time that did not change is told with it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,10 @@ class Told:
     def text(self) -> str:
         """The first of what is said; `more` is the rest."""
         said = "; ".join(each.text for each in self.clauses[:SAID])
-        return f"fine: {said}, and as fast" if self.state == FINE else said
+        if self.state != FINE:
+            return said
+        effect = max(timed.min_effect for row in self.rows for timed in row.timed)
+        return f"fine: {said}, and as fast" + (f" to within {percent(effect)}" if effect >= COARSE else "")
 
     @property
     def more(self) -> list[str]:

@@ -113,7 +113,7 @@ def test_more_launches_than_planned_are_made_only_where_environments_are_compare
     for asked, selection, counts in (
         (matrix, Selection(), (10, 40)),
         (said, Selection(), (3, 7)),
-        (matrix, Selection(quick=True), (5, 5)),
+        (matrix, Selection(quick=True), (4, 4)),
         (matrix, Selection(launches=6), (6, 6)),
         (matrix, Selection(mode="eval", torch="2.5.0"), (10, 10)),
     ):
@@ -136,6 +136,7 @@ def test_quick_takes_fewer_trials_and_launches_of_every_cell(shipped: Matrix) ->
     full, quick = plan_run(shipped, Selection(), FACTS), plan_run(shipped, Selection(quick=True), FACTS)
     assert full.cells == quick.cells
     assert len(quick.launches) < len(full.launches)
+    assert (full.thresholds.min_effect("cpu"), quick.thresholds.min_effect("cpu")) == (0.05, 0.3)
     assert sum(quick.workload("seed-fp16").trials.values()) < sum(full.workload("seed-fp16").trials.values())
 
 
