@@ -24,7 +24,7 @@ MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
-QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.04, "min_samples": 3}
+QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.1, "min_samples": 5}
 
 
 def quick_thresholds(own: Thresholds) -> Thresholds:
