@@ -86,7 +86,8 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
     if version != protocol.SCHEMA_VERSION:
         problem = f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}"
         if isinstance(version, int) and version > protocol.SCHEMA_VERSION:
-            remedy = "a newer kernel-matrix wrote it: install that one, or make the run again with this one"
+            again = "delete the file, and start the same command again to measure it anew"
+            remedy = f"{again}; or install the newer kernel-matrix that wrote it"
             raise RecordError(path, problem, remedy)
         raise RecordError(path, problem)
     if value.get("kind") != KIND_OF[model]:
