@@ -74,9 +74,9 @@ class InputError(HarnessError):
 class RecordError(InputError):
     """A record file that cannot be trusted."""
 
-    def __init__(self, path: str, problem: str, remedy: str = "") -> None:
-        usual = "delete the file, and start the same command again to measure it anew"
-        super().__init__(f"{path}: {problem}", remedy or usual)
+    def __init__(self, path: str, problem: str, other_way: str = "") -> None:
+        way = "delete the file, and start the same command again to measure it anew"
+        super().__init__(f"{path}: {problem}", f"{way}; or {other_way}" if other_way else way)
 
 
 class InfrastructureError(HarnessError):

@@ -32,21 +32,18 @@ class Mark:
     project: Path
 
     @property
-    def line(self) -> int:
+    def named(self) -> tuple[str, int]:
+        """The file, from the top of the checkout, and the line."""
         match = LINE.match(self.place)
-        return int(match["line"]) if match else 1
-
-    @property
-    def path(self) -> str:
-        """From the top of the checkout."""
-        match = LINE.match(self.place)
+        name, line = (match["file"], int(match["line"])) if match else (self.place, 1)
         top = os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or ""
-        return os.path.relpath(self.project.resolve() / (match["file"] if match else self.place), Path(top).resolve())
+        return os.path.relpath(self.project.resolve() / name, Path(top).resolve()), line
 
 
 def for_github(mark: Mark) -> str:
     """One line to print."""
-    fields = f"file={_escaped(mark.path, ':,')},line={mark.line},title={_escaped(mark.title, ':,')}"
+    path, line = mark.named
+    fields = f"file={_escaped(path, ':,')},line={line},title={_escaped(mark.title, ':,')}"
     return f"::error {fields}::{_escaped(mark.text)}"
 
 
@@ -56,14 +53,16 @@ def _escaped(text: str, more: str = "") -> str:
 
 def for_gitlab(marks: Iterable[Mark]) -> str:
     """A Code Quality report. A mark whose title and file are those of an earlier pipeline's is the same one."""
-    found = [
-        {
-            "description": f"{mark.title}\n{mark.text}",
-            "check_name": "kernel-matrix",
-            "fingerprint": hashlib.sha256(f"{mark.title}\0{mark.path}".encode()).hexdigest(),
-            "severity": "major",
-            "location": {"path": mark.path, "lines": {"begin": mark.line}},
-        }
-        for mark in marks
-    ]
+    found = []
+    for mark in marks:
+        path, line = mark.named
+        found.append(
+            {
+                "description": f"{mark.title}\n{mark.text}",
+                "check_name": "kernel-matrix",
+                "fingerprint": hashlib.sha256(f"{mark.title}\0{path}".encode()).hexdigest(),
+                "severity": "major",
+                "location": {"path": path, "lines": {"begin": line}},
+            }
+        )
     return json.dumps(found, indent=1) + "\n"

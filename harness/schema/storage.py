@@ -85,11 +85,8 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
     version = value["schema_version"]
     if version != protocol.SCHEMA_VERSION:
         problem = f"has schema version {version!r}; this version reads {protocol.SCHEMA_VERSION}"
-        if isinstance(version, int) and version > protocol.SCHEMA_VERSION:
-            again = "delete the file, and start the same command again to measure it anew"
-            remedy = f"{again}; or install the newer kernel-matrix that wrote it"
-            raise RecordError(path, problem, remedy)
-        raise RecordError(path, problem)
+        newer = isinstance(version, int) and version > protocol.SCHEMA_VERSION
+        raise RecordError(path, problem, "install the newer kernel-matrix that wrote it" if newer else "")
     if value.get("kind") != KIND_OF[model]:
         raise RecordError(path, f"is a {value.get('kind')!r} record; a {KIND_OF[model]} record belongs there")
     if set(value) != {"schema_version", "kind", "digest", "body"}:
