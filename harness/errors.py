@@ -6,7 +6,8 @@ The command line catches `HarnessError` once, at the top, and exits with its cod
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from harness.typed import as_typed
 
@@ -69,6 +70,26 @@ class InputError(HarnessError):
     """The user's input (matrix.yaml, an option, a pin file, a record) cannot be accepted."""
 
     code = BAD_INPUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One of several things that cannot work. `where`: file and line."""
+
+    where: str
+    what: str
+    remedy: str
+
+
+def refusal(problems: Sequence[Problem]) -> InputError | None:
+    """All of them as one error; None where there is none."""
+    if not problems:
+        return None
+    if len(problems) == 1:
+        (one,) = problems
+        return InputError(f"{one.where}: {one.what}", one.remedy)
+    lines = [f"{each.where}: {each.what}\n    -> {each.remedy}" for each in problems]
+    return InputError("\n  ".join([f"{len(lines)} problems", *lines]), "correct them, then start again")
 
 
 class RecordError(InputError):

@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.config import shipped
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
 from harness.config.yaml_files import line_of
-from harness.errors import InputError, meant
+from harness.errors import Problem, meant
 
 
-class Missing(NamedTuple):
-    where: str
-    what: str
-    remedy: str
-
-
-def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Iterable[str]) -> list[Missing]:
+def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Iterable[str]) -> list[Problem]:
     """Of these kernels, in the order of matrix.yaml. `text` is its text."""
     root, found = matrix_path.resolve().parent, []
     for number, kernel in enumerate(matrix.kernels):
@@ -33,7 +26,7 @@ def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Iterabl
             shown = name if name.isprintable() else repr(name)
             where = f"{matrix_path}:{line_of(text, 'kernels', number, *place)}"
             remedy = f"{meant(path.name, beside, 0.75)}correct the path in matrix.yaml"
-            found.append(Missing(where, f"{shown}: {_what(path)}", remedy))
+            found.append(Problem(where=where, what=f"{shown}: {_what(path)}", remedy=remedy))
     return found
 
 
@@ -50,10 +43,3 @@ def _what(path: Path) -> str:
     if os.path.isdir(path):
         return "is a folder; a file belongs here"
     return f"a link to {os.readlink(path)}, which is no file" if os.path.islink(path) else "no such file"
-
-
-def refuse_missing(missing: Sequence[Missing]) -> None:
-    """InputError with all of them."""
-    if missing:
-        problem = "\n  ".join(f"{each.where}: {each.what}" for each in missing)
-        raise InputError(problem, "; ".join(dict.fromkeys(each.remedy for each in missing)))

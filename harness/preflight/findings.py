@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import InputError
+from harness.errors import InputError, Problem, refusal
 from harness.source_marks import Mark, for_github, in_actions
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """Something that cannot work. `where`: file and line."""
-
-    where: str
-    what: str
-    remedy: str
 
 
 @dataclass
@@ -31,14 +22,8 @@ class Findings:
 
     def refusal(self, project: Path) -> InputError | None:
         """All problems as one error; None where there is none. In GitHub Actions, marks on their files, too."""
-        if not self.problems:
-            return None
         if in_actions():
             for each in self.problems:
                 if (project / each.where.partition(":")[0]).is_file():
                     print(for_github(Mark(each.where, "kernel-matrix", f"{each.what}\n{each.remedy}", project)))
-        if len(self.problems) == 1:
-            (one,) = self.problems
-            return InputError(f"{one.where}: {one.what}", one.remedy)
-        lines = [f"{each.where}: {each.what}\n    -> {each.remedy}" for each in self.problems]
-        return InputError("\n  ".join([f"{len(lines)} problems", *lines]), "correct them, then start again")
+        return refusal(self.problems)

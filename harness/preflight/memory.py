@@ -12,7 +12,8 @@ from harness.config.kernels import Dtype
 from harness.config.matrix import Matrix
 from harness.config.workloads import Workload
 from harness.config.yaml_files import line_of
-from harness.preflight.findings import Findings, Problem
+from harness.errors import Problem
+from harness.preflight.findings import Findings
 from harness.schema.records import DEVICES, Device
 from harness.worker import dtypes
 

@@ -23,7 +23,7 @@ from harness.isolate.base import stage_worker
 from harness.isolate.choose import Choice
 from harness.isolate.host import find_host_python
 from harness.isolate.process import end_descendants
-from harness.preflight.findings import Findings, Problem
+from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
@@ -95,7 +95,7 @@ class Preflight:
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
             missing = missing_files(self.matrix, self.text, self.options.matrix_path, [kernel.name])
-            found.problems += [Problem(where=each.where, what=each.what, remedy=each.remedy) for each in missing]
+            found.problems += missing
             if missing:
                 continue
             if kernel.problem is not None and kernel.model_new is not None:

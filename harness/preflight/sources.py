@@ -14,8 +14,9 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.config.environments import Environment
+from harness.errors import Problem
 from harness.isolate.process import temporary_folder
-from harness.preflight.findings import Findings, Problem
+from harness.preflight.findings import Findings
 from harness.preflight.symbols import Subject, in_objects, in_text
 from harness.run.build import build_request
 from harness.schema.records import Device

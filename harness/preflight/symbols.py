@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.config.kernels import Kernel
-from harness.errors import meant
-from harness.preflight.findings import Findings, Problem
+from harness.errors import Problem, meant
+from harness.preflight.findings import Findings
 from harness.run.build import BINDING_FILES, HEADER_SUFFIXES, LINK_FLAGS, kernel_files
 from harness.schema.records import Device
 from harness.worker import build, tools

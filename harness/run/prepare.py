@@ -16,11 +16,11 @@ from harness.config.interpreters import find_interpreter
 from harness.config.kernelbench import Folders, with_pairs
 from harness.config.keys import code_digests
 from harness.config.matrix import Matrix, load_matrix, matrix_text
-from harness.config.missing import missing_files, refuse_missing
+from harness.config.missing import missing_files
 from harness.config.pins import ensure_pins
 from harness.config.plan import Facts, Plan
 from harness.config.planner import kernel_sources, plan_run
-from harness.errors import InfrastructureError, InputError
+from harness.errors import InfrastructureError, InputError, refusal
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index
 from harness.isolate.bundle.manifest import Bundle
@@ -118,7 +118,8 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     )
     draft = plan_run(matrix, selection, facts, files, pairs)
     planned = {kernel.name for kernel in draft.kernels}
-    refuse_missing(missing_files(matrix, text, options.matrix_path, planned))
+    if absent := refusal(missing_files(matrix, text, options.matrix_path, planned)):
+        raise absent
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
     pins = {}
     for environment in draft.environments:
