@@ -48,6 +48,15 @@ def time_text(microseconds: float | None) -> str:
     return f"{microseconds / size:.{places}f} {unit}" if places is not None else f"{microseconds:.3g} {unit}"
 
 
+def samples_text(samples_us: Sequence[float]) -> str:
+    """Launch medians from the fastest to the slowest, in one unit."""
+    if not samples_us:
+        return "none"
+    size, unit, places = unit_of(min(samples_us))
+    each = (f"{value / size:.{3 if places is None else places}f}" for value in sorted(samples_us))
+    return f"{', '.join(each)} {unit}"
+
+
 def brief_time(microseconds: float, sign: str = "") -> str:
     """Three significant digits; of a difference with its sign, where that is "+"."""
     size, unit, _ = unit_of(float(f"{abs(microseconds):.3g}"))

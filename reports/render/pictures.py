@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from reports.attribute.causes import Entry
 from reports.model import CorrectnessSide, Latency, LatencySide
-from reports.text import percent, rate_interval, rate_text, time_text, words
+from reports.text import percent, rate_interval, rate_text, samples_text, time_text, words
 
 CROSS, CHECK, ABOUT = "\N{MULTIPLICATION X}", "\N{CHECK MARK}", "\N{ALMOST EQUAL TO}"
 SYMBOLS = {
@@ -123,7 +123,8 @@ def strip(
             parts.append(f'<path class="m{name}" d="M{middle:.0f} {place - 5}v10"/>')
     return Markup(
         f'<svg class="strip" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
-        "<title>launch medians: baseline above, this environment below</title>"
+        f"<title>launch medians: above, baseline, {samples_text(baseline)}; "
+        f"below, this environment, {samples_text(this)}</title>"
         f'<path class="axis" d="M0 {height // 2}H{width}"/>{"".join(parts)}</svg>'
     )
 

@@ -17,7 +17,7 @@ from harness.search.sweep.answer import STAGE_WORDS, rejected_text, setting_text
 from harness.search.sweep.measure import by_score
 from reports.compare.latency import median_interval
 from reports.render.pictures import CHECK, CROSS, badge, ratio_picture, reach
-from reports.render.templating import render_csv, render_html
+from reports.render.templating import inlined, render_csv, render_html
 from reports.text import TIMES, median_interval_text, ratio_interval
 
 TABLE = "leaderboard.csv"
@@ -139,6 +139,7 @@ def render_page(record: SweepRecord) -> str:
         command=shlex.join(record.command),
         csv=TABLE,
         axis=f"{math.exp(-_reach(record)):.2g} to {math.exp(_reach(record)):.2g}{TIMES}",
+        **inlined("script", "sort.js"),
     )
 
 

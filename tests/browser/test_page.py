@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.schema.storage import save_record
 from reports.text import TIMES
 from tests.browser.conftest import Watch, Watched, sync_api
 from tests.unit.spec import NEXT, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_pairs, write_run
+from tests.unit.test_sweep_report import sweep
 
 pytestmark = pytest.mark.browser
 
@@ -92,6 +94,25 @@ def test_a_header_sorts_and_says_so(watched: Watched, small: str) -> None:
     assert head.get_attribute("aria-sort") == "descending"
     assert "sort-latency=-3" in tab.url
     assert TIMES not in names(tab, "latency", 4)[-1]
+
+
+def test_the_settings_of_a_sweep_are_sorted_by_a_header(watch: Watch, tmp_path: Path) -> None:
+    record = sweep()
+    save_record(tmp_path / "sweep.json", record)
+    save_record(tmp_path / "question.json", record.question)
+    assert main(["report", str(tmp_path)]) == 0
+    tab = watch().open((tmp_path / "index.html").as_uri(), ready=False)
+    came = tab.locator("table.sortable").first.locator("tbody tr td:nth-child(3)").all_inner_texts()
+    head = tab.locator("table.sortable").first.locator("th", has_text="Search")
+    for said, expected in (
+        ("ascending", sorted(came, key=lambda text: float(text.rstrip(TIMES)))),
+        ("descending", sorted(came, key=lambda text: -float(text.rstrip(TIMES)))),
+        (None, came),
+    ):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == said
+        assert tab.locator("table.sortable").first.locator("tbody tr td:nth-child(3)").all_inner_texts() == expected
+    assert came != sorted(came)
 
 
 def test_a_permalink_scrolls_opens_and_highlights(watched: Watched, small: str) -> None:

@@ -218,6 +218,13 @@ def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:
     assert "<svg" in strip([5.0, 5.0], [5.0])
 
 
+def test_a_plot_says_the_median_of_each_launch() -> None:
+    title = re.search("<title>(.*)</title>", strip([1204.0, 1199.96], [0.98765]))
+    assert title and title[1] == (
+        "launch medians: above, baseline, 1.200, 1.204 ms; below, this environment, 0.988 µs"
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [("", False), ("tolerances: {problem_rounding_units: 64.0}\n", True)],

@@ -118,7 +118,7 @@ def test_the_leaderboard_has_finals_first_and_the_incumbent_where_its_one_puts_i
 def test_a_page_says_what_matters_and_nothing_of_a_candidate_runs() -> None:
     page = render_page(sweep())
     assert NASTY not in page and "&lt;script&gt;" in page
-    assert page.count("<script") == 0
+    assert page.count("<script") == 1, "its own, which the policy admits by its digest"
     for said in ("winner's curse", "geometric mean", "did not compile", "not clean under poison", f"0.850{X}",
                  f"Quote 0.850{X}, the geometric mean of these ratios, not the search&#39;s 0.800{X}",
                  "leaderboard.csv", "prefers-color-scheme: dark",
