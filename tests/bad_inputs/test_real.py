@@ -24,7 +24,8 @@ HARNESS = [sys.executable, "-m", "harness"]
 # As in a terminal's foreground, also where these tests run in its background.
 INTERRUPTIBLE = """
 import runpy, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, however the tests were started
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 runpy.run_module("harness", run_name="__main__")
 """
 SLOW_COMPILER = "#!/bin/sh\ntouch started\nexec sleep 60\n"
