@@ -89,13 +89,19 @@ def parse_compute(text: str, *, bulk_copies: bool = False) -> list[CheckerFindin
         hazards = re.search(r"\[(\d+) hazards?\]", title + body)
         fault, _, place = title.partition(" at ")
         at = re.search(r"^\s*at (.+)$", body, re.MULTILINE)
-        place = place or (at[1] if at else "")
-        place = re.sub(r"\+?0x[0-9a-f]+( in )?", lambda m: " in " if m[0].startswith("+") and m[1] else "", place)
-        place = re.sub(r"\S*/", "", re.sub(r"\[\d+ hazards?\]", "", place)).strip()
+        place = _place(place or (at[1] if at else ""))
+        for access, other in re.findall(r"^\s*and (\w+ access) at (.+)$", body, re.MULTILINE)[:1]:
+            fault += f" and {access} at {_place(other).rpartition(' in ')[2]}"
         if kind == "race" and bulk_copies:
             kind, fault = "other", fault + BULK_NOTE
         findings.append(CheckerFinding(kind=kind, text=fault, where=place, count=int(hazards[1]) if hazards else 1))
     return merged(findings)
+
+
+def _place(text: str) -> str:
+    """Function and line, without addresses, folders and counts of hazards."""
+    text = re.sub(r"\+?0x[0-9a-f]+( in )?", lambda m: " in " if m[0].startswith("+") and m[1] else "", text)
+    return re.sub(r"\S*/", "", re.sub(r"\[\d+ hazards?\]", "", text)).strip()
 
 
 def _reports(text: str, start: re.Pattern[str]) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,7 @@ NAMES = {
     TOLERANCE_TOO_LOOSE: "the tolerance is too loose",
     WRONG_EVERYWHERE: "wrong in every version",
     LATENCY_OPERATOR: "an operator's time",
-    LATENCY_LAUNCH_OVERHEAD: "the overhead of a call",
+    LATENCY_LAUNCH_OVERHEAD: "the number and cost of calls",
     LATENCY_THREAD_COUNT: "the number of threads",
     LATENCY_CLOCK_OR_LOAD: "clock or load",
     UNDECIDED: "undecided",
@@ -107,6 +107,11 @@ GRADES = {
     "varied alone.",
     SUGGESTIVE: "It fits everything observed. A rival, which the card names, is not excluded.",
     UNDECIDED: "Evidence is missing or contradicts itself. The next command would decide.",
+}
+BRIEF_GRADES = {
+    DECISIVE: "one factor alone was varied, or a checker saw it",
+    STRONG: "all that is recorded points to it, but one step was not varied alone",
+    SUGGESTIVE: "it fits, and something else may be why",
 }
 CORRECTNESS, LATENCY = "correctness", "latency"
 

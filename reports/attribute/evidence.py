@@ -133,11 +133,11 @@ def lengths_seen(lengths: LengthTrials) -> Seen:
 def finding_seen(finding: Finding) -> Seen:
     where = f" at {finding.finding.where}" if finding.finding.where else ""
     proof = (
-        f"it also found the fault planted for it ({finding.result.control})"
+        f"control: it found a fault of this kind in a test kernel ({finding.result.control})"
         if finding.proven and finding.result.control
-        else "it found the fault planted for it"
+        else "control: it found a fault of this kind in a test kernel"
         if finding.proven
-        else "no planted fault proved that it works here"
+        else "no control proved that it works here"
     )
     return Seen(text=f"{finding.result.tool}: {finding.finding.text}{where}; {proof}", record=finding.path)
 

@@ -39,7 +39,7 @@ SENTENCES = {
     "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
     "data.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
-    "out_of_bounds": "{kernel} reads or writes {what}{which}.",
+    "out_of_bounds": "{kernel} {how} {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
     "wrong_stream": "{kernel} works on another stream than the one it is given: it does not wait for earlier work on "
     "that stream, and later work does not wait for it.",
@@ -53,9 +53,10 @@ SENTENCES = {
     "not_repeatable": "{kernel} is right in every run, but its bits differ from run to run. `deterministic: true` "
     "asks for equal bits, so this counts as wrong.",
     # references, and kernels made of PyTorch's operators
-    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed, and with it their agreement.",
+    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed, and with it the agreement between "
+    "them.",
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator here, and "
-    "that changed their agreement.",
+    "that changed the agreement between them.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator here{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
@@ -125,7 +126,7 @@ SENTENCES = {
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
     "smallest effect that counts, but so few launches cannot make it certain.",
-    "rival": '{rival}. This and "{name}" changed together, and neither was varied alone. To tell them apart: '
+    "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",
 }
 # After these, experiments on the same cells decide or show more; after the others, another run of them does.

@@ -202,7 +202,7 @@ def busy_text(evidence: Evidence) -> str:
 
 
 def confounders(evidence: Evidence) -> list[Confounder]:
-    """An unfinished run and fallbacks first, then differences besides PyTorch's version."""
+    """An unfinished run first, then differences besides PyTorch's version, then where the same wheels came from."""
     return [Confounder(subject=subject, statement=statement) for subject, statement in _confounders(evidence)]
 
 
@@ -219,11 +219,6 @@ def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     planned = run.launches * len(recorded)
     if sum(recorded) < planned:
         yield "launches", f"the run is not finished: {sum(recorded)} of {planned} launches are recorded"
-    fallbacks: dict[str, list[str]] = {}
-    for item in run.fallbacks:
-        fallbacks.setdefault(fallback_text(item), []).append(item.subject)
-    for text, names in fallbacks.items():
-        yield ", ".join(names), text
     if busy := busy_text(evidence):
         yield "load", busy
     yield from gpu_confounders(evidence)
@@ -237,6 +232,11 @@ def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
         if not crossing.inputs_identical:
             subject = f"{crossing.kernel}/{crossing.workload}/{crossing.device}"
             yield subject, "the input bytes differ between environments, so outputs cannot be compared"
+    fallbacks: dict[str, list[str]] = {}
+    for item in run.fallbacks:
+        fallbacks.setdefault(fallback_text(item), []).append(item.subject)
+    for text, names in fallbacks.items():
+        yield ", ".join(names), text
 
 
 def _same_gpus(one: Observation, two: Observation) -> bool:

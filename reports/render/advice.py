@@ -6,7 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 
 from reports import model
-from reports.attribute.causes import BUILD_MOVED, OUT_OF_BOUNDS, RACE, UNDECIDED, UNINITIALISED, Cause
+from reports.attribute.causes import (
+    BUILD_MOVED,
+    MEMORY,
+    OUT_OF_BOUNDS,
+    PREDECESSOR_SENSITIVITY,
+    RACE,
+    UNDECIDED,
+    UNINITIALISED,
+    Cause,
+)
 from reports.attribute.evidence import hidden
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import findings
@@ -14,7 +23,7 @@ from reports.attribute.sizes import reproduced_at, sizes_text
 from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
-from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, WRONG, Told, outcome, sides
+from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, UNREPEATABLE, WRONG, Told, outcome, sides
 from reports.text import matrix_command, shape_text, short, words
 
 FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
@@ -31,17 +40,22 @@ def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
     first: dict[tuple[str, ...], Cause] = {}
     for cause in causes:
         first.setdefault((cause.cause, cause.about, str(cause.improved)), cause)
-    every = [part for cause in first.values() for part in (cause, *cause.parts) if not cause.under]
-    texts = [each.statement if each.cause == UNDECIDED else f"{_graded(each)}: {each.statement}" for each in every]
+    texts = []
+    for cause in first.values():
+        for each in (cause, *cause.parts):
+            follows = each.cause == PREDECESSOR_SENSITIVITY and cause.cause in MEMORY
+            if not each.under:
+                name = "" if each.cause == UNDECIDED else f"{_graded(each)}: "
+                texts.append(name + each.statement + (" It may follow from the first." if follows else ""))
     return list(dict.fromkeys(short(text, 500) for text in texts))
 
 
 def beside(causes: Sequence[Cause], state: str) -> list[str]:
     """What changed beside the kernel: references that it is compared with."""
-    under = [cause for cause in causes if cause.under]
+    under = [part for cause in causes for part in (cause, *cause.parts) if part.under]
     if under and state not in NO_WORSE:
         names = ", ".join(dict.fromkeys(name for cause in under for name in cause.under))
-        return [f"PyTorch's own {names} changed, too, and with it the agreement with the kernel"]
+        return [f"PyTorch's own {names} changed, which is not why: the kernel is judged by the float64 truth"]
     return list(dict.fromkeys(cause.statement for cause in under))
 
 
@@ -67,8 +81,8 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
     found += [f"test with other inputs, too: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
-    found += [cause.fix for cause in every if cause.fix and cause.under]
-    return list(dict.fromkeys(found))
+    tests = [f"nothing in the kernel; {cause.fix}" for cause in every if cause.fix and cause.under]
+    return list(dict.fromkeys(found or tests))
 
 
 def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -> list[str]:
@@ -96,7 +110,9 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     info, row = min(infos, key=lambda each: each[0].flops or 0.0)
     shape = f" ({shape_text(info)}, {info.dtype})" if shape_text(info) else ""
     failing = [side for side in sides([row]).values() if outcome(side) in BAD]
-    recipe = next((r for side in failing for r in side.recipes if r.worst), None)
+    # Of what only does not repeat, every element is within tolerance: none shows it.
+    wrong = [side for side in failing if outcome(side) != UNREPEATABLE]
+    recipe = next((r for side in wrong for r in side.recipes if r.worst), None)
     at = f"; {words(recipe.recipe)} inputs, {recipe.worst}" if recipe else ""
     returned = next((side.message for side in failing if RETURNED in side.message), "")  # another shape or type
     at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
@@ -129,7 +145,7 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
         own = sides([row])
         for name, side in own.items():
             word = outcome(side)
-            if word not in (RIGHT, WRONG) and (side.message or word == ABSENT):
+            if word not in (RIGHT, WRONG, UNREPEATABLE) and (side.message or word == ABSENT):
                 text = f"{word}: {short(side.message or words(side.status), 200)}"
                 found.setdefault(text, []).append((row.workload, name))
         if row.correctness.verdict == model.UNDECIDED and ABSENT not in map(outcome, own.values()):

@@ -5,10 +5,10 @@ The page, summary.md, summary.json and the end of a command's output hold this t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, Cause
+from reports.attribute.causes import BRIEF_GRADES, BUILD_MOVED, NOTHING_MOVED, Cause
 from reports.compare.differences import Confounder
 from reports.compare.outcomes import Version
 from reports.compare.rows import KERNEL, has_moved
@@ -20,13 +20,8 @@ from reports.render.explanations import Explanation
 from reports.render.verdict_text import (
     ABSENT,
     BAD,
-    FINE,
-    OPEN_TIME,
     ORDER,
-    REFUSED,
-    RIGHT,
     STATES,
-    UNDECIDED,
     GridCell,
     Told,
     labels,
@@ -37,6 +32,7 @@ from reports.text import count_of, short, tally_text
 
 MOST = 20  # answers that are written out in a summary; a run of hundreds of problems has more
 MOST_NAMES = 6
+BUILT_OTHERWISE = "; its build differs too, so the upgrade may not be why"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +90,12 @@ class Answers:
     versions: list[Version]
 
     @property
+    def grades(self) -> dict[str, str]:
+        """Of the grades that are named, what they mean."""
+        said = [text for each in self.kernels for text in each.why]
+        return {grade: text for grade, text in BRIEF_GRADES.items() if any(f"({grade})" in why for why in said)}
+
+    @property
     def lines(self) -> list[str]:
         """All of it, as a terminal shows it."""
         several = sum(len(each.subjects) for each in self.kernels) > 1
@@ -123,7 +125,7 @@ def answers(
     subjects: dict[tuple[str, str, str], list[Comparison]] = {}
     for row in judged:
         subjects.setdefault((row.kind, row.target, row.device), []).append(row)
-    every = [_answer(evidence, Told(own, names), explained) for own in subjects.values()]
+    every = [_answer(evidence, own, names, explained) for own in subjects.values()]
     kernels = _with_left_out(evidence, [each for each in every if each.kind == KERNEL], len(names))
     references = [each for each in every if each.kind != KERNEL]
     changed = [each for each in references if each.state not in advice.NO_WORSE or each.cards]
@@ -156,12 +158,8 @@ def _of_references(every: Sequence[Answer]) -> str:
     if not every:
         return "PyTorch itself: no reference was compared"
     states = [each.state for each in every]
-    open_, absent = sum(state in (UNDECIDED, OPEN_TIME) for state in states), states.count(ABSENT)
-    changed = sum(state not in (UNDECIDED, OPEN_TIME, ABSENT, RIGHT, FINE, REFUSED) for state in states)
-    parts = [f"{changed or 'none'} of {count_of(len(every), 'reference')} changed or wrong"]
-    parts += [f"{open_} undecided"] if open_ else []
-    parts += [f"{absent} not run"] if absent else []
-    return f"PyTorch itself: {', '.join(parts)}"
+    told = tally_text({state: count for state in ORDER if (count := states.count(state))})
+    return f"PyTorch itself, {count_of(len(every), 'reference')}: {told}"
 
 
 def _deviations(confounded: Sequence[Confounder]) -> str:
@@ -211,16 +209,18 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
             if (kernel.name, device) in planned or (own and device == "cpu"):
                 continue
             why, do = _why_left_out(evidence, device)
-            builds = _builds(evidence, kernel.name, device)
+            failed, only_built = _builds(evidence, kernel.name, device)
             if own:
-                more = f"on {device}: not run, since {'; besides, '.join([why, *builds])}"
+                more = f"on {device}: not run, since {'; besides, '.join([why, *failed])}"
                 answers[own[0]] = replace(answers[own[0]], open=(*answers[own[0]].open, more))
             else:
                 cells = [GridCell(outputs=ABSENT, verdict=STATES[ABSENT])] * versions
                 answers.append(
                     Answer(
                         kind=KERNEL, subjects=(kernel.name,), device=device, state=ABSENT,
-                        what=f"not run in any version: {why}", also=tuple(builds), do=(do,), grid={kernel.name: cells},
+                        what=f"not run in any version: {why}", also=tuple(only_built),
+                        do=(*(f"first mend this: {text}" for text in failed), do),
+                        grid={kernel.name: cells},
                     )
                 )  # fmt: skip
     return answers
@@ -239,24 +239,25 @@ def _why_left_out(evidence: Evidence, device: str) -> tuple[str, str]:
     return f"it has no workload for {device}", f"give a workload a dtype for {device} in matrix.yaml"
 
 
-def _builds(evidence: Evidence, kernel: str, device: str) -> list[str]:
-    """Whether what did not run was at least compiled."""
+def _builds(evidence: Evidence, kernel: str, device: str) -> tuple[list[str], list[str]]:
+    """Of what did not run: why it did not build, which comes first, or that it was at least compiled."""
     built = [each for (_, name, on), each in evidence.builds.items() if (name, on) == (kernel, device)]
     failed = [each for each in built if each.status != "ok"]
     if failed:
-        first = "" if len({each.message for each in failed}) == 1 else "in the first "
-        count = f"{len(failed)} of {len(built)} versions"
-        return [f"it does not build in {count}: {first}{short(failed[0].message, 200)}"]
-    return [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
+        return [f"it does not build in {len(failed)} of {len(built)} versions: {short(failed[0].message, 200)}"], []
+    return [], [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
 
 
-def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) -> Answer:
-    row = told.rows[0]
+def _answer(
+    evidence: Evidence, rows: Sequence[Comparison], names: Mapping[str, str], explained: Sequence[Explanation]
+) -> Answer:
+    row = rows[0]
     cards = [(each, cause) for each in explained for cause in each.causes if _is_of(cause, row)]
     cards = [(each, cause) for each, cause in cards if cause.cause != NOTHING_MOVED]
-    bad = [each for each in told.rows if any(outcome(side) in BAD for side in sides([each]).values())]
-    is_kernel = row.kind == KERNEL
     leads = [cause for _, cause in cards]
+    told = Told(rows, names, same_build=not any(BUILD_MOVED in cause.causes for cause in leads))
+    bad = [each for each in rows if any(outcome(side) in BAD for side in sides([each]).values())]
+    is_kernel = row.kind == KERNEL
     info = evidence.kernel(row.target) if is_kernel else None
     changed = changed_sources(evidence.run, info) if info else []
     return Answer(
@@ -264,7 +265,7 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
         subjects=(row.target,),
         device=row.device,
         state=told.state,
-        what=told.text + _built_otherwise(told, leads),
+        what=told.text + _built_otherwise(told),
         also=(*told.more, *(advice.beside(leads, told.state) if is_kernel else ())),
         why=tuple(advice.why(leads, changed) if is_kernel else advice.graded_names(leads)),
         do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
@@ -275,10 +276,9 @@ def _answer(evidence: Evidence, told: Told, explained: Sequence[Explanation]) ->
     )
 
 
-def _built_otherwise(told: Told, causes: Sequence[Cause]) -> str:
+def _built_otherwise(told: Told) -> str:
     """PyTorch's version is not all that differs where something got worse."""
-    classes = {part.cause for cause in causes for part in (cause, *cause.parts)}
-    return "; its build differs too" if BUILD_MOVED in classes and told.state not in advice.NO_WORSE else ""
+    return "" if told.same_build or told.state in advice.NO_WORSE else BUILT_OTHERWISE
 
 
 def _is_of(cause: Cause, row: Comparison) -> bool:

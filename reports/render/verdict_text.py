@@ -13,20 +13,21 @@ from packaging.version import Version as Number
 from harness.worker import protocol
 from reports import model
 from reports.compare.outcomes import Version
-from reports.compare.properties import unrepeatable
+from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
 from reports.text import TIMES, change_text, percent, rate_text, span, time_text
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
+UNREPEATABLE = "not repeatable"  # which `deterministic: true` asks for, though every output is within tolerance
 OPEN, ABSENT = "cannot be judged", "not run"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
 # Right when it was validated, and not when it was timed.
 WHEN_TIMED = {status: f"{word} when timed" for status, word in {protocol.WRONG: WRONG, **STOPPED}.items()}
 BY_CHANCE = ": it is undecided whether the upgrade or chance did it"
 WRONGS = (WRONG, WHEN_TIMED[protocol.WRONG])
-BAD = (*WRONGS, UNBUILT, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
+BAD = (*WRONGS, UNREPEATABLE, UNBUILT, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
 
 # Worst first: the state of a subject, and the verdict whose colour it has.
 BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SUPPORTED, MORE_EXACT, FASTER, FINE = (
@@ -37,6 +38,7 @@ NOT_RUN = "not_run"
 STATES = {
     BROKE: model.REGRESSED,
     WRONG: model.FAILING,
+    UNREPEATABLE: model.FAILING,
     DOES_NOT_RUN: model.BROKEN,
     LESS_EXACT: model.LESS_EXACT,
     SLOWER: model.REGRESSED,
@@ -54,7 +56,7 @@ STATES = {
 }
 ORDER = tuple(STATES)
 COLOURS = {
-    RIGHT: model.PASS, **dict.fromkeys(WRONGS, model.FAILING),
+    RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE), model.FAILING),
     REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
 }  # fmt: skip
 
@@ -89,6 +91,8 @@ def outcome(side: CorrectnessSide) -> str:
         return side.status
     if side.status == protocol.OK and side.off_stream:
         return WRONG
+    if side.status == protocol.WRONG and differs_though_right(side):
+        return UNREPEATABLE
     known = {protocol.OK: RIGHT, protocol.WRONG: WRONG, protocol.BUILD_FAILED: UNBUILT, protocol.UNSUPPORTED: REFUSED}
     return known.get(side.status, OPEN if side.status == protocol.UNDECIDABLE else ABSENT)
 
@@ -131,10 +135,11 @@ def by_workload(rows: Iterable[Comparison]) -> dict[str, list[Comparison]]:
 
 
 class Told:
-    """What is said of one subject's rows, none of which is of an A/A control. `names`: of environments."""
+    """What is said of one subject's rows, none of which is of an A/A control. `names`: of environments; `same_build`:
+    nothing is known of another build, which may be why it moved."""
 
-    def __init__(self, rows: Sequence[Comparison], names: Mapping[str, str]) -> None:
-        self.rows, self.names = rows, names
+    def __init__(self, rows: Sequence[Comparison], names: Mapping[str, str], same_build: bool = True) -> None:
+        self.rows, self.names, self.same_build = rows, names, same_build
         self.workloads = by_workload(rows)
         self.right_rows = [row for row in rows if set(map(outcome, sides([row]).values())) == {RIGHT}]
         # What is well is said of outputs first, then of times.
@@ -227,7 +232,8 @@ class Told:
         first, *others = found.values()
         if first in (ABSENT, OPEN):
             return WRONG, states, ": whether the upgrade did it is not known"
-        worst = WRONG if any(word in WRONGS for word in found.values()) else DOES_NOT_RUN
+        words = set(found.values())
+        worst = WRONG if words & set(WRONGS) else UNREPEATABLE if UNREPEATABLE in words else DOES_NOT_RUN
         if first == REFUSED or not others:
             return worst, states, ""
         if first == UNBUILT and set(others) == {RIGHT}:
@@ -241,7 +247,7 @@ class Told:
         often = [name for name, verdict in verdicts.items() if verdict == model.REGRESSED]
         if often:
             return WRONG, states, f", and more often {self.where(often)}"
-        if first == WRONG and model.UNDECIDED in verdicts.values():
+        if first in (WRONG, UNREPEATABLE) and model.UNDECIDED in verdicts.values():
             return WRONG, states, ": it was wrong before; whether more often now is undecided"
         return worst, states, ": the upgrade did not cause it"
 
@@ -274,7 +280,7 @@ class Told:
         _, _, timed = max(moved, key=lambda each: abs(math.log(each[2].ratio or 1.0)))
         names = [name for name in self.names if any(row.environment == name for row in rows)]
         place = self.where(names)
-        if self._is_since(names, rows):
+        if self.same_build and self._is_since(names, rows):
             place = f"since {self.names[names[0]]}"
         up = "up to " if len({row.id for row in rows}) > 1 else ""
         graph = " (replayed as a CUDA graph)" if all(mode == model.HOT for _, mode, _ in moved) else ""
@@ -302,6 +308,7 @@ class Told:
         worst = next((word for word in (*BAD, REFUSED, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
         text = worst if len(counted) < 2 else f"{worst} on {counted[worst]} of {counted.total()}"
         own = [row for row in rows if row.environment == environment and not row.alone]
+        right = [row for row in own if row in self.right_rows] or own
         if len(self.workloads) == 1 and rows and (rate := sides(rows[:1])[environment].rate):
             text += f", {rate_text(rate)} trials pass" if rate.passed < rate.trials else ""
         broke = worst != ABSENT and any(r.correctness.verdict in model.WORSE and correctness_moved(r) for r in own)
@@ -310,7 +317,7 @@ class Told:
             medians = {row.latency.baseline.median_us for row in rows} - {None}
             one = next(iter(medians)) if len(self.workloads) == 1 and medians else None
             return GridCell(outputs=text, verdict=verdict, time=time_text(one) if one else "")
-        return GridCell(outputs=text, verdict=verdict, **_time_cell(own))
+        return GridCell(outputs=text, verdict=verdict, **_time_cell(right))
 
 
 def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:

@@ -67,6 +67,15 @@ def test_what_is_told_of_outputs(made: Spec, state: str, what: str, tmp_path: Pa
     assert answer.state == state and answer.what.partition("; ")[0] == what
 
 
+def test_what_must_repeat_and_only_does_not_is_not_called_wrong_by_its_elements(tmp_path: Path) -> None:
+    loose = Case(repeats_differ=7, deterministic=True)
+    answer = only(tmp_path, spec((BASE, "kernel", loose), (NEXT, "kernel", loose)))
+    assert answer.state == "not repeatable"
+    assert answer.what.startswith("not repeatable in 2.1.0 and in 2.5.0: the upgrade did not cause it")
+    assert any("every output is within tolerance" in text for text in answer.also)
+    assert not any("got" in text for text in answer.do)
+
+
 def test_a_failure_that_chance_explains_is_wrong_and_not_blamed_on_the_upgrade(tmp_path: Path) -> None:
     answer = only(tmp_path, here(Case(passed=9, units=400.0, repeats_differ=7)))
     assert answer.state == "wrong" and "undecided whether the upgrade or chance did it" in answer.what
@@ -220,7 +229,7 @@ def test_one_text_is_on_the_page_in_the_summaries_and_in_the_terminal(
 def test_references_are_folded_below_kernels_each_with_a_line(tmp_path: Path) -> None:
     report = report_of(tmp_path, spec((NEXT, "kernel", WRONG), (NEXT, "math", Case(slowdown=1.5)), **TIMED))
     assert [each.subjects for each in report.answers.references] == [("math",)]
-    assert report.answers.of_references == "PyTorch itself: 1 of 2 references changed or wrong"
+    assert report.answers.of_references == "PyTorch itself, 2 references: 1 slower, 1 fine"
     assert [each.is_reference for each in report.explanations] == [False, True]
     page = render_page(report)
     before, fold, after = page.partition('<details class="fold" id="references">')

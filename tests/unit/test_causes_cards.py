@@ -43,7 +43,7 @@ def contradictions(causes: Sequence[Cause]) -> list[str]:
             found.append(f"the same bits, and other bits: {words}")
         if any(part.cause == cause.cause and part.grade == SUGGESTIVE for part in cause.parts):
             found.append(f"{cause.cause} is said twice")
-        open_ = [each for each in cause.parts if f'This and "{cause.name}" changed together' in each.statement]
+        open_ = [each for each in cause.parts if f'it changed together with "{cause.name}"' in each.statement]
         if cause.grade == DECISIVE and open_:
             found.append(f"{cause.cause} is decisive beside {open_[0].cause}, which was not varied alone")
     return found

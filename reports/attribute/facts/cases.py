@@ -254,8 +254,9 @@ class CaseFacts:
             found = experiments.silent(cell.checkers, kind)
             if found is not None:
                 tool, path = found
+                control = "control: it did report a fault of this kind in a test kernel"
                 planted = f" ({tool.control})" if tool.control else ""
-                text = f"{tool.tool} reported nothing; it did report the fault planted for it{planted}"
+                text = f"{tool.tool} reported nothing; {control}{planted}"
                 return Seen(text=text, record=path)
         return None
 

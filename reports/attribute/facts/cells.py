@@ -19,6 +19,7 @@ from reports.attribute.facts.messages import died
 from reports.compare import correctness, factors
 from reports.compare.correctness import FAILED, target_of
 from reports.compare.factors import SAME, Factor
+from reports.compare.properties import differs_though_right
 from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide, Rate, Seen
@@ -238,9 +239,9 @@ class CellFacts:
     @cached_property
     def unsteady(self) -> list[Seen]:
         """Observations of other bits from the same call on the same inputs."""
-        text = "a second run gave other bits in {} trials"
+        text = "a second run gave other bits in {} trials in {}"
         differ = [side for side in self.sides if side.repeats_differ > side.inputs_mutated]
-        found = [self.seen(text.format(side.repeats_differ), side.record) for side in differ]
+        found = [self.seen(text.format(side.repeats_differ, side.environment), side.record) for side in differ]
         for conditions in self.of("repeat"):
             if conditions.loose:
                 labels = ", ".join(each.condition.label for each in conditions.loose[:3])
@@ -265,9 +266,7 @@ class CellFacts:
         side, record = self.sides[number], self.validations[number]
         if record is None or not record.deterministic:
             return False
-        whole = side.rate is not None and side.rate.passed == side.rate.trials
-        other = side.inputs_mutated or side.unwritten_trials
-        return side.status == "wrong" and whole and side.repeats_differ > 0 and not other
+        return side.status == "wrong" and differs_though_right(side)
 
     @cached_property
     def poison(self) -> list[Spread]:

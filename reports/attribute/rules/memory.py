@@ -167,9 +167,17 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
             excluded("a race", case.silence_on("race")),
         ],
         figures=[figures.inputs_figure(cell) for cell, _ in shifted[:1]] or around[:1],
+        how=" and ".join(_accesses(case)) or "reads or writes",
         what=accessed(case),
         which=f", on {listed(cell.workload for cell in cells)}" if len(cells) < len(case.cells) else "",
     )  # fmt: skip
+
+
+def _accesses(case: CaseFacts) -> list[str]:
+    """Reads, writes: as far as each checker's finding says which it is."""
+    said = [{word for word in ("read", "write") if word in finding.finding.text.lower().split()}
+            for _, finding in case.findings("out_of_bounds")]  # fmt: skip
+    return [f"{word}s" for word in ("read", "write") if all(said) and any(word in each for each in said)]
 
 
 def accessed(case: CaseFacts) -> str:

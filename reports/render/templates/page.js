@@ -96,7 +96,7 @@
       draw(t);
     }
     const all = Object.values(tables);
-    $("shown").textContent = all.map((t) => `${t.name} ${t.shown.length}/${t.items.length}`).join(" · ");
+    $("shown").textContent = "rows shown: " + all.map((t) => `${t.name} ${t.shown.length} of ${t.items.length}`).join(", ");
   };
   const keep = () => {
     const state = new URLSearchParams();
