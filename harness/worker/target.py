@@ -260,7 +260,7 @@ class Target:
         """Nanoseconds of orders that are not their work, of a process that is known."""
         asked = host.SIZE.pack(int(min(self.fastest_ns, SPIN_NS)))
         found: list[int] = []
-        spins = min(SPINS, 2 * self.request.timing.min_samples) if self.fastest_ns < LONG_NS else FEW_SPINS
+        spins = min(SPINS, self.request.timing.min_samples) if self.fastest_ns < LONG_NS else FEW_SPINS
         for _ in range(spins):
             references.tell(channel.FORGET)
             self.fresh.draw(self.count)  # both wait as long as before an order
