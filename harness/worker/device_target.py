@@ -88,7 +88,7 @@ class DeviceTarget(Target):
             self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
         if self.counted.deliveries_ns:
-            self.fault = self.fault or self.counted.lateness()
+            self.late = self.counted.lateness()
         self._check_threads(told)
 
     def resize(self, slots: int) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
 PR_SET_PDEATHSIG = 1
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
+OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
 NOT_VALIDATED = "its output is not the validated one"
 NOT_RIGHT = {
@@ -76,7 +77,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
             result.idle_processors = idle if request.device == "cpu" else None
         if kernel is not None:
             kernel.connection.close()
-        measured.judge()
+        measured.judge(result.load)
         references.connection.close()
     if references.lost and _killed(child):
         os.kill(os.getpid(), signal.SIGKILL)  # as a whole: who started the launch makes it again
@@ -167,6 +168,7 @@ class Measured:
         self.fresh: dict[str, Fresh] = {}
         self.drawing: dict[str, bool] = {}
         self.to_judge: list[tuple[wire.Timing, list[Picked], str]] = []
+        self.late: list[wire.Timing] = []
 
     def row(self, row: wire.Timing) -> float:
         """Measure a target; gives the seconds that its samples took."""
@@ -226,15 +228,21 @@ class Measured:
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
             row.correct, row.message = False, NOT_VALIDATED
-        elif target.fault:
-            row.correct, row.message = False, target.fault
+        elif target.fault or target.late:
+            row.correct, row.message = False, target.fault or target.late
+            self.late += [] if target.fault else [row]
         else:
             self.to_judge.append((row, target.counted.picked + others, target.doubt))
 
     # -- judging -----------------------------------------------------------------------------------------
 
-    def judge(self) -> None:
-        """Of outputs of the kernel whose other outputs were right in validation."""
+    def judge(self, load: wire.Load) -> None:
+        """Of outputs of the kernel whose other outputs were right in validation. Where other work kept a processor
+        from an honest kernel, its outputs are late too: that is not wrong, and does not count."""
+        share = load.busy_share_others or 0.0
+        for row in self.late if share > OTHERS_SHARE else ():
+            row.status, row.correct = protocol.UNDECIDABLE, None
+            row.message += f"; but other processes used {share:.0%} of the machine"
         with tempfile.TemporaryDirectory() as folder:
             cache = truth.Cache(folder, self.pool.map)
             for row, picked, doubt in self.to_judge:

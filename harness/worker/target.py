@@ -61,6 +61,7 @@ class Target:
         self.copied: wire.CopyOrder | None = None  # last, in the references' process
         self.copies = False  # whether each call ends with a copy of its output
         self.fault = ""  # what was seen of its timed calls
+        self.late = ""  # the same, of a machine that has nothing else to do
         self.doubt = ""  # why its times may not be what they seem
 
     def open(self) -> wire.Opened:
@@ -185,7 +186,7 @@ class Target:
         row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
         row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.counted.elapsed_ns]
         if self.counted.deliveries_ns:
-            self.fault = self.fault or self.counted.lateness()
+            self.late = self.counted.lateness()
         self._check_threads(told)
 
     def _check_threads(self, told: wire.Told) -> None:
