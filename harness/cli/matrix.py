@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from harness.cli.on import add_on, run_on
 from harness.cli.options import (
     Parser,
     add_devices,
@@ -37,6 +38,7 @@ def add_options(parser: Parser) -> None:
     add_shared_options(parser)
     parser.add_argument("--problems", type=Path, metavar="DIR", help="KernelBench problems, in place of the kernels")
     parser.add_argument("--solutions", type=Path, metavar="DIR", help="their solutions: files of the same names")
+    add_on(parser.add_argument_group("many machines"))
 
 
 def add_shared_options(parser: Parser) -> None:
@@ -67,6 +69,8 @@ def add_shared_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if getattr(options, "on", None):
+        return run_on(options, selection(options), recorded_command(options))
     if options.list:
         prepared = make_plan(run_options(options), selection(options), write_pins=False)
         print_plan(prepared.plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -153,7 +154,7 @@ class Context:
     def hold(self, device: Device) -> AbstractContextManager[None]:
         """Hold a device: one measurement at a time on a GPU, and one on this machine's processors, of any run."""
         if device == "cpu" or self.gpu is None:
-            lock = self.cache / "locks" / "measure.lock"
+            lock = self.cache / "locks" / f"measure-{socket.gethostname()}.lock"  # hosts may share a cache
             return held(lock, "another run is measuring on this machine; waiting for it")
         path = lock_path(self.gpu.uuid)
         waiting = f"another run is measuring on {self.gpu.name} ({self.gpu.uuid}); waiting for it"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -166,11 +167,12 @@ def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
 def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, tmp_path: Path) -> None:
     (tmp_path / "cache" / "locks").mkdir(parents=True)
     context: Any = FakeContext(cache=tmp_path / "cache", gpu=gpu_facts("GPU-0a"))
+    processors = tmp_path / "cache" / "locks" / f"measure-{socket.gethostname()}.lock"
     with context.hold("cuda"):
-        assert (locks / "GPU-0a.lock").exists() and not (tmp_path / "cache" / "locks" / "measure.lock").exists()
+        assert (locks / "GPU-0a.lock").exists() and not processors.exists()
     elsewhere: Any = FakeContext(cache=tmp_path / "cache", gpu=None)
     with elsewhere.hold("cuda"):
-        assert (tmp_path / "cache" / "locks" / "measure.lock").exists()
+        assert processors.exists()
 
 
 HOLD = """

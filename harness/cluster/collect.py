@@ -1,0 +1,114 @@
+"""The records of finished shards as one run. Each was written once, by its shard; here they are only put together."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.cluster.shards import Shard
+from harness.errors import InfrastructureError
+from harness.run.folders import now_utc
+from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
+from harness.schema.storage import KINDS, Run, kind_of, load_record, render_record, save_record
+
+RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ceilings", "experiments")
+FILES = ("arrays", "logs")  # beside them
+# What all shards must agree on, or their records are not of one run.
+SHARED = (
+    "matrix_text", "mode", "quick", "baseline", "environments", "thresholds", "tolerances", "launches", "most_launches",
+    "order_seed", "executor",
+)  # fmt: skip
+
+
+def collect(
+    shards: Sequence[Shard], into: Run, command: Sequence[str], selection: Selection, digest: str, gpu: str | None
+) -> None:
+    """Link the records of finished shards, and write the run's own. `gpu`: what the name of each one's GPU must hold.
+    InfrastructureError where shards disagree, RecordError where a record is damaged.
+
+    Of an environment, which every shard observed, the first shard's record stands for all.
+    """
+    runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
+    records = [(shard, run.load()) for shard, run in runs]
+    _refuse_mixed(records, gpu)
+    for _, run in runs:
+        for kind in (*RECORDS, *FILES):
+            for path in sorted((run.folder / kind).rglob("*")):
+                place = into.folder / path.relative_to(run.folder)
+                if not path.is_file() or place.exists():
+                    continue
+                if kind in RECORDS:
+                    load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
+                place.parent.mkdir(parents=True, exist_ok=True)
+                _link(path, place)
+    save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
+
+
+def _link(source: Path, place: Path) -> None:
+    try:
+        os.link(source, place)
+    except OSError:  # another file system
+        shutil.copyfile(source, place)
+
+
+def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]], wanted: str | None) -> None:
+    first, base = records[0]
+    for shard, record in records[1:]:
+        differing = [name for name in SHARED if getattr(record, name) != getattr(base, name)]
+        if differing:
+            raise InfrastructureError(
+                f"the shards {first.name} and {shard.name} disagree on {', '.join(differing)}",
+                f"remove {shard.folder}, and type the command again",
+            )
+    models: dict[str, str] = {}
+    for shard, record in records:
+        for gpu in record.gpus:
+            models.setdefault(gpu.name, shard.name)
+            if wanted is not None and wanted.lower() not in gpu.name.lower():
+                raise InfrastructureError(
+                    f"the shard {shard.name} ran on {gpu.name}, not on a GPU named {wanted}",
+                    f"remove {shard.folder}, and ask for that GPU as the cluster names it: --sbatch constraint=NAME",
+                )
+    if len(models) > 1:
+        told = ", ".join(f"{name} ({shard})" for name, shard in models.items())
+        raise InfrastructureError(
+            f"the shards ran on different models of GPU: {told}",
+            "ask for one model: --gpu NAME, or --sbatch constraint=NAME",
+        )
+
+
+def _merged(
+    records: Sequence[RunRecord], into: Run, command: Sequence[str], selection: Selection, digest: str
+) -> RunRecord:
+    first = records[0]
+    gpus: dict[str, GpuFacts] = {gpu.uuid: gpu for record in records for gpu in record.gpus}
+    fallbacks: dict[str, Fallback] = {str(each): each for record in records for each in record.fallbacks}
+    changed: dict[str, Any] = {
+        "run_id": into.folder.name,
+        "created_utc": min(record.created_utc for record in records),
+        "finished_utc": now_utc(),
+        "plan_digest": digest,
+        "command": list(command),
+        "selection": selection,
+        "kernels": _one_each([kernel for record in records for kernel in record.kernels], "name"),
+        "workloads": _one_each([workload for record in records for workload in record.workloads], "id"),
+        "cells": [cell for record in records for cell in record.cells],
+        "gpus": list(gpus.values()),
+        "fallbacks": list(fallbacks.values()),
+        "sources_sha256": {name: digest for record in records for name, digest in record.sources_sha256.items()},
+        "sandboxed": None if any(record.sandboxed is None for record in records) else all(r.sandboxed for r in records),
+    }
+    made = first.model_copy(update=changed)
+    return RunRecord.model_validate(render_record(made)["body"])
+
+
+def _one_each(values: Sequence[Any], name: str) -> list[Any]:
+    """Of the same kernel or workload on two devices one, with both."""
+    found: dict[str, list[Any]] = {}
+    for value in values:
+        found.setdefault(getattr(value, name), []).append(value)
+    devices = {key: [device for each in same for device in each.devices] for key, same in found.items()}
+    return [same[0].model_copy(update={"devices": [*dict.fromkeys(devices[key])]}) for key, same in found.items()]

@@ -1,0 +1,107 @@
+"""Shards: one kernel on one device, with all environments and all their launches, on one machine.
+
+Environments may be compared only where they took turns on the same device, so a shard is never cut by environment. Each
+is a sealed folder: a project of its own, with matrix.yaml, the sources and pins as they were when it was planned. Its
+command is `kernel-matrix matrix` there, which resumes what was interrupted; its records are those of that run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import shipped
+from harness.config.matrix import Matrix
+from harness.config.planner import kernel_sources
+from harness.errors import InputError
+from harness.run.build import kernel_files
+from harness.run.folders import runs_folder
+from harness.run.prepare import folder_files
+from harness.schema.records import Device
+from harness.schema.storage import Run
+from harness.worker import protocol
+
+PINS = Path("docker", "pins")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """`words`: of its `kernel-matrix matrix`, beside what names the kernel and the device."""
+
+    kernel: str
+    device: Device
+    folder: Path
+    words: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel}-{self.device}"
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def command(self) -> list[str]:
+        """As a node runs it, with this Python."""
+        own = ["--matrix", str(self.project / "matrix.yaml"), "--kernel", self.kernel, "--device", self.device]
+        found = f"PYTHONPATH={shipped.ROOT}"
+        return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
+
+    def run(self) -> Run | None:
+        """Its finished run."""
+        found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"))]
+        return next((run for run in reversed(found) if run.load().finished_utc), None)
+
+
+def plan_shards(
+    matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str]
+) -> list[Shard]:
+    """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, below
+    `folder`. InputError where none is left."""
+    shards = [
+        Shard(kernel=kernel.name, device=device, folder=folder / f"{kernel.name}-{device}", words=tuple(words))
+        for kernel in matrix.kernels
+        if not kernels or kernel.name in kernels
+        for device in devices
+        if device in kernel_sources(kernel, folder_files(matrix, root))
+    ]
+    if not shards:
+        known = ", ".join(kernel.name for kernel in matrix.kernels)
+        raise InputError(f"no kernel that was chosen is for {' or '.join(devices)}", f"the matrix has {known}")
+    return shards
+
+
+def files_of(matrix: Matrix, root: Path) -> list[str]:
+    """Sources of every kernel with what they include, and pins: relative to `root`, or shipped below csrc/."""
+    folders = folder_files(matrix, root)
+    names = {str(path.relative_to(root)) for path in (root / PINS).glob("*") if path.is_file()}
+    for kernel in matrix.kernels:
+        sources = kernel_sources(kernel, folders)
+        for device in sources:
+            names.update(kernel_files(root, kernel, sources, device))
+    return sorted(names)
+
+
+def digest_of(matrix: Matrix, text: str, root: Path, asked: Sequence[str]) -> str:
+    """Of all that shards are sealed with: the same command on the same files goes on with the same shards."""
+    files = [[name, protocol.sha256_file(str(shipped.located(root, name)))] for name in files_of(matrix, root)]
+    return protocol.digest([text, files, list(asked)])
+
+
+def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
+    """Lay out its project, unless that was done. What is shipped, and not the project's own, comes with the harness."""
+    if shard.project.is_dir():
+        return
+    part = shard.folder / ".project.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    for name in files_of(matrix, root):
+        if (root / name).is_file():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, part / name)
+    (part / "matrix.yaml").write_text(text)
+    part.rename(shard.project)

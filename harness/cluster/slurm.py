@@ -1,0 +1,107 @@
+"""Slurm, by submitit, which writes the batch script and keeps each job's output; squeue says what became of a job.
+
+sacct is not asked: a cluster without an accounting database has none. The project's folder must lie where nodes see it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.cluster.engine import State
+from harness.cluster.shards import Shard
+from harness.errors import InfrastructureError
+
+QUEUED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SPECIAL_EXIT", "SUSPENDED")
+RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
+PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
+
+
+class Slurm:
+    """`options`: of sbatch, by their long names; `gpu`: type of the GPU that each shard needs one of, or nothing.
+    InfrastructureError where there is no Slurm here."""
+
+    name = "slurm"
+
+    def __init__(self, options: Mapping[str, str], gpu: str | None) -> None:
+        missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
+        if missing:
+            raise InfrastructureError(
+                f"--on slurm: there is no {missing[0]} on the PATH", "run it where sbatch works, or: --on local"
+            )
+        given = {"exclusive": True} | {name.replace("-", "_"): value for name, value in options.items()}
+        if gpu is not None:
+            given.setdefault("gres", f"gpu:{gpu}:1")
+        self.options: dict[str, Any] = given
+
+    def submit(self, shard: Shard, avoid: Collection[str]) -> str:
+        import submitit
+        from submitit.core.utils import FailedJobError
+
+        known = {name: value for name, value in self.options.items() if name in PARAMETERS}
+        more = {name: value for name, value in self.options.items() if name not in PARAMETERS}
+        more |= {"exclude": ",".join(sorted(avoid))} if avoid else {}
+        executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
+        executor.update_parameters(
+            job_name=f"km-{shard.name}", use_srun=False, stderr_to_stdout=True, additional_parameters=more, **known
+        )
+        try:
+            job = executor.submit(submitit.helpers.CommandFunction(shard.command, verbose=False))
+        except FailedJobError as error:
+            said = str(error).strip()[-400:]
+            raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", _remedy(said)) from None
+        return str(job.job_id)
+
+    def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+        listed = _said("squeue", "--noheader", "--format=%i|%T|%N|%r", f"--user={_user()}")
+        found = {}
+        for line in listed.splitlines():
+            job, status, node, why = line.strip().split("|", 3)
+            if job in jobs:
+                found[job] = _state(status, node, why)
+        return found
+
+    def stop(self, jobs: Collection[str]) -> None:
+        if jobs:
+            _said("scancel", *jobs)
+
+
+def _state(status: str, node: str, why: str) -> State:
+    if status in RUNNING:
+        return State(status="running", node=node)
+    return State(status="queued", why=why) if status in QUEUED else State(status="ended", node=node, why=status.lower())
+
+
+def _said(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise InfrastructureError(f"{words[0]}: {done.stderr.strip()}", "the shards go on; type the command again")
+    return done.stdout
+
+
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
+REMEDIES = {
+    "partition": "sinfo lists the partitions; --partition chooses one",
+    "account": "sacctmgr show associations lists your accounts; --sbatch account=NAME",
+    "time limit": "sinfo shows the partition's limit; --time chooses a shorter one",
+    "node configuration": "sinfo --format '%N %G %f' lists what nodes have; --gpu and --sbatch choose among it",
+}
+
+
+def _remedy(said: str) -> str:
+    found = (remedy for words, remedy in REMEDIES.items() if words in said.lower())
+    return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE")
+
+
+def log_of(shard: Shard) -> Path | None:
+    """What the newest job of a shard printed."""
+    logs = sorted((shard.folder / "slurm").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
+    return logs[-1] if logs else None

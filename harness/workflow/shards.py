@@ -1,0 +1,135 @@
+"""The workflow of a matrix on many machines: cut, seal, queue, wait, collect. Whatever is interrupted goes on when the
+command is typed again: shards are found by the digest of what they are sealed with, and jobs by what was written down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.cluster.collect import collect
+from harness.cluster.engine import Engine, State
+from harness.cluster.shards import Shard, seal
+from harness.config.matrix import Matrix
+from harness.errors import InfrastructureError
+from harness.run.folders import find_run, held, new_run, point_latest
+from harness.schema.run_records import Selection
+from harness.schema.storage import Run
+from harness.tools import cache_folder
+from harness.worker import protocol
+
+ATTEMPTS = 3  # of a shard whose job ended without a finished run
+POLL_S = 2.0
+JOB = "job.json"
+
+
+@dataclass
+class Job:
+    """Of a shard: what the engine calls it, and how often it was queued. `nodes`: where it ended without a result."""
+
+    id: str = ""
+    engine: str = ""
+    attempts: int = 0
+    nodes: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """All shards of one command, on one engine."""
+
+    def __init__(self, matrix: Matrix, text: str, root: Path, shards: Sequence[Shard], engine: Engine) -> None:
+        self.matrix, self.text, self.root, self.shards, self.engine = matrix, text, root, shards, engine
+        self.jobs = {shard.name: _load(shard) for shard in shards}
+        self.told: dict[str, str] = {}
+
+    def queue(self) -> None:
+        """Every shard that is neither finished nor queued already."""
+        states = self._states()
+        for shard in self.shards:
+            job = self.jobs[shard.name]
+            if shard.run() is None and not _goes_on(states.get(job.id)):
+                seal(shard, self.matrix, self.text, self.root)
+                self.jobs[shard.name] = Job(nodes=job.nodes)  # another command is another chance
+                self._submit(shard)
+
+    def wait(self, say: Callable[[str], None]) -> None:
+        """Until every shard is finished, or was tried often enough. `say` gets a line for each change."""
+        while waiting := [shard for shard in self.shards if shard.run() is None and not self._given_up(shard)]:
+            states = self._states()
+            for shard in waiting:
+                state = states.get(self.jobs[shard.name].id)
+                if state is not None and _goes_on(state):
+                    self._tell(shard, state, say)
+                elif shard.run() is None:  # it may have finished since
+                    self._again(shard, state, say)
+            time.sleep(POLL_S)
+        for shard in self.shards:
+            if shard.run() is not None:
+                self._say(shard, "finished", say)
+
+    def stop(self) -> None:
+        self.engine.stop([job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name])
+
+    def _states(self) -> dict[str, State]:
+        own = [job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name]
+        return dict(self.engine.states(own))
+
+    def _submit(self, shard: Shard) -> None:
+        job = self.jobs[shard.name]
+        bad = {node for node in job.nodes if node}
+        job.id, job.engine = self.engine.submit(shard, bad), self.engine.name
+        job.attempts += 1
+        protocol.write_json(str(shard.folder / JOB), vars(job))
+
+    def _given_up(self, shard: Shard) -> bool:
+        job = self.jobs[shard.name]
+        return job.attempts >= ATTEMPTS and not _goes_on(self._states().get(job.id))
+
+    def _again(self, shard: Shard, state: State | None, say: Callable[[str], None]) -> None:
+        job = self.jobs[shard.name]
+        where = state.node if state else ""
+        job.nodes.append(where)
+        self._say(shard, f"ended without a result{f' on {where}' if where else ''}", say)
+        if job.attempts < ATTEMPTS:
+            self._submit(shard)
+
+    def _tell(self, shard: Shard, state: State, say: Callable[[str], None]) -> None:
+        where = f" on {state.node}" if state.node else f" ({state.why})" if state.why else ""
+        self._say(shard, f"{state.status}{where}", say)
+
+    def _say(self, shard: Shard, text: str, say: Callable[[str], None]) -> None:
+        if self.told.get(shard.name) != text:
+            self.told[shard.name] = text
+            say(f"shard {shard.name}: {text}")
+
+
+def _goes_on(state: State | None) -> bool:
+    return state is not None and state.status != "ended"
+
+
+def _load(shard: Shard) -> Job:
+    path = shard.folder / JOB
+    return Job(**protocol.read_json(str(path))) if path.is_file() else Job()
+
+
+def gather(
+    root: Path, shards: Sequence[Shard], command: Sequence[str], selection: Selection, digest: str, gpu: str | None
+) -> Run:
+    """The run of all finished shards; that of before, where nothing new has finished. InfrastructureError where none
+    has."""
+    finished = [shard for shard in shards if shard.run() is not None]
+    if not finished:
+        raise InfrastructureError(
+            f"none of {len(shards)} shards has finished", f"what the first one's job printed lies in {shards[0].folder}"
+        )
+    own = protocol.digest([digest, [str(run.folder) for shard in finished if (run := shard.run())]])
+    locks = cache_folder() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
+        known = find_run(root, own)
+        if known is None or not known.run_path().exists():
+            known = known or new_run(root, own)
+            collect(finished, known, command, selection, own, gpu)
+    point_latest(root, known)
+    return known

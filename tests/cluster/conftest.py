@@ -1,0 +1,114 @@
+"""Four nodes of Slurm on this machine, each a slurmd of its own name. Debian: apt-get install slurmctld slurmd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+NODES = ("n1", "n2", "n3", "n4")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch")
+CONFIGURATION = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort=16817
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmdSpoolDir={folder}/spool-%n
+StateSaveLocation={folder}/state
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+SchedulerType=sched/builtin
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SlurmdTimeout=5
+KillWait=2
+MessageTimeout=5
+NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=1
+PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 State=UP
+"""
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.variables = {"SLURM_CONF": str(folder / "slurm.conf")}
+        for name in ("state", *(f"spool-{node}" for node in NODES)):
+            (folder / name).mkdir(parents=True)
+        host = socket.gethostname().partition(".")[0]
+        (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder))
+        (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
+        self.say("slurmctld")
+        for node in NODES:
+            self.start(node)
+        deadline = time.monotonic() + 60
+        while self.say("sinfo", "--noheader", "--Node", "--format=%T").split() != ["idle"] * len(NODES):
+            assert time.monotonic() < deadline, self.say("sinfo", "--Node", "--long")
+            time.sleep(0.5)
+
+    def say(self, *words: str) -> str:
+        done = subprocess.run(words, env={**os.environ, **self.variables}, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def start(self, node: str) -> None:
+        self.say("slurmd", "-N", node)
+
+    def kill(self, node: str) -> None:
+        """As if its machine had lost its power: the daemon and what it runs, at once."""
+        running = self.say("squeue", "--noheader", "--states=RUNNING", f"--nodelist={node}", "--format=%i").split()
+        daemon = int((self.folder / f"{node}.pid").read_text())
+        os.kill(daemon, signal.SIGKILL)
+        for job in running:
+            for process in psutil_of(job):
+                process.kill()
+
+    def stop(self) -> None:
+        for name in ("slurmctld", *NODES):
+            try:
+                os.kill(int((self.folder / f"{name}.pid").read_text()), signal.SIGTERM)
+            except (OSError, ValueError):
+                continue
+
+
+def psutil_of(job: str) -> list:  # type: ignore[type-arg]
+    """Processes of a job: those that have its id in their environment, and the daemon's step."""
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            of_job = process.environ().get("SLURM_JOB_ID") == job
+            step = f"slurmstepd: [{job}." in " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if of_job or step:
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"there is no {missing[0]}: apt-get install slurmctld slurmd")
+    if os.getuid() != 0:
+        pytest.skip("a Slurm of one's own takes root")
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    yield made
+    made.stop()

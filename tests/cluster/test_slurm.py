@@ -1,0 +1,135 @@
+"""Matrices on a real Slurm, with nodes and jobs that end in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness.schema.storage import Run
+from tests.cluster.conftest import Cluster
+from tests.conftest import ROOT
+from tests.projects import attempt, head, latest, make_project
+
+pytestmark = [pytest.mark.environments, pytest.mark.alone, pytest.mark.timeout(900)]
+
+NAMES = ("a", "b", "c")
+MATRIX = head("2.1.0", "2.5.0") + (
+    "kernels:\n"
+    + "".join(f"  - {{name: {name}, sources: {{cpu: [csrc/{name}.cpp]}}}}\n" for name in NAMES)
+    + "workloads:\n  - {name: small, shape: {batch: 1, heads: 1, seq_len: 65, head_dim: 64}, "
+    + "dtypes: {cpu: [float32]}, trials: 2, extra_trials: 1}\n"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    small = (ROOT / "tests" / "candidates" / "small_attention.cpp").read_text()
+    return make_project(tmp_path / "project", MATRIX, {f"csrc/{name}.cpp": small for name in NAMES})
+
+
+def words(project: Path, *more: str) -> list[str | Path]:
+    own = ["--executor=venv", "--explain=never", "--launches=2", "--on=slurm", *more]
+    return [sys.executable, "-m", "harness", "matrix", f"--matrix={project / 'matrix.yaml'}", *own]
+
+
+def check_whole(run: Run) -> None:
+    """Every launch once, all is right, and each kernel's blocks are of one node."""
+    launches = Counter((each.environment, each.kernel, each.index) for each in run.launches())
+    environments = {each.id for each in run.environments()}
+    assert set(launches) == {(e, k, i) for e in environments for k in NAMES for i in range(2)}
+    assert len(environments) == 2
+    assert set(launches.values()) == {1}
+    assert {each.status for each in [*run.builds(), *run.validations(), *run.launches()]} == {"ok"}
+    assert (run.folder / "index.html").exists() and "<title>" in (run.folder / "index.html").read_text()
+
+
+def jobs(project: Path) -> dict[str, dict[str, object]]:
+    return {path.parent.name: json.loads(path.read_text()) for path in project.glob("reports/shards/*/*/job.json")}
+
+
+def wait_for(cluster: Cluster, status: str, count: int = 1, seconds: float = 120) -> list[str]:
+    """Nodes that have so many jobs in this state."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = cluster.say("squeue", "--noheader", f"--states={status}", "--format=%N").split()
+        if len(found) >= count:
+            return found
+        time.sleep(0.3)
+    raise AssertionError(cluster.say("squeue"))
+
+
+def launched(project: Path, count: int = 1, seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while len(list(project.glob("reports/shards/*/*/project/reports/runs/*/launches/**/*.json"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
+def test_every_kernel_is_a_job_and_the_page_is_one(cluster: Cluster, project: Path) -> None:
+    code, printed = attempt(words(project), cluster.variables)
+    assert code == 0, printed
+    check_whole(latest(project))
+    assert printed.count(": finished") == len(NAMES) and "running on n" in printed
+    known = jobs(project)
+    again, printed = attempt(words(project), cluster.variables)
+    assert again == 0 and jobs(project) == known, "nothing is queued twice"
+
+
+def test_the_command_is_killed_and_typed_again(cluster: Cluster, project: Path) -> None:
+    child = subprocess.Popen(
+        words(project), cwd=ROOT, env={**os.environ, **cluster.variables}, stdout=subprocess.DEVNULL
+    )
+    wait_for(cluster, "RUNNING")
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    known = jobs(project)
+    code, printed = attempt(words(project), cluster.variables)
+    assert code == 0, printed
+    assert jobs(project) == known, "its jobs went on"
+    check_whole(latest(project))
+
+
+@pytest.mark.parametrize("how", ["cancelled", "requeued", "its node dies", "the controller starts again"])
+def test_what_happens_to_a_job_loses_nothing(cluster: Cluster, project: Path, how: str) -> None:
+    child = subprocess.Popen(
+        words(project), cwd=ROOT, env={**os.environ, **cluster.variables}, stdout=subprocess.PIPE, text=True
+    )
+    launched(project)
+    node, job = wait_for(cluster, "RUNNING")[0], cluster.say("squeue", "--noheader", "--states=RUNNING", "--format=%i")
+    if how == "cancelled":
+        cluster.say("scancel", job.split()[0])
+    elif how == "requeued":
+        cluster.say("scontrol", "requeue", job.split()[0])
+    elif how == "its node dies":
+        cluster.kill(node)
+    else:
+        os.kill(int((cluster.folder / "slurmctld.pid").read_text()), signal.SIGKILL)
+        time.sleep(1)
+        cluster.say("slurmctld")
+    printed, _ = child.communicate(timeout=600)
+    if how == "its node dies":
+        cluster.start(node)
+        wait_for(cluster, "ALL", 0)
+    assert child.returncode == 0, printed
+    check_whole(latest(project))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["--partition=nowhere"], "sinfo lists the partitions"), (["--time=600"], "--time chooses a shorter one"),
+     (["--gpu=h200"], "no kernel that was chosen is for cuda")],
+)  # fmt: skip
+def test_what_slurm_refuses_is_told_before_anything_is_queued(
+    cluster: Cluster, project: Path, more: list[str], said: str
+) -> None:
+    code, printed = attempt(words(project, *more), cluster.variables)
+    assert code in (2, 30) and said in printed and "Traceback" not in printed, printed
+    assert cluster.say("squeue", "--noheader") == ""
