@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,11 +14,12 @@ from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError, RecordError
+from harness.run.reuse import move_to
 from harness.schema.run_records import GpuFacts, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.workflow import shards as workflow
 from harness.workflow.shards import ATTEMPTS, Campaign, gather
-from tests.unit.spec import Spec
+from tests.unit.spec import Spec, gpu_spec
 from tests.unit.synthetic import write_run
 
 MATRIX = """\
@@ -225,3 +227,21 @@ def test_a_records_digest_is_its_own(root: Path) -> None:
     collect([shard], into, [], Selection(), "d", None)
     path = next((into.folder / "launches").rglob("*.json"))
     assert load_record(path, type(into.launches()[0])) in run.launches()
+
+
+def test_a_run_that_goes_on_on_another_gpu_keeps_whole_blocks_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path, gpu_spec())
+    save_record(run.run_path(), run.load().model_copy(update={"gpus": [GPU]}))
+    launches = run.launches()
+    environments = {launch.environment for launch in launches}
+    last = max(launch.index for launch in launches)
+    partial = [launch for launch in launches if launch.index == last]
+    lost = partial.pop()
+    run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
+    plan = SimpleNamespace(measured=sorted(environments))
+    move_to(run, plan, GPU)  # type: ignore[arg-type]
+    assert len(run.launches()) == len(launches) - 1, "the same GPU"
+    other = GPU.model_copy(update={"uuid": "GPU-2"})
+    move_to(run, plan, other)  # type: ignore[arg-type]
+    left = [launch for launch in launches if (launch.kernel, launch.index) != (lost.kernel, last)]
+    assert sorted(map(str, run.launches())) == sorted(map(str, left)) and run.load().gpus == [GPU, other]
