@@ -323,7 +323,8 @@ def test_keys_are_made_there_alone(root: Path) -> None:
     elsewhere = {
         ("config/keys.py", 2), ("config/key_inputs.py", 1), ("workflow/matrix.py", 1),
         ("run/folders.py", 1), ("schema/storage.py", 2), ("search/sweep/space.py", 1), ("run/stores.py", 2),
-        ("isolate/docker/images.py", 2), ("preflight/sources.py", 1), ("cluster/shards.py", 1), ("workflow/shards.py", 1),
+        ("isolate/docker/images.py", 2), ("preflight/sources.py", 1), ("cluster/shards.py", 1),
+        ("workflow/shards.py", 1),
     }  # fmt: skip
     found = set()
     for path in (root / "harness").rglob("*.py"):
