@@ -17,6 +17,14 @@ from harness.errors import InfrastructureError
 
 QUEUED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SPECIAL_EXIT", "SUSPENDED")
 RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
+# Reasons for which a job that was taken waits for ever.
+NEVER = {
+    "PartitionTimeLimit": "sinfo shows the partition's limit; --time chooses a shorter one",
+    "PartitionNodeLimit": "sinfo lists the partitions; --partition chooses one",
+    "BadConstraints": "sinfo --format '%N %G %f' lists what nodes have; --gpu and --sbatch choose among it",
+    "InvalidAccount": "sacctmgr show associations lists your accounts; --sbatch account=NAME",
+    "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
+}
 PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
 
 
@@ -57,11 +65,17 @@ class Slurm:
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         listed = _said("squeue", "--noheader", "--format=%i|%T|%N|%r", f"--user={_user()}")
-        found = {}
+        found: dict[str, State] = {}
+        hopeless: dict[str, str] = {}
         for line in listed.splitlines():
             job, status, node, why = line.strip().split("|", 3)
             if job in jobs:
                 found[job] = _state(status, node, why)
+                hopeless |= {job: why} if status in QUEUED and why in NEVER else {}
+        if hopeless:
+            self.stop(list(hopeless))
+            why = next(iter(hopeless.values()))
+            raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
         return found
 
     def stop(self, jobs: Collection[str]) -> None:

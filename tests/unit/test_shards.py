@@ -206,6 +206,20 @@ def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyP
     }  # fmt: skip
 
 
+def test_jobs_that_slurm_would_never_start_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    def answer(*words: str) -> str:
+        said.append(words)
+        return "7|PENDING||PartitionTimeLimit\n8|PENDING||Priority\n"
+
+    monkeypatch.setattr(slurm, "_said", answer)
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    with pytest.raises(InfrastructureError, match="never start 1 of the jobs: PartitionTimeLimit"):
+        slurm.Slurm({}, None).states(["7", "8"])
+    assert said[-1] == ("scancel", "7")
+
+
 def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     with pytest.raises(InfrastructureError, match="there is no sbatch"):
