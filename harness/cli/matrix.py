@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.on import add_on, run_on
+from harness.cli.on import add_on, refuse_unused, run_on
 from harness.cli.options import (
     Parser,
     add_devices,
@@ -69,6 +69,8 @@ def add_shared_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.verb == "matrix":
+        refuse_unused(options)
     if getattr(options, "on", None):
         return run_on(options, selection(options), recorded_command(options))
     if options.list:

@@ -26,7 +26,7 @@ from harness.workflow.shards import Campaign, gather
 
 SHARDS = Path("reports", "shards")
 AS_GIVEN = ("launches", "trials", "executor", "base_image", "bundle", "explain")
-IF_GIVEN = ("quick", "fresh", "strict", "trust", "no_check", "profile")
+IF_GIVEN = ("quick", "strict", "trust", "no_check", "profile")
 
 
 def add_on(parser: Options) -> None:
@@ -36,6 +36,16 @@ def add_on(parser: Options) -> None:
     parser.add_argument("--time", type=at_least(1), metavar="MIN", help="limit of a job of Slurm, in minutes")
     parser.add_argument("--sbatch", action="append", default=[], metavar="NAME=VALUE", help="option of sbatch")
     parser.add_argument("--detach", action="store_true", help="queue and return; the same command gathers later")
+
+
+def refuse_unused(options: argparse.Namespace) -> None:
+    """InputError where an option would do nothing."""
+    of_slurm = {f"--{name}": getattr(options, name) for name in ("gpu", "partition", "time", "sbatch", "detach")}
+    given = [name for name, value in of_slurm.items() if value]
+    if given and options.on != "slurm":
+        raise InputError(f"{given[0]}: only with --on slurm", "add --on slurm, or leave it out")
+    if options.on and options.fresh:
+        raise InputError("--fresh: not with --on", f"to measure again, remove {SHARDS}")
 
 
 def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str, ...]) -> int:

@@ -26,6 +26,3 @@ class Engine(Protocol):
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         """By id; of those that nobody knows any more, none."""
-
-    def stop(self, jobs: Collection[str]) -> None:
-        """Take them out of the queue, and end those that run."""

@@ -23,8 +23,6 @@ class Local:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._states: dict[str, State] = {}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._stopped: set[str] = set()
         self._waiting: dict[str, queue.Queue[tuple[str, Shard]]] = {"cpu": queue.Queue(), "cuda": queue.Queue()}
         self._places: dict[str, list[str | None]] = {"cpu": [None], "cuda": [gpu.uuid for gpu in gpus()]}
         for device, places in self._places.items():
@@ -42,22 +40,11 @@ class Local:
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         return {job: self._states[job] for job in jobs if job in self._states}
 
-    def stop(self, jobs: Collection[str]) -> None:
-        self._stopped.update(jobs)
-        for job in jobs:
-            if job in self._running:
-                self._running[job].terminate()
-
     def _work(self, device: str, place: str | None) -> None:
         while True:
             job, shard = self._waiting[device].get()
-            if job not in self._stopped:
-                variables = {VISIBLE: place} if place else {}
-                shard.folder.mkdir(parents=True, exist_ok=True)
-                with open(shard.folder / "local.log", "ab") as log:
-                    self._running[job] = subprocess.Popen(
-                        shard.command, stdout=log, stderr=log, env={**os.environ, **variables}
-                    )
-                    self._states[job] = State(status="running", node=place or "this host")
-                    self._running[job].wait()
+            variables = {VISIBLE: place} if place else {}
+            self._states[job] = State(status="running", node=place or "this host")
+            with open(shard.folder / "local.log", "ab") as log:
+                subprocess.run(shard.command, stdout=log, stderr=log, env={**os.environ, **variables})
             self._states[job] = State(status="ended", node=place or "this host")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from harness.cluster.engine import State
@@ -17,14 +16,16 @@ from harness.errors import InfrastructureError
 
 QUEUED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SPECIAL_EXIT", "SUSPENDED")
 RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
-# Reasons for which a job that was taken waits for ever.
+TIME = "sinfo shows the partition's limit; --time chooses a shorter one"
+PARTITION = "sinfo lists the partitions; --partition chooses one"
+ACCOUNT = "sacctmgr show associations lists your accounts; --sbatch account=NAME"
+NODES = "sinfo --format '%N %G %f' lists what nodes have; --gpu and --sbatch choose among it"
+# What sbatch says when it refuses a job, and for what reasons one that it took waits for ever.
+REFUSED = {"partition": PARTITION, "account": ACCOUNT, "time limit": TIME, "node configuration": NODES}
 NEVER = {
-    "PartitionTimeLimit": "sinfo shows the partition's limit; --time chooses a shorter one",
-    "PartitionNodeLimit": "sinfo lists the partitions; --partition chooses one",
-    "BadConstraints": "sinfo --format '%N %G %f' lists what nodes have; --gpu and --sbatch choose among it",
-    "InvalidAccount": "sacctmgr show associations lists your accounts; --sbatch account=NAME",
+    "PartitionTimeLimit": TIME, "PartitionNodeLimit": PARTITION, "BadConstraints": NODES, "InvalidAccount": ACCOUNT,
     "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
-}
+}  # fmt: skip
 PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
 
 
@@ -73,14 +74,10 @@ class Slurm:
                 found[job] = _state(status, node, why)
                 hopeless |= {job: why} if status in QUEUED and why in NEVER else {}
         if hopeless:
-            self.stop(list(hopeless))
+            _said("scancel", *hopeless)
             why = next(iter(hopeless.values()))
             raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
         return found
-
-    def stop(self, jobs: Collection[str]) -> None:
-        if jobs:
-            _said("scancel", *jobs)
 
 
 def _state(status: str, node: str, why: str) -> State:
@@ -102,20 +99,6 @@ def _user() -> str:
     return getpass.getuser()
 
 
-REMEDIES = {
-    "partition": "sinfo lists the partitions; --partition chooses one",
-    "account": "sacctmgr show associations lists your accounts; --sbatch account=NAME",
-    "time limit": "sinfo shows the partition's limit; --time chooses a shorter one",
-    "node configuration": "sinfo --format '%N %G %f' lists what nodes have; --gpu and --sbatch choose among it",
-}
-
-
 def _remedy(said: str) -> str:
-    found = (remedy for words, remedy in REMEDIES.items() if words in said.lower())
+    found = (remedy for words, remedy in REFUSED.items() if words in said.lower())
     return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE")
-
-
-def log_of(shard: Shard) -> Path | None:
-    """What the newest job of a shard printed."""
-    logs = sorted((shard.folder / "slurm").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
-    return logs[-1] if logs else None

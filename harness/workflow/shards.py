@@ -5,7 +5,7 @@ command is typed again: shards are found by the digest of what they are sealed w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,8 +55,11 @@ class Campaign:
 
     def wait(self, say: Callable[[str], None]) -> None:
         """Until every shard is finished, or was tried often enough. `say` gets a line for each change."""
-        while waiting := [shard for shard in self.shards if shard.run() is None and not self._given_up(shard)]:
+        while True:
             states = self._states()
+            waiting = [shard for shard in self.shards if shard.run() is None and not self._given_up(shard, states)]
+            if not waiting:
+                break
             for shard in waiting:
                 state = states.get(self.jobs[shard.name].id)
                 if state is not None and _goes_on(state):
@@ -67,9 +70,6 @@ class Campaign:
         for shard in self.shards:
             if shard.run() is not None:
                 self._say(shard, "finished", say)
-
-    def stop(self) -> None:
-        self.engine.stop([job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name])
 
     def _states(self) -> dict[str, State]:
         own = [job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name]
@@ -82,9 +82,9 @@ class Campaign:
         job.attempts += 1
         protocol.write_json(str(shard.folder / JOB), vars(job))
 
-    def _given_up(self, shard: Shard) -> bool:
+    def _given_up(self, shard: Shard, states: Mapping[str, State]) -> bool:
         job = self.jobs[shard.name]
-        return job.attempts >= ATTEMPTS and not _goes_on(self._states().get(job.id))
+        return job.attempts >= ATTEMPTS and not _goes_on(states.get(job.id))
 
     def _again(self, shard: Shard, state: State | None, say: Callable[[str], None]) -> None:
         job = self.jobs[shard.name]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -56,6 +57,9 @@ class Cluster:
         self.say("slurmctld")
         for node in NODES:
             self.start(node)
+        self.wait_idle()
+
+    def wait_idle(self) -> None:
         deadline = time.monotonic() + 60
         while self.say("sinfo", "--noheader", "--Node", "--format=%T").split() != ["idle"] * len(NODES):
             assert time.monotonic() < deadline, self.say("sinfo", "--Node", "--long")
@@ -75,7 +79,7 @@ class Cluster:
         daemon = int((self.folder / f"{node}.pid").read_text())
         os.kill(daemon, signal.SIGKILL)
         for job in running:
-            for process in psutil_of(job):
+            for process in processes_of(job):
                 process.kill()
 
     def stop(self) -> None:
@@ -86,10 +90,8 @@ class Cluster:
                 continue
 
 
-def psutil_of(job: str) -> list:  # type: ignore[type-arg]
-    """Processes of a job: those that have its id in their environment, and the daemon's step."""
-    import psutil
-
+def processes_of(job: str) -> list[psutil.Process]:
+    """Those that have its id in their environment, and the daemon's step."""
     found = []
     for process in psutil.process_iter():
         try:

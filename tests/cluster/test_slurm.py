@@ -123,7 +123,7 @@ def test_what_happens_to_a_job_loses_nothing(cluster: Cluster, project: Path, ho
     printed, _ = child.communicate(timeout=600)
     if how == "its node dies":
         cluster.start(node)
-        wait_for(cluster, "ALL", 0)
+        cluster.wait_idle()
     assert child.returncode == 0, printed
     check_whole(latest(project))
 
