@@ -77,10 +77,10 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
 
 
 def move_to(run: Run, plan: Plan, gpu: GpuFacts | None) -> None:
-    """Go on with a run on this GPU. Where it began on another one, launches of blocks that are not whole are made
-    again: environments are compared within a block, and a block is of one GPU."""
+    """Go on with an unfinished run on this GPU. Where it began on another one, launches of blocks that are not whole
+    are made again: environments are compared within a block, and a block is of one GPU."""
     known = run.load()
-    if gpu is None or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
+    if gpu is None or known.finished_utc or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
         return
     blocks: dict[tuple[str, int], list[LaunchRecord]] = {}
     for launch in run.launches():

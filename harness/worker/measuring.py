@@ -230,7 +230,8 @@ class Measured:
             row.correct, row.message = False, NOT_VALIDATED
         elif target.fault or target.late:
             row.correct, row.message = False, target.fault or target.late
-            self.late += [] if target.fault else [row]
+            if not target.fault:
+                self.late.append(row)
         else:
             self.to_judge.append((row, target.counted.picked + others, target.doubt))
 

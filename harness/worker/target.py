@@ -61,7 +61,7 @@ class Target:
         self.copied: wire.CopyOrder | None = None  # last, in the references' process
         self.copies = False  # whether each call ends with a copy of its output
         self.fault = ""  # what was seen of its timed calls
-        self.late = ""  # the same, of a machine that has nothing else to do
+        self.late = ""  # that its outputs were late: on a busy machine an honest target's are, too
         self.doubt = ""  # why its times may not be what they seem
 
     def open(self) -> wire.Opened:

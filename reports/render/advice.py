@@ -52,10 +52,11 @@ def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
 
 def beside(causes: Sequence[Cause], state: str) -> list[str]:
     """What changed beside the kernel: references that it is compared with."""
-    under = [part for cause in causes for part in (cause, *cause.parts) if part.under]
-    if under and state not in NO_WORSE:
+    every = [part for cause in causes for part in (cause, *cause.parts)]
+    under = [each for each in every if each.under]
+    if under and len(under) < len(every) and state not in NO_WORSE:
         names = ", ".join(dict.fromkeys(name for cause in under for name in cause.under))
-        return [f"PyTorch's own {names} changed, which is not why: the kernel is judged by the float64 truth"]
+        return [f"PyTorch's own {names} changed as well, which does not explain this"]
     return list(dict.fromkeys(cause.statement for cause in under))
 
 
@@ -81,8 +82,12 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
     found += [f"test with other inputs, too: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
-    tests = [f"nothing in the kernel; {cause.fix}" for cause in every if cause.fix and cause.under]
-    return list(dict.fromkeys(found or tests))
+    tests = [cause.fix for cause in every if cause.fix and cause.under]
+    if not found:
+        tests = [f"nothing in the kernel; {fix}" for fix in tests]
+    elif any(not cause.under for cause in every):
+        tests = []  # what is wrong or slow has a reason of its own
+    return list(dict.fromkeys([*found, *tests]))
 
 
 def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -> list[str]:

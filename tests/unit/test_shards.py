@@ -231,7 +231,7 @@ def test_options_of_sbatch_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slurm.Slurm({"gres": "gpu:2"}, "h200").options["gres"] == "gpu:2"
 
 
-def test_a_records_digest_is_its_own(root: Path) -> None:
+def test_a_collected_launch_is_its_shards_own(root: Path) -> None:
     [shard] = planned(root, "two")
     run = finish(shard)
     into = Run(root / "into")
@@ -250,6 +250,7 @@ def test_a_run_that_goes_on_on_another_gpu_keeps_whole_blocks_alone(tmp_path: Pa
     lost = partial.pop()
     run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
     plan = SimpleNamespace(measured=sorted(environments))
+    save_record(run.run_path(), run.load().model_copy(update={"finished_utc": ""}))
     move_to(run, plan, GPU)  # type: ignore[arg-type]
     assert len(run.launches()) == len(launches) - 1, "the same GPU"
     other = GPU.model_copy(update={"uuid": "GPU-2"})
