@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from harness.errors import START_AGAIN, InfrastructureError
 from harness.gpu import lock_path
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.process import Gate
-from harness.run.folders import held
+from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.records import CellRecord, Device, LaunchRecord, Outcome, Status
 from harness.schema.run_records import GpuFacts
@@ -154,8 +153,7 @@ class Context:
     def hold(self, device: Device) -> AbstractContextManager[None]:
         """Hold a device: one measurement at a time on a GPU, and one on this machine's processors, of any run."""
         if device == "cpu" or self.gpu is None:
-            lock = self.cache / "locks" / f"measure-{socket.gethostname()}.lock"  # hosts may share a cache
-            return held(lock, "another run is measuring on this machine; waiting for it")
+            return held(measure_lock(self.cache), "another run is measuring on this machine; waiting for it")
         path = lock_path(self.gpu.uuid)
         waiting = f"another run is measuring on {self.gpu.name} ({self.gpu.uuid}); waiting for it"
         return held(path, waiting, mode=0o666, remedy=f"its owner must let others write it: chmod 666 {path}")

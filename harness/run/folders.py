@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import errno
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,16 +89,24 @@ STILL_WAITING_S = 60.0
 OWN_CACHE = "set KERNEL_MATRIX_CACHE to a folder of yours"
 
 
+_told: set[Path] = set()  # locks that this process has said it waits for
+
+
 @contextmanager
 def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE) -> Iterator[None]:
     """Hold a lock file. Where another process does: print `waiting` and who that is, wait, and say from time to time
-    for how long."""
-    lock, holder = filelock.FileLock(path, mode=mode), path.with_name(f"{path.name}.holder")
+    for how long.
+
+    Who holds it again and again takes turns with who waits: the next one holds `.next` beside it until its turn comes.
+    """
+    lock, turn = (filelock.FileLock(each, mode=mode) for each in (path, path.with_name(f"{path.name}.next")))
+    holder = path.with_name(f"{path.name}.holder")
     try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        print(printable(f"{waiting}{_holder(holder)}"), flush=True)
-        _wait(lock, holder)
+        try:
+            for each in (turn, lock):
+                _acquire(each, path, waiting, holder)
+        finally:
+            turn.release()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -111,8 +120,15 @@ def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE
         lock.release()
 
 
-def _wait(lock: filelock.BaseFileLock, holder: Path) -> None:
+def _acquire(lock: filelock.BaseFileLock, path: Path, waiting: str, holder: Path) -> None:
     started = time.monotonic()
+    try:
+        lock.acquire(timeout=0)
+        return
+    except filelock.Timeout:
+        if path not in _told:
+            _told.add(path)
+            print(printable(f"{waiting}{_holder(holder)}"), flush=True)
     while True:
         try:
             lock.acquire(timeout=STILL_WAITING_S)
@@ -120,6 +136,11 @@ def _wait(lock: filelock.BaseFileLock, holder: Path) -> None:
         except filelock.Timeout:
             minutes = (time.monotonic() - started) / 60
             print(printable(f"still waiting, for {minutes:.0f} min{_holder(holder)}"), flush=True)
+
+
+def measure_lock(cache: Path) -> Path:
+    """What a run holds while it measures on this host's processors. Hosts may share a cache."""
+    return cache / "locks" / f"measure-{socket.gethostname()}.lock"
 
 
 def _sign(holder: Path) -> None:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import pytest
 
 from harness.isolate.docker.engine import Engine
+from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import LaunchRecord
 from harness.schema.storage import Run, load_record
-from harness.tools import cache_folder, cache_lock
+from harness.tools import cache_folder
 from tests.container.conftest import BASE
 from tests.container.project import begin, containers_of, docker_run, printed
 from tests.projects import SHIPPED, check_measured, files, head, latest, make_project, outputs, report
@@ -46,7 +47,7 @@ def both(image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]
     """By executor: two runs of one matrix at once. Both reach their measurements before either may begin them."""
     folder = tmp_path_factory.mktemp("both")
     children = {}
-    with cache_lock(cache_folder(), "measure"):
+    with held(measure_lock(cache_folder()), "not said"):
         for executor, options in (("docker", ()), ("venv", ("--executor=venv",))):
             project = make_project(folder / executor, MATRIX)
             touch(project)

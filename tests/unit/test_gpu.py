@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness import gpu
+from harness.run.folders import held, measure_lock
 from tests.conftest import ROOT
 from tests.unit.contexts import FakeContext, gpu_facts
 
@@ -152,8 +152,6 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
-    from harness.run.folders import held
-
     old = os.umask(0o077)
     try:
         path = gpu.lock_path("GPU-0a")
@@ -167,7 +165,7 @@ def test_a_gpus_lock_can_be_held_by_every_user(locks: Path) -> None:
 def test_gpu_cells_hold_their_gpus_lock_and_cpu_cells_the_machines(locks: Path, tmp_path: Path) -> None:
     (tmp_path / "cache" / "locks").mkdir(parents=True)
     context: Any = FakeContext(cache=tmp_path / "cache", gpu=gpu_facts("GPU-0a"))
-    processors = tmp_path / "cache" / "locks" / f"measure-{socket.gethostname()}.lock"
+    processors = measure_lock(tmp_path / "cache")
     with context.hold("cuda"):
         assert (locks / "GPU-0a.lock").exists() and not processors.exists()
     elsewhere: Any = FakeContext(cache=tmp_path / "cache", gpu=None)

@@ -61,3 +61,20 @@ def test_a_holder_that_left_no_word_is_waited_for_all_the_same(
         assert wait_until_told(capfd, "\n") == "another run is measuring\n"
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_who_holds_it_again_and_again_takes_turns_with_who_waits(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def hold(who: str) -> None:
+        for _ in range(5):
+            with held(tmp_path / "measure.lock", "another run is measuring"):
+                order.append(who)
+                threading.Event().wait(0.15)  # longer than a waiter's look
+
+    threads = [threading.Thread(target=hold, args=[who]) for who in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert order[1:9] in (["a", "b"] * 4, ["b", "a"] * 4), order
