@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
 from harness.run.folders import now_utc
@@ -24,16 +25,21 @@ SHARED = (
 
 
 def collect(
-    shards: Sequence[Shard], into: Run, command: Sequence[str], selection: Selection, digest: str, gpu: str | None
+    shards: Sequence[Shard],
+    into: Run,
+    command: Sequence[str],
+    selection: Selection,
+    digest: str,
+    lost: Sequence[Lost] = (),
 ) -> None:
-    """Link the records of finished shards, and write the run's own. `gpu`: what the name of each one's GPU must hold.
+    """Link the records of finished shards, and write the run's own. What is lost has rows that say why.
     InfrastructureError where shards disagree, RecordError where a record is damaged.
 
     Of an environment, which every shard observed, the first shard's record stands for all.
     """
     runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
     records = [(shard, run.load()) for shard, run in runs]
-    _refuse_mixed(records, gpu)
+    _refuse_mixed(records)
     for _, run in runs:
         for kind in (*RECORDS, *FILES):
             for path in sorted((run.folder / kind).rglob("*")):
@@ -44,7 +50,17 @@ def collect(
                     load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
                 place.parent.mkdir(parents=True, exist_ok=True)
                 _link(path, place)
-    save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
+    environments = records[0][1].environments
+    rows = [row for each in lost for row in each.rows(environments)]
+    for cell, row in rows:
+        save_record(into.validation_path(cell), row)
+    record = _merged([record for _, record in records], into, command, selection, digest)
+    changed = {
+        "kernels": _one_each([*record.kernels, *(kernel for each in lost for kernel in each.kernels)], "name"),
+        "workloads": _one_each([*record.workloads, *(info for each in lost for info in each.workloads)], "id"),
+        "cells": [*record.cells, *(cell for cell, _ in rows)],
+    }
+    save_record(into.run_path(), record.model_copy(update=changed))
 
 
 def _link(source: Path, place: Path) -> None:
@@ -54,7 +70,7 @@ def _link(source: Path, place: Path) -> None:
         shutil.copyfile(source, place)
 
 
-def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]], wanted: str | None) -> None:
+def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]]) -> None:
     first, base = records[0]
     for shard, record in records[1:]:
         differing = [name for name in SHARED if getattr(record, name) != getattr(base, name)]
@@ -67,10 +83,9 @@ def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]], wanted: str | None
     for shard, record in records:
         for gpu in record.gpus:
             models.setdefault(gpu.name, shard.name)
-            if wanted is not None and wanted.lower() not in gpu.name.lower():
+            if shard.gpu.lower() not in gpu.name.lower():
                 raise InfrastructureError(
-                    f"the shard {shard.name} ran on {gpu.name}, not on a GPU named {wanted}",
-                    f"remove {shard.folder}, and ask for that GPU as the cluster names it: --sbatch constraint=NAME",
+                    f"the shard {shard.name} ran on {gpu.name}", f"remove {shard.folder}, and type the command again"
                 )
     if len(models) > 1:
         told = ", ".join(f"{name} ({shard})" for name, shard in models.items())

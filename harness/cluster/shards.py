@@ -1,4 +1,4 @@
-"""Shards: one kernel on one device, with all environments and all their launches, on one machine.
+"""Shards: one kernel on one model of device, with all environments and all their launches, on one machine.
 
 Environments may be compared only where they took turns on the same device, so a shard is never cut by environment. Each
 is a sealed folder: a project of its own, with matrix.yaml, the sources and pins as they were when it was planned. Its
@@ -29,16 +29,18 @@ PINS = Path("docker", "pins")
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """`words`: of its `kernel-matrix matrix`, beside what names the kernel and the device."""
+    """`gpu`: what the name of its GPU must hold; '' where any will do, and on the CPU. `words`: of its `kernel-matrix
+    matrix`, beside what names the kernel and the device."""
 
     kernel: str
     device: Device
     folder: Path
+    gpu: str = ""
     words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.kernel}-{self.device}"
+        return self.folder.name
 
     @property
     def project(self) -> Path:
@@ -48,6 +50,7 @@ class Shard:
     def command(self) -> list[str]:
         """As a node runs it, with this Python."""
         own = ["--matrix", str(self.project / "matrix.yaml"), "--kernel", self.kernel, "--device", self.device]
+        own += ["--gpu", self.gpu] if self.gpu else []
         found = f"PYTHONPATH={shipped.ROOT}"
         return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
 
@@ -58,17 +61,23 @@ class Shard:
 
 
 def plan_shards(
-    matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str]
-) -> list[Shard]:
-    """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, below
-    `folder`. InputError where none is left."""
+    matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str],
+    gpus: Sequence[str] = (),
+) -> list[Shard]:  # fmt: skip
+    """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, and on each
+    of these GPUs, below `folder`. InputError where none is left."""
+    folders = folder_files(matrix, root)
     shards = [
-        Shard(kernel=kernel.name, device=device, folder=folder / f"{kernel.name}-{device}", words=tuple(words))
+        Shard(
+            kernel=kernel.name, device=device, gpu=gpu, words=tuple(words),
+            folder=folder / "-".join([kernel.name, device, *filter(None, [gpu])]),
+        )
         for kernel in matrix.kernels
         if not kernels or kernel.name in kernels
         for device in devices
-        if device in kernel_sources(kernel, folder_files(matrix, root))
-    ]
+        if device in kernel_sources(kernel, folders)
+        for gpu in ((gpus or [""]) if device == "cuda" else [""])
+    ]  # fmt: skip
     if not shards:
         known = ", ".join(kernel.name for kernel in matrix.kernels)
         raise InputError(f"no kernel that was chosen is for {' or '.join(devices)}", f"the matrix has {known}")

@@ -30,28 +30,25 @@ PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account",
 
 
 class Slurm:
-    """`options`: of sbatch, by their long names; `gpu`: type of the GPU that each shard needs one of, or nothing.
-    InfrastructureError where there is no Slurm here."""
+    """`options`: of sbatch, by their long names. InfrastructureError where there is no Slurm here."""
 
     name = "slurm"
 
-    def __init__(self, options: Mapping[str, str], gpu: str | None) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
         if missing:
             raise InfrastructureError(
                 f"--on slurm: there is no {missing[0]} on the PATH", "run it where sbatch works, or: --on local"
             )
-        given = {"exclusive": True} | {name.replace("-", "_"): value for name, value in options.items()}
-        if gpu is not None:
-            given.setdefault("gres", f"gpu:{gpu}:1")
-        self.options: dict[str, Any] = given
+        self.options: dict[str, Any] = {"exclusive": True, **{n.replace("-", "_"): v for n, v in options.items()}}
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
         import submitit
         from submitit.core.utils import FailedJobError
 
-        known = {name: value for name, value in self.options.items() if name in PARAMETERS}
-        more = {name: value for name, value in self.options.items() if name not in PARAMETERS}
+        options = gres(shard) | self.options
+        known = {name: value for name, value in options.items() if name in PARAMETERS}
+        more = {name: value for name, value in options.items() if name not in PARAMETERS}
         more |= {"exclude": ",".join(sorted(avoid))} if avoid else {}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
@@ -78,6 +75,11 @@ class Slurm:
             why = next(iter(hopeless.values()))
             raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
         return found
+
+
+def gres(shard: Shard) -> dict[str, Any]:
+    """The GPU that a shard asks Slurm for."""
+    return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"])} if shard.device == "cuda" else {}
 
 
 def _state(status: str, node: str, why: str) -> State:

@@ -135,7 +135,7 @@ def plan_run(
         environments = [base, *(each for each in measured if each is not base)]
 
     devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])
-    kernels, workloads = _kernels(matrix, selection, folder_files or {})
+    kernels, workloads = chosen(matrix, selection, folder_files or {})
     problems = {kernel.name for kernel in matrix.kernels if kernel.problem}
     builds = []
     for kernel, environment in itertools.product(kernels, measured):
@@ -226,7 +226,7 @@ def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
     )
 
 
-def _kernels(
+def chosen(
     matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
 ) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
     """The selected kernels that have a selected workload, and the workloads that they use."""

@@ -5,12 +5,14 @@ command is typed again: shards are found by the digest of what they are sealed w
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.cluster.collect import collect
 from harness.cluster.engine import Engine, State
+from harness.cluster.lost import Lost, lost
 from harness.cluster.shards import Shard, seal
 from harness.config.matrix import Matrix
 from harness.errors import InfrastructureError
@@ -23,6 +25,7 @@ from harness.worker import protocol
 ATTEMPTS = 3  # of a shard whose job ended without a finished run
 POLL_S = 2.0
 JOB = "job.json"
+Say = Callable[[str, str], None]
 
 
 @dataclass
@@ -53,8 +56,8 @@ class Campaign:
                 self.jobs[shard.name] = Job(nodes=job.nodes)  # another command is another chance
                 self._submit(shard)
 
-    def wait(self, say: Callable[[str], None]) -> None:
-        """Until every shard is finished, or was tried often enough. `say` gets a line for each change."""
+    def wait(self, say: Say) -> None:
+        """Until every shard is finished, or was tried often enough. `say` gets each one's name and its new state."""
         while True:
             states = self._states()
             waiting = [shard for shard in self.shards if shard.run() is None and not self._given_up(shard, states)]
@@ -71,13 +74,19 @@ class Campaign:
             if shard.run() is not None:
                 self._say(shard, "finished", say)
 
+    def lost(self, selection: Selection) -> list[Lost]:
+        """Of shards without a result, rows that say why."""
+        without = [(shard, self.jobs[shard.name]) for shard in self.shards if shard.run() is None]
+        return [lost(self.matrix, self.root, shard, selection, job.attempts, job.nodes) for shard, job in without]
+
     def _states(self) -> dict[str, State]:
         own = [job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name]
         return dict(self.engine.states(own))
 
     def _submit(self, shard: Shard) -> None:
         job = self.jobs[shard.name]
-        bad = {node for node in job.nodes if node}
+        every = Counter(node for each in self.jobs.values() for node in set(each.nodes))
+        bad = {node for node in job.nodes if node} | {node for node, shards in every.items() if node and shards > 1}
         job.id, job.engine = self.engine.submit(shard, bad), self.engine.name
         job.attempts += 1
         protocol.write_json(str(shard.folder / JOB), vars(job))
@@ -86,7 +95,7 @@ class Campaign:
         job = self.jobs[shard.name]
         return job.attempts >= ATTEMPTS and not _goes_on(states.get(job.id))
 
-    def _again(self, shard: Shard, state: State | None, say: Callable[[str], None]) -> None:
+    def _again(self, shard: Shard, state: State | None, say: Say) -> None:
         job = self.jobs[shard.name]
         where = state.node if state else ""
         job.nodes.append(where)
@@ -94,14 +103,14 @@ class Campaign:
         if job.attempts < ATTEMPTS:
             self._submit(shard)
 
-    def _tell(self, shard: Shard, state: State, say: Callable[[str], None]) -> None:
+    def _tell(self, shard: Shard, state: State, say: Say) -> None:
         where = f" on {state.node}" if state.node else f" ({state.why})" if state.why else ""
         self._say(shard, f"{state.status}{where}", say)
 
-    def _say(self, shard: Shard, text: str, say: Callable[[str], None]) -> None:
+    def _say(self, shard: Shard, text: str, say: Say) -> None:
         if self.told.get(shard.name) != text:
             self.told[shard.name] = text
-            say(f"shard {shard.name}: {text}")
+            say(shard.name, text)
 
 
 def _goes_on(state: State | None) -> bool:
@@ -114,22 +123,28 @@ def _load(shard: Shard) -> Job:
 
 
 def gather(
-    root: Path, shards: Sequence[Shard], command: Sequence[str], selection: Selection, digest: str, gpu: str | None
+    root: Path,
+    shards: Sequence[Shard],
+    command: Sequence[str],
+    selection: Selection,
+    digest: str,
+    lost: Sequence[Lost] = (),
 ) -> Run:
-    """The run of all finished shards; that of before, where nothing new has finished. InfrastructureError where none
-    has."""
+    """The run of all finished shards; that of before, where nothing new has finished. What is lost has rows that say
+    why. InfrastructureError where no shard has finished."""
     finished = [shard for shard in shards if shard.run() is not None]
     if not finished:
         raise InfrastructureError(
             f"none of {len(shards)} shards has finished", f"what the first one's job printed lies in {shards[0].folder}"
         )
-    own = protocol.digest([digest, [str(run.folder) for shard in finished if (run := shard.run())]])
+    ran = [str(run.folder) for shard in finished if (run := shard.run())]
+    own = protocol.digest([digest, ran, [[each.shard.name, each.why] for each in lost]])
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
         known = find_run(root, own)
         if known is None or not known.run_path().exists():
             known = known or new_run(root, own)
-            collect(finished, known, command, selection, own, gpu)
+            collect(finished, known, command, selection, own, lost)
     point_latest(root, known)
     return known
