@@ -14,9 +14,11 @@ from harness.errors import InfrastructureError
 from harness.run.folders import now_utc
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
 from harness.schema.storage import KINDS, Run, kind_of, load_record, render_record, save_record
+from harness.worker import protocol
 
 RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ceilings", "experiments")
 FILES = ("arrays", "logs")  # beside them
+PARTS = "shards.json"  # in the collected run's folder: where its shards' runs lie
 # What all shards must agree on, or their records are not of one run.
 SHARED = (
     "matrix_text", "mode", "quick", "baseline", "environments", "thresholds", "tolerances", "launches", "most_launches",
@@ -41,15 +43,8 @@ def collect(
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records)
     for _, run in runs:
-        for kind in (*RECORDS, *FILES):
-            for path in sorted((run.folder / kind).rglob("*")):
-                place = into.folder / path.relative_to(run.folder)
-                if not path.is_file() or place.exists():
-                    continue
-                if kind in RECORDS:
-                    load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
-                place.parent.mkdir(parents=True, exist_ok=True)
-                _link(path, place)
+        link_records(run, into, (*RECORDS, *FILES))
+    protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
     environments = records[0][1].environments
     rows = [row for each in lost for row in each.rows(environments)]
     for cell, row in rows:
@@ -61,6 +56,26 @@ def collect(
         "cells": [*record.cells, *(cell for cell, _ in rows)],
     }
     save_record(into.run_path(), record.model_copy(update=changed))
+
+
+def link_records(run: Run, into: Run, kinds: Sequence[str]) -> None:
+    """What a shard's run has, and the other one not yet. RecordError where one is damaged."""
+    for kind in kinds:
+        for path in sorted((run.folder / kind).rglob("*")):
+            place = into.folder / path.relative_to(run.folder)
+            if not path.is_file() or place.exists():
+                continue
+            if kind in RECORDS:
+                load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _link(path, place)
+
+
+def parts_of(run: Run) -> list[Run]:
+    """The shards' runs that a collected run was made of, where they still are; none for another run."""
+    path = run.folder / PARTS
+    found = protocol.read_json(str(path)) if path.is_file() else []
+    return [Run((run.folder / each).resolve()) for each in found if (run.folder / each / "run.json").is_file()]
 
 
 def _link(source: Path, place: Path) -> None:
