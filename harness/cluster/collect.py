@@ -12,7 +12,7 @@ from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
 from harness.run.folders import now_utc
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
-from harness.schema.storage import KINDS, Run, kind_of, load_record, render_record, save_record
+from harness.schema.storage import Run, load_any, render_record, save_record
 
 RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ceilings", "experiments")
 FILES = ("arrays", "logs")  # beside them
@@ -36,14 +36,15 @@ def collect(
     _refuse_mixed(records, gpu)
     for _, run in runs:
         for kind in (*RECORDS, *FILES):
-            for path in sorted((run.folder / kind).rglob("*")):
-                place = into.folder / path.relative_to(run.folder)
-                if not path.is_file() or place.exists():
-                    continue
-                if kind in RECORDS:
-                    load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
-                place.parent.mkdir(parents=True, exist_ok=True)
-                _link(path, place)
+            for folder, _, names in os.walk(run.folder / kind):
+                place = into.folder / Path(folder).relative_to(run.folder)
+                new = set(names) - set(os.listdir(place) if place.is_dir() else ())
+                place.mkdir(parents=True, exist_ok=True)
+                for name in sorted(new):
+                    path = Path(folder, name)
+                    if kind in RECORDS:
+                        load_any(path)  # a damaged one stops here, and not on the page
+                    _link(path, place / name)
     save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
 
 
