@@ -13,7 +13,7 @@ from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
 from harness.run.folders import now_utc
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
-from harness.schema.storage import KINDS, Run, kind_of, load_record, render_record, save_record
+from harness.schema.storage import Run, load_any, render_record, save_record
 from harness.worker import protocol
 
 RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ceilings", "experiments")
@@ -61,14 +61,14 @@ def collect(
 def link_records(run: Run, into: Run, kinds: Sequence[str]) -> None:
     """What a shard's run has, and the other one not yet. RecordError where one is damaged."""
     for kind in kinds:
-        for path in sorted((run.folder / kind).rglob("*")):
-            place = into.folder / path.relative_to(run.folder)
-            if not path.is_file() or place.exists():
-                continue
-            if kind in RECORDS:
-                load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
-            place.parent.mkdir(parents=True, exist_ok=True)
-            _link(path, place)
+        for folder, _, names in os.walk(run.folder / kind):
+            place = into.folder / Path(folder).relative_to(run.folder)
+            place.mkdir(parents=True, exist_ok=True)
+            for name in sorted(set(names) - set(os.listdir(place))):
+                path = Path(folder, name)
+                if kind in RECORDS:
+                    load_any(path)  # a damaged one stops here, and not on the page
+                _link(path, place / name)
 
 
 def parts_of(run: Run) -> list[Run]:

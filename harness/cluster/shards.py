@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.config import shipped
@@ -37,6 +37,7 @@ class Shard:
     folder: Path
     gpu: str = ""
     words: tuple[str, ...] = ()
+    _finished: list[Run] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -55,9 +56,11 @@ class Shard:
         return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
 
     def run(self) -> Run | None:
-        """Its finished run."""
-        found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"))]
-        return next((run for run in reversed(found) if run.load().finished_utc), None)
+        """Its finished run, which is looked for until there is one."""
+        if not self._finished:
+            found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
+            self._finished.extend([run for run in found if run.load().finished_utc][:1])
+        return self._finished[0] if self._finished else None
 
 
 def plan_shards(
@@ -102,13 +105,15 @@ def digest_of(matrix: Matrix, text: str, root: Path, asked: Sequence[str]) -> st
 
 
 def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
-    """Lay out its project, unless that was done. What is shipped, and not the project's own, comes with the harness."""
+    """Lay out its project, unless that was done: matrix.yaml, pins, and the sources of its own kernel. What is shipped,
+    and not the project's own, comes with the harness."""
     if shard.project.is_dir():
         return
     part = shard.folder / ".project.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    for name in files_of(matrix, root):
+    own = [kernel for kernel in matrix.kernels if kernel.name == shard.kernel]
+    for name in files_of(matrix.model_copy(update={"kernels": own}), root):
         if (root / name).is_file():
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, part / name)

@@ -20,7 +20,7 @@ from harness.run.folders import all_runs, now_utc
 from harness.run.launch import Launch, launch_path
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
-from harness.schema.storage import KINDS, Run, kind_of, load_record, save_record
+from harness.schema.storage import KIND_OF, Run, load_any, load_record, save_record
 from harness.worker import protocol
 
 NEVER = {*ENDED_AT["launch"], protocol.BROKEN, protocol.NOT_RUN}
@@ -111,9 +111,8 @@ def outgrown(run: Run, raised: Collection[str]) -> Iterator[Path]:
     """The records, or those with a result, that ended at one of these limits."""
     paths = [path for folder in FOLDERS for path in (run.folder / folder).rglob("*.json")] if raised else []
     for path in paths:
-        kind = kind_of(path)
-        record = load_record(path, KINDS[kind])
+        record = load_any(path)
         statuses = {getattr(each, "status", "") for each in (record, *getattr(record, "results", ()))}
-        limits = {limit for status in statuses for limit in ENDED_AT.get(kind, {}).get(status, ())}
+        limits = {limit for status in statuses for limit in ENDED_AT.get(KIND_OF[type(record)], {}).get(status, ())}
         if limits & set(raised):
             yield path

@@ -20,9 +20,17 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import ENDED_BADLY, CrossingRecord, LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.schema.records import (
+    ENDED_BADLY,
+    CrossingRecord,
+    LaunchRecord,
+    Outcome,
+    Record,
+    Timing,
+    ValidationRecord,
+)
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
-from harness.schema.storage import AnyRecord, Run, kind_of, load_record
+from harness.schema.storage import KIND_OF, AnyRecord, Run, load_any
 from harness.stats.decide import look_counts
 from harness.typed import typed
 from harness.worker import protocol
@@ -177,26 +185,23 @@ def load_evidence(folder: Path) -> Evidence:
     )
 
 
-# By kind of record: its type, and the field of `Evidence`.
-EXPERIMENTS: dict[
-    str, tuple[type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord], str]
-] = {
-    "conditions": (ConditionsRecord, "conditions"),
-    "checkers": (CheckersRecord, "checkers"),
-    "counters": (CountersRecord, "counters"),
-    "profile": (ProfileRecord, "profiles"),
-    "swap": (SwapRecord, "swaps"),
+# By type of record, the field of `Evidence`.
+EXPERIMENTS: dict[type[Record], str] = {
+    ConditionsRecord: "conditions",
+    CheckersRecord: "checkers",
+    CountersRecord: "counters",
+    ProfileRecord: "profiles",
+    SwapRecord: "swaps",
 }
 
 
 def _experiments(run: Run) -> dict[str, Any]:
-    found: dict[str, dict[Keyed, Any]] = {name: {} for _, name in EXPERIMENTS.values()}
+    found: dict[str, dict[Keyed, Any]] = {name: {} for name in EXPERIMENTS.values()}
     for path in sorted((run.folder / "experiments").rglob("*.json")):
-        kind = kind_of(path)
-        if kind not in EXPERIMENTS:
-            raise RecordError(str(path), f"is a {kind} record, and stands among experiments")
-        expected, name = EXPERIMENTS[kind]
-        record = load_record(path, expected)
+        record = load_any(path)
+        if not isinstance(record, ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord):
+            raise RecordError(str(path), f"is a {KIND_OF[type(record)]} record, and stands among experiments")
+        name = EXPERIMENTS[type(record)]
         key: Keyed = (record.kernel, record.workload, record.device)
         if isinstance(record, SwapRecord):
             place = run.swap_path(record.kernel, record.device, record.workload)

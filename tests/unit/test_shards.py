@@ -75,6 +75,7 @@ def test_what_a_shard_is_sealed_with_stays_as_it_was(root: Path) -> None:
     seal(shard, matrix, text, root)
     assert (shard.project / "beside.h").read_text() == "// included\n"
     assert (shard.project / "docker" / "pins" / "torch2.5.0.txt").exists()
+    assert [path.name for path in shard.project.glob("*.c*")] == ["two.cpp"], "of its own kernel alone"
     assert digest_of(matrix, text, root, []) != before != digest_of(matrix, text, root, ["--quick"])
 
 
