@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reports.attribute.causes import Entry
 from reports.model import CorrectnessSide, Latency, LatencySide
@@ -61,13 +61,13 @@ def median_cell(side: LatencySide) -> Markup:
     return Markup('<span class="num">{}</span>').format(time_text(side.median_us))
 
 
-def wrong_tag(latency: Latency) -> Markup:
-    """A time of a wrong output is marked wherever it is shown."""
-    sides = (latency.baseline.wrong_output, latency.this.wrong_output)
-    if not any(sides):
+def wrong_tag(latency: Latency, names: Mapping[str, str]) -> Markup:
+    """A time of a wrong output is marked wherever it is shown. `names`: of environments."""
+    wrong = [names[side.environment] for side in (latency.baseline, latency.this) if side.wrong_output]
+    if not wrong:
         return Markup("")
-    where = "in both" if all(sides) else "in the baseline" if sides[0] else "here"
-    return Markup(f' <span class="tag wrong">{CROSS} wrong output {where}</span>')
+    where = "both" if len(wrong) == 2 else wrong[0]
+    return Markup(' <span class="tag wrong">{} wrong output in {}</span>').format(CROSS, where)
 
 
 def share_cell(share: float | None, why: str) -> Markup:
@@ -103,9 +103,14 @@ def _dots(values: Sequence[float], place: float, low: float, scale: float) -> st
 
 
 def strip(
-    baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
+    baseline: Sequence[float],
+    this: Sequence[float],
+    names: Sequence[str],
+    width: int = STRIP_WIDTH,
+    height: int = STRIP_HEIGHT,
 ) -> Markup:
-    """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median.
+    """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median. `names`: of
+    both.
 
     A dot is a zero-length stroke with a round cap: one path for a side keeps thousands of plots small.
     """
@@ -121,10 +126,10 @@ def strip(
             middle = 4 + (median(values) - low) * scale
             parts.append(f'<path class="d{name}" d="{_dots(values, place, low, scale)}"/>')
             parts.append(f'<path class="m{name}" d="M{middle:.0f} {place - 5}v10"/>')
+    above, below = (f"{name}, {samples_text(values)}" for name, values in zip(names, (baseline, this), strict=True))
     return Markup(
         f'<svg class="strip" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
-        f"<title>launch medians: above, baseline, {samples_text(baseline)}; "
-        f"below, this environment, {samples_text(this)}</title>"
+        f"<title>launch medians: above, {escape(above)}; below, {escape(below)}</title>"
         f'<path class="axis" d="M0 {height // 2}H{width}"/>{"".join(parts)}</svg>'
     )
 

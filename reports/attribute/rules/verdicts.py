@@ -248,7 +248,7 @@ def _harmless(case: CaseFacts, cells: list[CellFacts], time_moved: bool) -> list
     references = [(cell, reference) for cell in cells for reference in cell.references]
     drifted = {each.name: cell for cell, each in reversed(references) if each.bits.state == DIFFERS}
     found += [
-        operators_seen(each.base, each.this)
+        operators_seen(each.base, each.this, case.versions)
         for _, each in references
         if each.bits.state == DIFFERS and each.operators_moved
     ]
