@@ -23,6 +23,7 @@ from reports.text import brief_time
 
 ABSENT = Entry(text="\N{EM DASH}")
 OPERATORS_SHOWN = 8
+SIZES = ("head_dim", "batch", "heads", "seq_len")
 
 
 Letters = dict[tuple[str, ...], str]
@@ -86,7 +87,7 @@ def inputs_figure(cell: CellFacts) -> Figure | None:
 
 def lengths_figure(lengths: LengthTrials) -> Figure:
     conditions = lengths.conditions
-    results = sorted(conditions.ran, key=lambda r: (r.condition.batch, r.condition.heads, r.condition.seq_len))
+    results = sorted(conditions.ran, key=lambda result: [getattr(result.condition, name) for name in SIZES])
     return conditions_figure(f"By size, {conditions.record.workload}", results, conditions.path)
 
 
