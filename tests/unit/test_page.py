@@ -16,7 +16,7 @@ from harness.schema.storage import save_record
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.pictures import strip
+from reports.render.pictures import INTERVAL_WIDTH, ratio_picture, strip
 from reports.render.report import Report
 from reports.render.summaries import render_summary_text
 from reports.render.tables import SERVER_ROWS
@@ -221,6 +221,14 @@ def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:
 def test_a_plot_says_the_median_of_each_launch() -> None:
     title = re.search("<title>(.*)</title>", strip([1204.0, 1199.96], [0.98765], ("PyTorch 2.1.0", "<b>")))
     assert title and title[1] == "launch medians: above, PyTorch 2.1.0, 1.200, 1.204 ms; below, &lt;b&gt;, 0.988 µs"
+
+
+def test_an_interval_and_its_band_have_numbers() -> None:
+    drawn = ratio_picture(0.971, 0.954, 0.989, 0.1, 0.05)
+    assert "[0.954, 0.989]; band, too small to count: 0.952 to 1.050</title>" in drawn
+    shown = re.search(r'viewBox="0 0 (\d+) .*<text x="(\d+)" y="12">±5%</text>', drawn)
+    assert shown and INTERVAL_WIDTH < int(shown[2]) < int(shown[1]), "beside the picture, and within it"
+    assert "<title>2.000\N{MULTIPLICATION SIGN} (no interval)</title>" in ratio_picture(2.0, None, None, 1.0)
 
 
 @pytest.mark.parametrize(
