@@ -6,8 +6,10 @@ a file copied over another's place would else be reported under the wrong name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,21 @@ class Evidence:
     def workload(self, name: str) -> WorkloadInfo | None:
         return next((workload for workload in self.run.workloads if workload.id == name), None)
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Each environment as sentences name it: by its PyTorch, such as PyTorch 2.5.0, where that names one alone;
+        else, and of a replica of another, by its id."""
+        stacks = {id: self.environments.get(id) for id in self.run.environments}
+        short = {id: torch_of(stack).partition("+")[0] for id, stack in stacks.items() if stack is not None}
+        earlier: list[EnvironmentRecord] = []
+        for id, stack in stacks.items():
+            if stack is not None and any(same_stack(stack, other) for other in earlier):
+                del short[id]
+            earlier += [stack] if stack is not None else []
+        several = Counter(short.values())
+        named = {id for id, torch in short.items() if torch[:1].isdigit() and several[torch] == 1}
+        return {id: f"PyTorch {short[id]}" if id in named else id for id in stacks}
+
     def _pointer(self, key: tuple[str, ...], path: Callable[[], Path]) -> str:
         if key not in self.known:
             self.known[key] = path().relative_to(self.paths.folder).as_posix()
@@ -151,6 +168,17 @@ class Evidence:
         if build is not None and not build.runnable:
             return Outcome(status="not_run", message=build.message or "compiled only: no device to run it on")
         return None
+
+
+def torch_of(stack: EnvironmentRecord) -> str:
+    """As observed, else as asked for."""
+    return stack.observed.torch if stack.observed else stack.torch
+
+
+def same_stack(one: EnvironmentRecord | None, two: EnvironmentRecord | None) -> bool:
+    """Whether two environments are replicas of one: the same versions from the same pins."""
+    names = ("torch", "cuda", "python", "index", "pins_sha256", "variables")
+    return one is not None and two is not None and all(getattr(one, name) == getattr(two, name) for name in names)
 
 
 def load_evidence(folder: Path) -> Evidence:

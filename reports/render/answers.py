@@ -24,7 +24,6 @@ from reports.render.verdict_text import (
     STATES,
     GridCell,
     Told,
-    labels,
     outcome,
     sides,
 )
@@ -121,7 +120,7 @@ def answers(
     controls = [row for row in rows if row.control]
     judged = [row for row in rows if not row.control] or list(rows)
     shown = {each.environment for row in judged for each in (row.correctness.baseline, row.correctness.this)}
-    names = labels(each for each in versions if each.id in shown)
+    names = {each.id: evidence.names[each.id].removeprefix("PyTorch ") for each in versions if each.id in shown}
     subjects: dict[tuple[str, str, str], list[Comparison]] = {}
     for row in judged:
         subjects.setdefault((row.kind, row.target, row.device), []).append(row)

@@ -119,7 +119,7 @@ def other_conditions(report: Report) -> list[str]:
 
 def render_page(report: Report) -> str:
     macros = html_templates().get_template("rows.html.j2").make_module(
-        {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes}
+        {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes, "names": report.evidence.names}
     )
     content = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)
@@ -156,6 +156,7 @@ def render_page(report: Report) -> str:
         left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
         method=method_values(report),
         environments=report.evidence.run.environments,
+        names=report.evidence.names,
         verdicts=model.VERDICTS,
         row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
     )

@@ -46,7 +46,7 @@ class Report:
         self.evidence = evidence
         self.calibration = calibration
         self.rows = rows = compare(evidence)
-        self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows)))
+        self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows), evidence.names))
         self.by_row = causes_by_row(self.explanations)
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
         self.unrepeatable = unrepeatable(rows)

@@ -55,7 +55,7 @@ COLUMNS: dict[str, dict[str, Key]] = {
     "latency": {
         **SHARED,
         "Verdict": lambda row: _rank(_time(row).verdict),
-        "Ratio to baseline": lambda row: _time(row).ratio,
+        "Ratio": lambda row: _time(row).ratio,
         "Launch medians": lambda row: _time(row).spread,
         "Median": lambda row: _time(row).this.median_us,
         "FLOP/s": lambda row: _time(row).this.rates.tflops,
@@ -122,7 +122,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
             "Largest absolute error": text.number(side.max_abs),
             "Largest error, in rounding units (see Method)": text.number(side.max_units),
             "Judged as": side.precision,
-            "Known wrong answers that would pass here": side.unseen,
+            "Known wrong answers that would pass": side.unseen,
             "Smallest faults that would be detected": side.smallest,
             **{f"Agreement with {name} ({rule})": _rate(side.agreement.get(name)) for name, rule in rules.items()},
             "Nearer to": ", ".join(f"{name} {count}" for name, count in side.nearer_to.items()),

@@ -16,7 +16,7 @@ from harness.schema.storage import save_record
 from reports.compare.exit_codes import exit_codes
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
-from reports.render.pictures import strip
+from reports.render.pictures import INTERVAL_WIDTH, ratio_picture, strip
 from reports.render.report import Report
 from reports.render.summaries import render_summary_text
 from reports.render.tables import SERVER_ROWS
@@ -120,7 +120,7 @@ def test_what_moved_comes_first_and_says_why_and_what_to_run(tmp_path: Path) -> 
     assert title in first_screen and "30% slower [" in first_screen
     assert first_screen.index("attention_scalar") < first_screen.index("PyTorch&#39;s own math")
     assert "nox -s explain -- --kernel attention_scalar --workload seed-fp16 --device cpu" in first_screen
-    assert "wrong output here</span>" in page
+    assert "wrong output in PyTorch 2.5.0</span>" in page
 
 
 @pytest.mark.parametrize(
@@ -214,15 +214,21 @@ def test_a_thousand_comparisons_fit_in_one_megabyte(tmp_path: Path, monkeypatch:
 
 
 def test_a_plot_of_equal_or_absent_times_is_drawn() -> None:
-    assert strip([], []) == ""
-    assert "<svg" in strip([5.0, 5.0], [5.0])
+    assert strip([], [], ("", "")) == ""
+    assert "<svg" in strip([5.0, 5.0], [5.0], ("", ""))
 
 
 def test_a_plot_says_the_median_of_each_launch() -> None:
-    title = re.search("<title>(.*)</title>", strip([1204.0, 1199.96], [0.98765]))
-    assert title and title[1] == (
-        "launch medians: above, baseline, 1.200, 1.204 ms; below, this environment, 0.988 µs"
-    )
+    title = re.search("<title>(.*)</title>", strip([1204.0, 1199.96], [0.98765], ("PyTorch 2.1.0", "<b>")))
+    assert title and title[1] == "launch medians: above, PyTorch 2.1.0, 1.200, 1.204 ms; below, &lt;b&gt;, 0.988 µs"
+
+
+def test_an_interval_and_its_band_have_numbers() -> None:
+    drawn = ratio_picture(0.971, 0.954, 0.989, 0.1, 0.05)
+    assert "[0.954, 0.989]; band, too small to count: 0.952 to 1.050</title>" in drawn
+    shown = re.search(r'viewBox="0 0 (\d+) .*<text x="(\d+)" y="12">±5%</text>', drawn)
+    assert shown and INTERVAL_WIDTH < int(shown[2]) < int(shown[1]), "beside the picture, and within it"
+    assert "<title>2.000\N{MULTIPLICATION SIGN} (no interval)</title>" in ratio_picture(2.0, None, None, 1.0)
 
 
 @pytest.mark.parametrize(
