@@ -57,10 +57,11 @@ def lost(matrix: Matrix, root: Path, shard: Shard, selection: Selection, attempt
 
 
 def last_line(shard: Shard) -> str:
-    """What its last job printed last."""
+    """The last error that its last job printed; what it printed last, where it printed none."""
     logs = [shard.folder / "local.log", *(shard.folder / "slurm").glob("*.out")]
     newest = max((log for log in logs if log.is_file()), key=lambda log: log.stat().st_mtime, default=None)
     if newest is None:
         return ""
-    lines = newest.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace").splitlines()
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    printed = newest.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace")
+    lines = [line.strip()[:300] for line in reversed(printed.splitlines()) if line.strip()]
+    return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0] if lines else "")

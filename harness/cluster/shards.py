@@ -62,6 +62,11 @@ class Shard:
             self._finished.extend([run for run in found if run.load().finished_utc][:1])
         return self._finished[0] if self._finished else None
 
+    def records(self) -> int:
+        """How many launches and validations it has, finished or not."""
+        runs = runs_folder(self.project)
+        return sum(1 for kind in ("launches", "validations") for _ in runs.glob(f"*/{kind}/**/*.json"))
+
 
 def plan_shards(
     matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str],

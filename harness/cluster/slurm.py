@@ -26,6 +26,7 @@ NEVER = {
     "PartitionTimeLimit": TIME, "PartitionNodeLimit": PARTITION, "BadConstraints": NODES, "InvalidAccount": ACCOUNT,
     "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
 }  # fmt: skip
+PROCESSORS = 4  # beside a GPU
 PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
 
 
@@ -40,13 +41,13 @@ class Slurm:
             raise InfrastructureError(
                 f"--on slurm: there is no {missing[0]} on the PATH", "run it where sbatch works, or: --on local"
             )
-        self.options: dict[str, Any] = {"exclusive": True, **{n.replace("-", "_"): v for n, v in options.items()}}
+        self.options: dict[str, Any] = {name.replace("-", "_"): value for name, value in options.items()}
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
         import submitit
         from submitit.core.utils import FailedJobError
 
-        options = gres(shard) | self.options
+        options = place(shard) | self.options
         known = {name: value for name, value in options.items() if name in PARAMETERS}
         more = {name: value for name, value in options.items() if name not in PARAMETERS}
         more |= {"exclude": ",".join(sorted(avoid))} if avoid else {}
@@ -62,7 +63,7 @@ class Slurm:
         return str(job.job_id)
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
-        listed = _said("squeue", "--noheader", "--format=%i|%T|%N|%r", f"--user={_user()}")
+        listed = _said("squeue", "--noheader", "--states=all", "--format=%i|%T|%N|%r", f"--user={_user()}")
         found: dict[str, State] = {}
         hopeless: dict[str, str] = {}
         for line in listed.splitlines():
@@ -71,15 +72,17 @@ class Slurm:
                 found[job] = _state(status, node, why)
                 hopeless |= {job: why} if status in QUEUED and why in NEVER else {}
         if hopeless:
-            _said("scancel", *hopeless)
+            _said("scancel", *(job for job, state in found.items() if state.status == "queued"))
             why = next(iter(hopeless.values()))
             raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
         return found
 
 
-def gres(shard: Shard) -> dict[str, Any]:
-    """The GPU that a shard asks Slurm for."""
-    return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"])} if shard.device == "cuda" else {}
+def place(shard: Shard) -> dict[str, Any]:
+    """What a shard asks Slurm for: a GPU, and processors for what starts and feeds it; on the CPU the whole node."""
+    if shard.device == "cpu":
+        return {"exclusive": True}
+    return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"]), "cpus_per_task": PROCESSORS}
 
 
 def _state(status: str, node: str, why: str) -> State:

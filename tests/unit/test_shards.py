@@ -219,7 +219,7 @@ def test_jobs_that_slurm_would_never_start_are_taken_back(monkeypatch: pytest.Mo
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
     with pytest.raises(InfrastructureError, match="never start 1 of the jobs: PartitionTimeLimit"):
         slurm.Slurm({}).states(["7", "8"])
-    assert said[-1] == ("scancel", "7")
+    assert said[-1] == ("scancel", "7", "8"), "nor is another one left queued"
 
 
 def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_of_sbatch_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
     assert slurm.Slurm({"partition": "p", "cpus-per-task": "2"}).options == {
-        "exclusive": True, "partition": "p", "cpus_per_task": "2",
+        "partition": "p", "cpus_per_task": "2",
     }  # fmt: skip
 
 
@@ -273,8 +273,8 @@ def test_a_kernel_is_a_shard_on_every_gpu_that_is_asked_for_and_each_model_is_a_
     ]  # fmt: skip
     of_one_model = plan_shards(matrix, root, root, [], ("cpu", "cuda"), [], ["h200"])
     assert [len(group) for group in groups_of(of_one_model)] == [3]
-    assert slurm.gres(shards[2]) == {"gres": "gpu:l4:1"} and slurm.gres(shards[0]) == {}
-    assert slurm.gres(replace(shards[2], gpu="")) == {"gres": "gpu:1"}
+    assert slurm.place(shards[2])["gres"] == "gpu:l4:1" and slurm.place(shards[0]) == {"exclusive": True}
+    assert slurm.place(replace(shards[2], gpu=""))["gres"] == "gpu:1"
 
 
 def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: 
     made.wait(lambda *_: None)
     lost = made.lost(Selection())
     run = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost)
-    why = "its job ended without a result, 3 times, on bad: error: no driver"
+    why = "its job ended without a result, 3 times, on bad: no driver"
     rows = [each for each in run.validations() if each.kernel == "two"]
     assert {row.message for row in rows} == {why} and {row.status for row in rows} == {"not_run"}
     record = run.load()
@@ -316,3 +316,21 @@ def test_what_is_left_to_run_and_how_long_a_block_takes_is_known_from_the_newest
     save_record(path, monkey.model_copy(update={"duration_s": 90.0}))
     with pytest.raises(InputError, match="--time 1: a block of one-cpu took"):
         refuse_too_short(root, shards, 1)
+
+
+def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
+    class Slow(Scripted):
+        """Each job makes one launch, and ends at its limit of time."""
+
+        def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+            folder = made.shards[0].project / "reports" / "runs" / "20260101-000000-y" / "launches" / "e" / "k-cpu"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{len(self.shards):03d}.json").write_text("{}") if self.shards else None
+            return super().states(jobs)
+
+    engine, said = Slow(*["limit"] * (2 * ATTEMPTS), "ok"), list[str]()
+    made = campaign(root, engine, "two")
+    made.queue()
+    made.wait(lambda name, state: said.append(state))
+    assert said[-1] == "finished" and said[0].startswith("ended after 1 more steps on limit")
+    assert engine.avoided == [set()] * len(engine.avoided), "nothing is held against the node"
