@@ -26,14 +26,15 @@ SHARED = (
 def collect(
     shards: Sequence[Shard], into: Run, command: Sequence[str], selection: Selection, digest: str, gpu: str | None
 ) -> None:
-    """Link the records of finished shards, and write the run's own. `gpu`: what the name of each one's GPU must hold.
-    InfrastructureError where shards disagree, RecordError where a record is damaged.
+    """Link the records of finished shards, and write the run's own, unless all are there. `gpu`: what the name of each
+    one's GPU must hold. InfrastructureError where shards disagree, RecordError where a record is damaged.
 
     Of an environment, which every shard observed, the first shard's record stands for all.
     """
     runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records, gpu)
+    is_new = not into.run_path().exists()
     for _, run in runs:
         for kind in (*RECORDS, *FILES):
             for path in sorted((run.folder / kind).rglob("*")):
@@ -44,7 +45,9 @@ def collect(
                     load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
                 place.parent.mkdir(parents=True, exist_ok=True)
                 _link(path, place)
-    save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
+                is_new = True
+    if is_new:
+        save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
 
 
 def _link(source: Path, place: Path) -> None:

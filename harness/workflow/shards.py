@@ -116,8 +116,8 @@ def _load(shard: Shard) -> Job:
 def gather(
     root: Path, shards: Sequence[Shard], command: Sequence[str], selection: Selection, digest: str, gpu: str | None
 ) -> Run:
-    """The run of all finished shards; that of before, where nothing new has finished. InfrastructureError where none
-    has."""
+    """The run of all finished shards; that of before, with what was deleted of it, where nothing new has finished.
+    InfrastructureError where none has."""
     finished = [shard for shard in shards if shard.run() is not None]
     if not finished:
         raise InfrastructureError(
@@ -127,9 +127,7 @@ def gather(
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
-        known = find_run(root, own)
-        if known is None or not known.run_path().exists():
-            known = known or new_run(root, own)
-            collect(finished, known, command, selection, own, gpu)
+        known = find_run(root, own) or new_run(root, own)
+        collect(finished, known, command, selection, own, gpu)
     point_latest(root, known)
     return known
