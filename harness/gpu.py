@@ -52,14 +52,15 @@ def library() -> ModuleType | None:
 
 
 def _ask(name: str, *arguments: Any) -> Any:
-    """What this function of the library answers; None without a library, or where it has no answer for this GPU or for
-    this user."""
+    """What this function of the library answers; None without a library, where the driver is older than the function,
+    or where it has no answer for this GPU or for this user."""
     nvml = library()
     if nvml is None or not hasattr(nvml, name):
         return None
+    older = getattr(nvml, "NVMLLibraryMismatchError", nvml.NVMLError)  # which is no NVMLError
     try:
         return getattr(nvml, name)(*arguments)
-    except nvml.NVMLError:
+    except (nvml.NVMLError, older):
         return None
 
 

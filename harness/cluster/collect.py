@@ -34,16 +34,17 @@ def collect(
     digest: str,
     lost: Sequence[Lost] = (),
 ) -> None:
-    """Link the records of finished shards, and write the run's own. What is lost has rows that say why.
-    InfrastructureError where shards disagree, RecordError where a record is damaged.
+    """Link the records of finished shards, and write the run's own, unless all are there. What is lost has rows that
+    say why. InfrastructureError where shards disagree, RecordError where a record is damaged.
 
     Of an environment, which every shard observed, the first shard's record stands for all.
     """
     runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records)
-    for _, run in runs:
-        link_records(run, into, (*RECORDS, *FILES))
+    linked = [link_records(run, into, (*RECORDS, *FILES)) for _, run in runs]
+    if into.run_path().exists() and not any(linked):
+        return
     protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
     environments = records[0][1].environments
     rows = [row for each in lost for row in each.rows(environments)]
@@ -58,8 +59,9 @@ def collect(
     save_record(into.run_path(), record.model_copy(update=changed))
 
 
-def link_records(run: Run, into: Run, kinds: Sequence[str]) -> None:
-    """What a shard's run has, and the other one not yet. RecordError where one is damaged."""
+def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:
+    """Link what a shard's run has, and the other one not yet: how many files. RecordError where one is damaged."""
+    linked = 0
     for kind in kinds:
         for folder, _, names in os.walk(run.folder / kind):
             place = into.folder / Path(folder).relative_to(run.folder)
@@ -69,6 +71,8 @@ def link_records(run: Run, into: Run, kinds: Sequence[str]) -> None:
                 if kind in RECORDS:
                     load_any(path)  # a damaged one stops here, and not on the page
                 _link(path, place / name)
+                linked += 1
+    return linked
 
 
 def parts_of(run: Run) -> list[Run]:

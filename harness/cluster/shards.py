@@ -56,16 +56,30 @@ class Shard:
         return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
 
     def run(self) -> Run | None:
-        """Its finished run, which is looked for until there is one."""
+        """Its finished run, of which nothing is gone. It is looked for until there is one."""
         if not self._finished:
             found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
-            self._finished.extend([run for run in found if run.load().finished_utc][:1])
+            self._finished.extend([run for run in found if run.load().finished_utc and is_whole(run)][:1])
         return self._finished[0] if self._finished else None
 
     def records(self) -> int:
         """How many launches and validations it has, finished or not."""
         runs = runs_folder(self.project)
         return sum(1 for kind in ("launches", "validations") for _ in runs.glob(f"*/{kind}/**/*.json"))
+
+
+def is_whole(run: Run) -> bool:
+    """Whether it has every record that its plan asks for: who deletes a damaged one has it made again."""
+    record = run.load()
+    made = [(cell.environment, cell.kernel, cell.device) for cell in record.cells]
+    places = [run.environment_path(name) for name in record.environments]
+    places += [run.build_path(*each) for each in made]
+    places += [run.launch_path(*each, index) for each in made for index in range(record.launches)]
+    for cell in record.cells:
+        places.append(run.validation_path(cell))
+        if any((run.folder / "arrays").glob(f"*/{cell.kernel}-{cell.device}/{cell.workload}.npz")):
+            places.append(run.crossing_path(cell.kernel, cell.device, cell.workload))
+    return all(place.is_file() for place in places)
 
 
 def plan_shards(

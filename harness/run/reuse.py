@@ -77,10 +77,13 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
 
 
 def move_to(run: Run, plan: Plan, gpu: GpuFacts | None) -> None:
-    """Go on with an unfinished run on this GPU. Where it began on another one, launches of blocks that are not whole
-    are made again: environments are compared within a block, and a block is of one GPU."""
+    """Go on with a run on this GPU, if it is unfinished, or a launch of it was deleted. Where it began on another one,
+    launches of blocks that are not whole are made again: environments are compared within a block, and a block is of
+    one GPU."""
     known = run.load()
-    if gpu is None or known.finished_utc or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
+    if gpu is None or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
+        return
+    if known.finished_utc and all(launch_path(run, launch).exists() for launch in plan.launches):
         return
     blocks: dict[tuple[str, int], list[LaunchRecord]] = {}
     for launch in run.launches():

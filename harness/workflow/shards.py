@@ -141,8 +141,8 @@ def gather(
     digest: str,
     lost: Sequence[Lost] = (),
 ) -> Run:
-    """The run of all finished shards; that of before, where nothing new has finished. What is lost has rows that say
-    why. InfrastructureError where no shard has finished."""
+    """The run of all finished shards; that of before, with what was deleted of it, where nothing new has finished. What
+    is lost has rows that say why. InfrastructureError where no shard has finished."""
     finished = [shard for shard in shards if shard.run() is not None]
     if not finished:
         raise InfrastructureError(
@@ -153,9 +153,7 @@ def gather(
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
-        known = find_run(root, own)
-        if known is None or not known.run_path().exists():
-            known = known or new_run(root, own)
-            collect(finished, known, command, selection, own, lost)
+        known = find_run(root, own) or new_run(root, own)
+        collect(finished, known, command, selection, own, lost)
     point_latest(root, known)
     return known

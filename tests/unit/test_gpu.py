@@ -175,6 +175,20 @@ def test_an_older_driver_tells_the_reasons_by_their_older_name(library: FakeLibr
     assert gpu._read(0).reasons == 0x4
 
 
+def test_a_function_that_the_driver_is_too_old_for_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mismatch(Exception):  # pynvml's own is no NVMLError either
+        pass
+
+    def too_old(*arguments: Any) -> Any:
+        raise Mismatch("the driver has an older one")
+
+    old = SimpleNamespace(
+        NVMLError=Error, NVMLLibraryMismatchError=Mismatch, nvmlDeviceGetComputeRunningProcesses=too_old
+    )
+    monkeypatch.setattr(gpu, "library", lambda: old)
+    assert gpu._processes(0) is None
+
+
 @pytest.fixture
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(gpu, "LOCKS", tmp_path / "locks")

@@ -198,6 +198,38 @@ def test_a_damaged_record_stops_it(root: Path) -> None:
         collect([shard], Run(root / "into"), [], Selection(), "d")
 
 
+def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
+    engine = Scripted("ok", "ok")
+    first = campaign(root, engine, "two")
+    first.queue()
+    first.wait(lambda *_: None)
+    made = gather(root, first.shards, [], Selection(), "d")
+    count, record = len(made.launches()), made.run_path().read_bytes()
+    path = next((made.folder / "launches").rglob("*.json"))
+    path.unlink()
+    assert gather(root, first.shards, [], Selection(), "d").folder == made.folder
+    assert len(made.launches()) == count, "of the merged run alone: it is still its shard's"
+    gather(root, first.shards, [], Selection(), "d")
+    assert made.run_path().stat().st_size == len(record), "nothing was to do"
+    [run] = [run for shard in first.shards if (run := shard.run())]
+    (run.folder / path.relative_to(made.folder)).unlink()
+    assert planned(root, "two")[0].run() is None, "the next command queues it again"
+
+
+def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    def answer(*words: str) -> str:
+        said.append(words)
+        return "7|PENDING||launch failed requeued held\n8|PENDING||JobHeldUser\n"
+
+    monkeypatch.setattr(slurm, "_said", answer)
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    found = slurm.Slurm({}).states(["7", "8"])
+    assert said[-1] == ("scancel", "7")
+    assert {job: state.status for job, state in found.items()} == {"7": "ended", "8": "queued"}
+
+
 def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "7|PENDING||Resources\n8|RUNNING|n2|None\n9|NODE_FAIL|n3|None\n11|RUNNING|n4|None\n"
     monkeypatch.setattr(slurm, "_said", lambda *words: lines)
@@ -253,7 +285,7 @@ def test_a_run_that_goes_on_on_another_gpu_keeps_whole_blocks_alone(tmp_path: Pa
     partial = [launch for launch in launches if launch.index == last]
     lost = partial.pop()
     run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
-    plan = SimpleNamespace(measured=sorted(environments))
+    plan = SimpleNamespace(measured=sorted(environments), launches=launches)
     save_record(run.run_path(), run.load().model_copy(update={"finished_utc": ""}))
     move_to(run, plan, GPU)  # type: ignore[arg-type]
     assert len(run.launches()) == len(launches) - 1, "the same GPU"
@@ -334,3 +366,17 @@ def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
     made.wait(lambda name, state: said.append(state))
     assert said[-1] == "finished" and said[0].startswith("ended after 1 more steps on limit")
     assert engine.avoided == [set()] * len(engine.avoided), "nothing is held against the node"
+
+
+def test_a_finished_run_of_which_a_launch_was_deleted_mixes_no_gpus_either(tmp_path: Path) -> None:
+    run, other = write_run(tmp_path, gpu_spec()), GPU.model_copy(update={"uuid": "GPU-2"})
+    save_record(run.run_path(), run.load().model_copy(update={"gpus": [GPU], "finished_utc": "2026-01-01"}))
+    launches = run.launches()
+    plan = SimpleNamespace(measured=sorted({launch.environment for launch in launches}), launches=launches)
+    move_to(run, plan, other)  # type: ignore[arg-type]
+    assert len(run.launches()) == len(launches) and run.load().gpus == [GPU], "all is there"
+    lost = launches[0]
+    run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
+    move_to(run, plan, other)  # type: ignore[arg-type]
+    assert not [each for each in run.launches() if (each.kernel, each.index) == (lost.kernel, lost.index)]
+    assert run.load().gpus == [GPU, other]
