@@ -97,10 +97,9 @@ def _code(record: BuildRecord) -> dict[str, str]:
 def native_code(evidence: Evidence, kernel: str, device: str, environment: str) -> dict[str, Seen]:
     """Machine code that a Python kernel brought into its processes, by digest."""
     found = {}
-    for record in evidence.validations.values():
-        if (record.environment, record.kernel, record.device) == (environment, kernel, device):
-            for name, sha256 in record.native.items():
-                found[sha256] = Seen(text=name, record=evidence.validation_pointer(record))
+    for record in evidence.validations_of(environment, kernel, device):
+        for name, sha256 in record.native.items():
+            found[sha256] = Seen(text=name, record=evidence.validation_pointer(record))
     return found
 
 

@@ -62,6 +62,8 @@ class Evidence:
     swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
+    # What the machine was like, by environment and device: every time that moved asks.
+    loads: dict[tuple[str, str], dict[str, list[float]]] = field(default_factory=dict, compare=False, repr=False)
 
     def timed(self, cell: Cell, target: str) -> list[Launch]:
         """One target's launches, in block order."""
@@ -75,20 +77,58 @@ class Evidence:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
         return [
             timing
-            for launch in self.launches_of(cell)
-            for timing in launch.timings
-            if (timing.workload, timing.target) == (cell.workload, protocol.KERNEL) and escapes(timing)
+            for _, timing in self.timings(cell.environment, cell.kernel, cell.device, cell.workload, protocol.KERNEL)
+            if escapes(timing)
         ]
+
+    def timings(self, *key: str) -> list[tuple[LaunchRecord, Timing]]:
+        """By environment, kernel, device, workload and target, in block order."""
+        return self._timings.get(key, [])
+
+    @cached_property
+    def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]]:
+        found: dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]] = {}
+        for key, launches in self.launch_records.items():
+            for launch in launches:
+                for timing in launch.timings:
+                    found.setdefault((*key, timing.workload, timing.target), []).append((launch, timing))
+        return found
 
     def references(self, kernel: str, device: str) -> list[str]:
         info = self.kernel(kernel)
         return info.references_on(device) if info else []
 
     def kernel(self, name: str) -> KernelInfo | None:
-        return next((kernel for kernel in self.run.kernels if kernel.name == name), None)
+        return self._kernels.get(name)
 
     def workload(self, name: str) -> WorkloadInfo | None:
-        return next((workload for workload in self.run.workloads if workload.id == name), None)
+        return self._workloads.get(name)
+
+    # A run may have thousands of each, and every row asks.
+    @cached_property
+    def _kernels(self) -> dict[str, KernelInfo]:
+        return {kernel.name: kernel for kernel in reversed(self.run.kernels)}
+
+    @cached_property
+    def _workloads(self) -> dict[str, WorkloadInfo]:
+        return {workload.id: workload for workload in reversed(self.run.workloads)}
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], list[Cell]]:
+        found: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.run.cells:
+            found.setdefault((cell.kernel, cell.device), []).append(cell)
+        return found
+
+    def validations_of(self, environment: str, kernel: str, device: str) -> list[ValidationRecord]:
+        return self._validations.get((environment, kernel, device), [])
+
+    @cached_property
+    def _validations(self) -> dict[tuple[str, str, str], list[ValidationRecord]]:
+        found: dict[tuple[str, str, str], list[ValidationRecord]] = {}
+        for record in self.validations.values():
+            found.setdefault((record.environment, record.kernel, record.device), []).append(record)
+        return found
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -146,7 +186,7 @@ class Evidence:
     def ever_ran(self, kernel: str, device: str) -> bool:
         """Whether a kernel ran to its end on any workload in any environment, or may have: of one that has no record
         it is not known."""
-        cells = [cell for cell in self.run.cells if (cell.kernel, cell.device) == (kernel, device)]
+        cells = self._cells.get((kernel, device), [])
         return any(self.outcome(cell).status not in (protocol.BUILD_FAILED, *ENDED_BADLY) for cell in cells)
 
     def outcome(self, cell: Cell, *, built: bool = True) -> ValidationRecord | Outcome:

@@ -151,8 +151,9 @@ def _together(lead: Cause, others: Sequence[Cause], names: Mapping[str, str]) ->
 
 def rows_shown(figure: Figure) -> tuple[list[Row], str]:
     """Its first rows, with those that are bad first of all, and a word on those that are left out."""
-    bad = [number for number, row in enumerate(figure.rows) if any(entry.state == BAD for entry in row[1])]
-    rest = [number for number in range(len(figure.rows)) if number not in bad]
+    is_bad = [any(entry.state == BAD for entry in row[1]) for row in figure.rows]
+    bad = [number for number, found in enumerate(is_bad) if found]
+    rest = [number for number, found in enumerate(is_bad) if not found]
     shown = sorted([*bad[:MOST_BAD_ROWS], *rest[: max(0, MOST_ROWS - len(bad))]])
     left = [row for number, row in enumerate(figure.rows) if number not in shown]
     if not left:

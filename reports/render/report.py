@@ -142,11 +142,11 @@ def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
             )
             found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), each)
     environments = evidence.run.environments
-    workloads = [workload.id for workload in evidence.run.workloads]
+    workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
 
     def place(each: Measured) -> tuple[str, int, int, int]:
         target = targets[each.kind, each.target, each.workload, each.device]
-        return each.device, workloads.index(each.workload), target, environments.index(each.environment)
+        return each.device, workloads[each.workload], target, environments.index(each.environment)
 
     return sorted(found.values(), key=place)
 
