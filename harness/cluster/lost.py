@@ -64,4 +64,6 @@ def last_line(shard: Shard) -> str:
         return ""
     printed = newest.read_bytes()[-LAST_BYTES:].decode("utf-8", "replace")
     lines = [line.strip()[:300] for line in reversed(printed.splitlines()) if line.strip()]
-    return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0] if lines else "")
+    marks = ("cannot go on: ", "error: ")
+    found = (line.partition(mark)[2] for line in lines for mark in marks if mark in line)
+    return next(found, lines[0] if lines else "")
