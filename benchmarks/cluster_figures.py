@@ -23,11 +23,12 @@ from harness.cluster.shards import plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.run.pairwise import compare_trial
 from harness.schema.records import CrossingRecord, LaunchRecord, ValidationRecord
-from harness.schema.storage import KINDS, Run, kind_of, load_record
+from harness.schema.storage import Run, load_any, load_record
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "reports" / "records"
 COMMAND = "python -m benchmarks.cluster_figures"
+MERGING = "python -m benchmarks.shards --shards 200 --whole"
 STORED_TRIALS = 2  # outputs kept of each recipe: `harness.run.validate.ARRAY_TRIALS`
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
@@ -122,13 +123,19 @@ def _outputs(run: Run, crossing: CrossingRecord, environments: int) -> Outputs:
     )
 
 
-def measured(name: str) -> float:
-    """Of benchmarks/results.json: what `measure` found."""
-    return float(json.loads((ROOT / "benchmarks" / "results.json").read_text())[COMMAND][name])
+def measured(name: str, command: str = COMMAND) -> float:
+    """Of benchmarks/results.json: what `measure` found, or another command."""
+    return float(json.loads((ROOT / "benchmarks" / "results.json").read_text())[command][name])
+
+
+def merge_ns_per_byte() -> float:
+    """Of launches, with their links and folders; other records are few there."""
+    launches, size, took_s = (measured(name, MERGING) for name in ("launches", "launch_bytes", "merge_s"))
+    return 1e9 * took_s / launches / size
 
 
 def measure() -> dict[str, float]:
-    """On this machine, one core: what collecting, comparing and sealing cost for each unit."""
+    """What collecting, comparing and sealing cost for each unit, in time of a processor: others may use the machine."""
     with tempfile.TemporaryDirectory() as name:
         with tarfile.open(RECORDS / "h200-own-kernel.tar.xz") as packed:
             packed.extractall(name, filter="data")
@@ -137,7 +144,7 @@ def measure() -> dict[str, float]:
             paths = sorted((run / kind).rglob("*.json"))
             found[f"collect_{kind}_ns_per_byte"] = 1e9 * _collect_s(paths) / sum(path.stat().st_size for path in paths)
     found["compare_ns_per_pair_and_element"] = 1e9 * _compare_s(33, 1 << 18) / math.comb(33, 2) / (1 << 18)
-    found["seal_ms_per_shard_and_kernel"] = 1e3 * _seal_s(200) / 200
+    found["seal_ms_per_shard"] = 1e3 * _seal_s(2000, 20)
     return found
 
 
@@ -145,10 +152,10 @@ def _collect_s(paths: list[Path]) -> float:
     """As `harness.cluster.collect` reads records; links and the folders of a shared file system are not in it."""
     taken = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         for path in paths:
-            load_record(path, KINDS[kind_of(path)])
-        taken.append(time.perf_counter() - start)
+            load_any(path)
+        taken.append(time.process_time() - start)
     return min(taken)
 
 
@@ -158,13 +165,13 @@ def _compare_s(outputs: int, elements: int) -> float:
     values = generator.standard_normal(elements).astype(np.float16)
     moved = {str(n): values + np.float16(0.01) * generator.integers(0, 2, elements) for n in range(outputs)}
     with ThreadPoolExecutor(1) as pool:
-        start = time.perf_counter()
+        start = time.process_time()
         compare_trial({name: array.astype(np.float16) for name, array in moved.items()}, pool)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
 
-def _seal_s(kernels: int) -> float:
-    """One shard of a project with so many kernels, a source each."""
+def _seal_s(kernels: int, shards: int) -> float:
+    """A shard of a project with so many kernels, a source each: the mean of so many shards."""
     with tempfile.TemporaryDirectory() as name:
         root, names = Path(name), [f"kernel{number:04d}" for number in range(kernels)]
         (root / "src").mkdir()
@@ -175,10 +182,11 @@ def _seal_s(kernels: int) -> float:
         rows = [f"  - {{name: {each}, sources: {{cuda: [src/{each}.cu]}}, workloads: [seed]}}" for each in names]
         (root / "matrix.yaml").write_text("\n".join([f"{head}kernels:", *rows, "", f"workloads:\n{tail}"]))
         matrix, text = load_matrix(root / "matrix.yaml")
-        shard = plan_shards(matrix, root, root / "reports" / "shards", [], ["cuda"], [])[0]
-        start = time.perf_counter()
-        seal(shard, matrix, text, root)
-        return time.perf_counter() - start
+        planned = plan_shards(matrix, root, root / "reports" / "shards", [], ["cuda"], [])[:shards]
+        start = time.process_time()
+        for shard in planned:
+            seal(shard, matrix, text, root)
+        return (time.process_time() - start) / shards
 
 
 if __name__ == "__main__":

@@ -20,9 +20,12 @@ from typing import Any
 import simpy
 
 from benchmarks.cluster_figures import STORED_TRIALS, Figures, measured, recorded
+from harness.cluster.slurm import PROCESSORS
 from harness.workflow.shards import ATTEMPTS
 
 HOUR = 3600.0
+SBATCH_S = 0.1  # until a job is queued; assumed
+SEALED_WHOLE_S = 0.002438  # of a shard and a kernel of the project: measured while that was so
 Events = Generator[simpy.Event, Any, Any]
 
 
@@ -32,14 +35,17 @@ class Plan:
 
     gpus: int = 1000
     node_gpus: int = 8
-    exclusive: bool = True  # a shard has its node to itself: `harness.cluster.slurm`
+    exclusive: bool = False  # a shard has its node to itself, as it was once
+    processors: int = PROCESSORS  # of a shard
     versions: int = 50
     kernels: int = 2000
     others: int = 49  # versions in a shard beside the baseline
     blocks: int = 40  # `launches: 10` goes on to 40 while any row of a kernel is undecided: benchmarks/verdicts.md
     limit_s: float = 24 * HOUR
     longest_first: bool = False  # queued by the time that a run before took
-    seal_s: float | None = None  # between two submissions; None: as measured, which grows with the kernels
+    seal_s: float | None = None  # between two submissions; None: as measured, and sbatch
+    sealed_whole: bool = False  # with the sources of all kernels, as it was once
+    progress: bool = True  # a job that got further is no failed attempt
     builders: int = 0  # builds at once on CPU nodes, ahead of the shards; 0: each shard builds, and holds its GPU
     # Every kernel is like that of this recorded run: two shapes in two dtypes, three or four targets each.
     figures: Figures = field(default_factory=lambda: recorded("h200-own-kernel"), repr=False)
@@ -56,8 +62,10 @@ class Plan:
 
     @property
     def between_s(self) -> float:
-        per_kernel_s = measured("seal_ms_per_shard_and_kernel") / 1e3
-        return per_kernel_s * self.kernels if self.seal_s is None else self.seal_s
+        if self.seal_s is not None:
+            return self.seal_s
+        sealed_s = SEALED_WHOLE_S * self.kernels if self.sealed_whole else measured("seal_ms_per_shard") / 1e3
+        return SBATCH_S + sealed_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +82,7 @@ class Assumptions:
     job_failures_per_h: float = 0.002  # of a shard alone: its GPU, its process, its files
     spread: float = 0.5  # of kernels: standard deviation of the logarithm of their times
     explained_s: float = 120.0  # experiments of a kernel
+    narrower: float = 1.0  # starts, builds and validations on a shard's processors, times those recorded on sixteen
     # Environments are like those of docs/environments.md: a bundle's PyTorch 2.1.0 and 2.5.0, unpacked in 22.6 s.
     packed_gb: float = 0.527
     unpacked_gb: float = 4.45
@@ -110,7 +119,7 @@ class Cluster:
         self.per_node = 1 if plan.exclusive else plan.node_gpus
         nodes = math.ceil(plan.slots / self.per_node)
         self.locks = [simpy.Resource(self.env) for _ in range(nodes)]  # the next to unpack on a node waits
-        self.there: list[set[int]] = [set() for _ in range(nodes)]
+        self.there = [0] * nodes  # environments that are unpacked
         self.running: list[dict[simpy.Process, None]] = [{} for _ in range(nodes)]
         self.streams = simpy.Resource(self.env, max(1, int(assumed.file_system_gb_s / assumed.node_gb_s)))
         self.builders = simpy.Resource(self.env, plan.builders) if plan.builders else None
@@ -130,7 +139,7 @@ class Cluster:
         done = self.env.process(self.submit())
         self.env.run(done)
         self.result.wall_s = self.env.now
-        self.result.node_gb = max(map(len, self.there)) * self.assumed.unpacked_gb
+        self.result.node_gb = max(self.there) * self.assumed.unpacked_gb
         return self.result
 
     def submit(self) -> Events:
@@ -170,33 +179,39 @@ class Cluster:
             yield granted
             yield self.env.timeout(self.plan.versions * self.figures.build_s)
 
-    def steps(self, environments: int, slower: float, builds: int) -> list[float]:
-        """Seconds of what is recorded at once, and not made again; the blocks of launches are the last but one."""
-        figures = self.figures
-        made = [] if self.builders else [figures.build_s / min(2, environments)] * builds  # two at a time
-        judged = [figures.validation_s * slower] * environments + [compare_s(figures, environments)]
-        blocks = [environments * figures.launch_s * slower] * self.plan.blocks
-        return [*made, *judged, *blocks, self.assumed.explained_s]
+    def steps(self, environments: int, slower: float, builds: int) -> list[tuple[float, int]]:
+        """Seconds, and validations or launches, of what is not made again once it is done; the blocks of launches are
+        the last but one."""
+        figures, narrower = self.figures, self.assumed.narrower
+        made = [] if self.builders else [(narrower * figures.build_s / min(2, environments), 0)] * builds  # two at once
+        judged = [(narrower * figures.validation_s * slower, figures.workloads)] * environments
+        compared = (compare_s(figures, environments, self.plan.processors), 0)
+        blocks = [(environments * figures.launch_s * slower, environments)] * self.plan.blocks
+        return [*made, *judged, compared, *blocks, (self.assumed.explained_s, 0)]
 
     def shard(self, kernel: int, environments: list[int], builds: int) -> Events:
         if self.built:
             yield self.built[kernel]
         steps = self.steps(len(environments), self.slower[kernel], builds)
-        self.result.shard_s.append(sum(steps))
-        done = 0
-        for _ in range(ATTEMPTS):
+        self.result.shard_s.append(sum(seconds for seconds, _ in steps))
+        done = had = attempts = 0
+        while attempts < ATTEMPTS:
+            attempts += 1
             end = "node"
             while end == "node":  # Slurm queues it again, which is no attempt
-                end, done = yield from self.job(environments, steps, done)
+                end, done, records = yield from self.job(len(environments), steps, done)
                 self.result.jobs += 1
                 self.result.ends[end] = self.result.ends.get(end, 0) + 1
             if end == "done":
-                self.result.launches_s += sum(steps[-1 - self.plan.blocks : -1])
+                self.result.launches_s += sum(seconds for seconds, _ in steps[-1 - self.plan.blocks : -1])
                 return
+            if self.plan.progress and records > had:
+                attempts = 0
+            had = records
         self.result.without_result += 1
 
-    def job(self, environments: list[int], steps: list[float], done: int) -> Events:
-        """How it ended, and how many steps are recorded."""
+    def job(self, environments: int, steps: list[tuple[float, int]], done: int) -> Events:
+        """How it ended, how many steps are done, and how many validations and launches are recorded."""
         queued, shard = self.env.now, self.env.active_process
         assert shard is not None
         granted = self.queue.request(priority=1)
@@ -205,32 +220,35 @@ class Cluster:
         place, began = heapq.heappop(self.free), self.env.now
         node = place // self.per_node
         self.running[node][shard] = None
-        working = math.inf
+        working, sums = math.inf, list(itertools.accumulate(seconds for seconds, _ in steps[done:]))
         try:
             yield self.env.timeout(self.assumed.latency_s)
             began_work = self.env.now
-            yield from self.fetch(node, environments)
-            yield self.env.timeout(proven_s(self.figures, len(environments)))
+            yield from self.fetch(node)
+            yield self.env.timeout(self.assumed.narrower * proven_s(self.figures, environments))
             working = self.env.now
             rate = self.assumed.job_failures_per_h / HOUR
             fails_s = self.random.expovariate(rate) if rate else math.inf
             limit_s = max(0.0, self.plan.limit_s - (self.env.now - began_work))
-            end, lasts_s = min(("done", sum(steps[done:])), ("failed", fails_s), ("limit", limit_s), key=lambda e: e[1])
+            end, lasts_s = min(("done", sums[-1]), ("failed", fails_s), ("limit", limit_s), key=lambda e: e[1])
             yield self.env.timeout(lasts_s)
         except simpy.Interrupt:
             end = "node"
         del self.running[node][shard]
         self.result.held_s += self.env.now - began
         spent = max(0.0, self.env.now - working)
-        sums = list(itertools.accumulate(steps[done:]))
         more = len(sums) if end == "done" else bisect.bisect_right(sums, spent)
+        records = sum(count for _, count in steps[: done + more])
         if end != "done":
-            self.result.lost_s += spent - (sums[more - 1] if more else 0.0)
+            part_s = spent - (sums[more - 1] if more else 0.0)
+            seconds, count = steps[done + more]
+            records += int(count * part_s / seconds)
+            self.result.lost_s += part_s
         if end == "node":
             self.env.process(self.repair(granted, place))
         else:
             self.leave(granted, place)
-        return end, done + more
+        return end, done + more, records
 
     def leave(self, granted: simpy.resources.resource.Request, place: int) -> None:
         heapq.heappush(self.free, place)
@@ -241,19 +259,20 @@ class Cluster:
         yield self.env.timeout(HOUR * self.assumed.repair_h)
         self.leave(granted, place)
 
-    def fetch(self, node: int, environments: list[int]) -> Events:
-        """Environments that the node lacks: read from the shared file system and unpacked, by one shard at a time."""
+    def fetch(self, node: int) -> Events:
+        """What the node lacks of the bundle, which holds all environments: read from the shared file system and
+        unpacked, by one shard for all that wait (`harness.isolate.bundle.once`)."""
         began = self.env.now
         with self.locks[node].request() as turn:
             yield turn
-            missing = [each for each in environments if each not in self.there[node]]
-            for environment in missing:
+            missing = self.there[node] < self.plan.versions
+            while self.there[node] < self.plan.versions:
                 with self.streams.request() as stream:
                     yield stream
                     yield self.env.timeout(self.assumed.packed_gb / self.assumed.node_gb_s)
                 self.result.read_gb += self.assumed.packed_gb
                 yield self.env.timeout(self.assumed.unpack_s)
-                self.there[node].add(environment)
+                self.there[node] += 1
         if missing:
             self.result.unpacked_s.append(self.env.now - began)
 
@@ -263,7 +282,7 @@ def proven_s(figures: Figures, environments: int) -> float:
     return figures.start_s + environments * figures.environment_s / min(2, environments)
 
 
-def compare_s(figures: Figures, environments: int, cores: int = 16) -> float:
+def compare_s(figures: Figures, environments: int, cores: int) -> float:
     """Every output against every other: the only step that grows with the square of the environments."""
     work = sum(each.pairs(environments) * STORED_TRIALS * each.elements for each in figures.outputs)
     return work * measured("compare_ns_per_pair_and_element") / 1e9 / cores

@@ -119,7 +119,7 @@ def take(step: str, root: Path) -> None:
         for shard in shards:
             seal(shard, matrix, text, root)
     else:
-        gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d", None)
+        gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d")
     wall_s, processor_s = time.perf_counter() - started, time.process_time() - used
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     print(f"{step:6} {wall_s:6.1f} s ({processor_s:.1f} s of processor), {int(peak.split()[1]) / 2**20:.2f} GiB")

@@ -60,7 +60,7 @@ def test_shards_that_are_sealed_slowly_start_one_by_one() -> None:
     assert result.wall_s == 40 * 7 + SHARD_S and result.submitted_s == 280
 
 
-@pytest.mark.parametrize(("limit_s", "attempts"), [(300, 1), (299, 2), (160, 2), (120, 3), (100, 3)])
+@pytest.mark.parametrize(("limit_s", "attempts"), [(300, 1), (299, 2), (160, 2), (120, 3), (50, 6)])
 def test_a_shard_goes_on_after_its_limit_with_whole_blocks(limit_s: float, attempts: int) -> None:
     result = Cluster(plan(kernels=1, blocks=6, limit_s=limit_s), NOTHING_HAPPENS).run()
     blocks = math.floor(limit_s / 50)  # of an attempt
@@ -70,9 +70,15 @@ def test_a_shard_goes_on_after_its_limit_with_whole_blocks(limit_s: float, attem
 
 
 @pytest.mark.parametrize("limit_s", [49, 50, 66])
-def test_three_attempts_that_do_not_suffice_give_no_result(limit_s: float) -> None:
-    result = Cluster(plan(limit_s=limit_s), NOTHING_HAPPENS).run()
+def test_three_attempts_that_do_not_suffice_gave_no_result(limit_s: float) -> None:
+    result = Cluster(plan(limit_s=limit_s, progress=False), NOTHING_HAPPENS).run()
     assert result.without_result == 40 and result.ends == {"limit": 120} and result.launches_s == 0
+
+
+def test_three_jobs_in_a_row_that_got_no_further_give_no_result() -> None:
+    """The first got further: it validated, and launched a part of a block."""
+    result = Cluster(plan(limit_s=49), NOTHING_HAPPENS).run()
+    assert result.without_result == 40 and result.ends == {"limit": 4 * 40} and result.launches_s == 0
 
 
 def test_each_node_reads_and_unpacks_every_environment_once() -> None:
