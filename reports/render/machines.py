@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A device of a run. `cells`: by subject, one for each of `versions`; `lines`: what was found of each subject."""
+    """A device of a run. `cells`: by subject, one for each of `versions`; `lines`: what was found of each subject;
+    `unchanged`: references that were measured, of which there is nothing to say."""
 
     title: str
     page: str
@@ -26,6 +27,7 @@ class Group:
     versions: Sequence[str]
     cells: Mapping[str, Sequence[Mapping[str, str]]]
     lines: Sequence[str]
+    unchanged: Collection[str]
 
 
 def groups(runs: Sequence[Path], beside: Path) -> list[Group]:
@@ -54,6 +56,7 @@ def _of_run(run: Path, beside: Path) -> Iterator[Group]:
                 versions=[f"PyTorch {each['torch'] or each['asked']}" for each in summary["environments"]],
                 cells={name: cells for each in own for name, cells in each["grid"].items()},
                 lines=[f"{', '.join(each['subjects'])}: {each['what']}" for each in own],
+                unchanged={row["target"] for row in summary["comparisons"] if row["device"] == device},
             )
 
 
