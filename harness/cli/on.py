@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.cli.options import Options, at_least
 from harness.cli.report import MACHINES, report_run, report_side_by_side
+from harness.cluster.carry import Carry
 from harness.cluster.engine import Engine
 from harness.cluster.local import Local
 from harness.cluster.shards import Shard, digest_of, plan_shards
@@ -39,12 +40,14 @@ def add_on(parser: Options) -> None:
     parser.add_argument("--partition", metavar="P", help="of Slurm")
     parser.add_argument("--time", type=at_least(1), metavar="MIN", help="limit of a job of Slurm, in minutes")
     parser.add_argument("--sbatch", action="append", default=[], metavar="NAME=VALUE", help="option of sbatch")
+    parser.add_argument("--carry", action="store_true", help="nodes share no files with this machine: carry them there "
+                        "and back; with a packed --bundle")  # fmt: skip
     parser.add_argument("--detach", action="store_true", help="queue and return; the same command gathers later")
 
 
 def refuse_unused(options: argparse.Namespace) -> None:
     """InputError where an option would do nothing."""
-    of_slurm = {f"--{name}": getattr(options, name) for name in ("partition", "time", "sbatch", "detach")}
+    of_slurm = {f"--{name}": getattr(options, name) for name in ("partition", "time", "sbatch", "carry", "detach")}
     given = [name for name, value in of_slurm.items() if value]
     if given and options.on != "slurm":
         raise InputError(f"{given[0]}: only with --on slurm", "add --on slurm, or leave it out")
@@ -133,7 +136,8 @@ def engine_of(options: argparse.Namespace) -> Engine:
             raise InputError(f"--sbatch {each}: is not NAME=VALUE", "such as --sbatch account=physics")
         given[name] = value
     own = {"partition": options.partition, "time": options.time}
-    return Slurm(given | {name: str(value) for name, value in own.items() if value})
+    given |= {name: str(value) for name, value in own.items() if value}
+    return Carry(given, options.bundle) if options.carry else Slurm(given)
 
 
 def shard_words(options: argparse.Namespace) -> list[str]:

@@ -50,10 +50,13 @@ class Shard:
     @property
     def command(self) -> list[str]:
         """As a node runs it, with this Python."""
-        own = ["--matrix", str(self.project / "matrix.yaml"), "--kernel", self.kernel, "--device", self.device]
-        own += ["--gpu", self.gpu] if self.gpu else []
-        found = f"PYTHONPATH={shipped.ROOT}"
-        return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
+        own = ["--matrix", str(self.project / "matrix.yaml"), *self.arguments()]
+        return ["env", f"PYTHONPATH={shipped.ROOT}", sys.executable, "-m", "harness", "matrix", *own]
+
+    def arguments(self) -> list[str]:
+        """Of its `kernel-matrix matrix`, beside the path of matrix.yaml."""
+        gpu = ["--gpu", self.gpu] if self.gpu else []
+        return ["--kernel", self.kernel, "--device", self.device, *gpu, *self.words, "--no-report"]
 
     def run(self) -> Run | None:
         """Its finished run, of which nothing is gone. It is looked for until there is one."""

@@ -35,9 +35,10 @@ class Slurm:
     """`options`: of sbatch, by their long names. InfrastructureError where there is no Slurm here."""
 
     name = "slurm"
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel")
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
+        missing = [name for name in self.programs if shutil.which(name) is None]
         if missing:
             raise InfrastructureError(
                 f"--on slurm: there is no {missing[0]} on the PATH", "run it where sbatch works, or: --on local"
@@ -60,7 +61,7 @@ class Slurm:
             job = executor.submit(submitit.helpers.CommandFunction(shard.command, verbose=False))
         except FailedJobError as error:
             said = str(error).strip()[-400:]
-            raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", _remedy(said)) from None
+            raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", remedy(said)) from None
         return str(job.job_id)
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
@@ -110,6 +111,6 @@ def _user() -> str:
     return getpass.getuser()
 
 
-def _remedy(said: str) -> str:
-    found = (remedy for words, remedy in REFUSED.items() if words in said.lower())
+def remedy(said: str) -> str:
+    found = (what for words, what in REFUSED.items() if words in said.lower())
     return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE")

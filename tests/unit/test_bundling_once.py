@@ -68,7 +68,7 @@ def test_what_was_used_longest_ago_makes_room_but_nothing_that_is_used(
     try:
         while once._is_free(bundles / "in use"):
             pass
-        _, size = once._contents(packed / "contents.txt")
+        _, size = once.contents(packed / "contents.txt")
         monkeypatch.setenv(once.ROOM, str((size + 2500) / (1 << 30)))
         place = once.unpacked(packed)
         assert {path.name for path in bundles.iterdir() if path.is_dir()} == {place.name, "new", "in use"}

@@ -27,7 +27,7 @@ def unpacked(folder: Path) -> Path:
     InfrastructureError where that cannot be done."""
     if not (folder / CONTENTS).is_file() or (folder / COMPLETE).is_file():
         return folder
-    digest, size = _contents(folder / CONTENTS)
+    digest, size = contents(folder / CONTENTS)
     base = Path(os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}")
     bundles = base / "bundles"
     bundles.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def unpacked(folder: Path) -> Path:
     return place
 
 
-def _contents(path: Path) -> tuple[str, int]:
+def contents(path: Path) -> tuple[str, int]:
     """The digest of a packed bundle's manifest, and the bytes that it takes unpacked."""
     lines = [line.split() for line in path.read_text().splitlines()]
     digests = [words[1] for words in lines if words[:1] == ["manifest"] and len(words) == 2]
