@@ -8,21 +8,18 @@
 set -eu
 shard=$1 bundle=$2 digest=$3 there=$4
 shift 4
-work=$there/shards/$SLURM_JOB_ID packed=$there/packed/$digest unpacked=$there/bundles/$digest
+work=$there/shards/$SLURM_JOB_ID unpacked=$there/bundles/$digest
 
 on_node() { srun --ntasks=1 --quiet "$@" </dev/null; }
 
 # 1. The bundle, unless the node has unpacked it.
-on_node mkdir -p "$work" "$packed" "$there/bundles"
+on_node mkdir -p "$work/packed" "$there/bundles"
 if ! on_node test -f "$unpacked/complete.json"; then
-    known=$(on_node ls "$packed")
     for file in "$bundle"/*; do
-        name=${file##*/}
-        case " $(echo "$known" | tr '\n' ' ') " in *" $name "*) continue ;; esac
-        sbcast --force "$file" "$packed/.$name.$SLURM_JOB_ID"
-        on_node mv "$packed/.$name.$SLURM_JOB_ID" "$packed/$name"
+        sbcast --force "$file" "$work/packed/${file##*/}"
     done
-    on_node flock "$there/unpack.lock" sh "$packed/unpack.sh" "$unpacked"
+    on_node flock "$there/unpack.lock" sh "$work/packed/unpack.sh" "$unpacked"
+    on_node rm -rf "$work/packed"
 fi
 
 # 2. The shard, as far as it has got.
