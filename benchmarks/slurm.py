@@ -79,7 +79,7 @@ def spent_s(options: dict[str, str], seconds: float) -> float:
 
 @contextmanager
 def slurm() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # daemons write until they have ended
         cluster = Cluster(Path(name))
         os.environ |= cluster.variables
         try:
