@@ -26,6 +26,7 @@ NEVER = {
     "PartitionTimeLimit": TIME, "PartitionNodeLimit": PARTITION, "BadConstraints": NODES, "InvalidAccount": ACCOUNT,
     "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
 }  # fmt: skip
+HELD = "launch failed requeued held"  # a node could not start it, and Slurm holds it until somebody comes
 PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
 
 
@@ -68,15 +69,20 @@ class Slurm:
         listed = _said("squeue", "--noheader", "--format=%i|%T|%N|%r", f"--user={_user()}")
         found: dict[str, State] = {}
         hopeless: dict[str, str] = {}
+        held: list[str] = []
         for line in listed.splitlines():
             job, status, node, why = line.strip().split("|", 3)
             if job in jobs:
                 found[job] = _state(status, node, why)
                 hopeless |= {job: why} if status in QUEUED and why in NEVER else {}
+                held += [job] if status in QUEUED and why == HELD else []
         if hopeless:
             _said("scancel", *hopeless)
             why = next(iter(hopeless.values()))
             raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
+        if held:  # taken back, and queued anew
+            _said("scancel", *held)
+            found |= {job: State(status="ended", why=HELD) for job in held}
         return found
 
 
