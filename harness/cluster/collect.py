@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
-from harness.run.folders import now_utc
+from harness.run.folders import now_utc, runs_folder
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
 from harness.schema.storage import KINDS, Run, kind_of, load_record, render_record, save_record
 
@@ -26,15 +26,17 @@ SHARED = (
 def collect(
     shards: Sequence[Shard], into: Run, command: Sequence[str], selection: Selection, digest: str, gpu: str | None
 ) -> None:
-    """Link the records of finished shards, and write the run's own. `gpu`: what the name of each one's GPU must hold.
-    InfrastructureError where shards disagree, RecordError where a record is damaged.
+    """Link the records of finished shards, and write the run's own, unless all are there. `gpu`: what the name of each
+    one's GPU must hold. InfrastructureError where shards disagree, RecordError where a record is damaged.
 
     Of an environment, which every shard observed, the first shard's record stands for all.
     """
     runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records, gpu)
-    for _, run in runs:
+    is_new = not into.run_path().exists()
+    for shard, run in runs:
+        _sweep_others(shard, run)
         for kind in (*RECORDS, *FILES):
             for path in sorted((run.folder / kind).rglob("*")):
                 place = into.folder / path.relative_to(run.folder)
@@ -44,7 +46,16 @@ def collect(
                     load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
                 place.parent.mkdir(parents=True, exist_ok=True)
                 _link(path, place)
-    save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
+                is_new = True
+    if is_new:
+        save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
+
+
+def _sweep_others(shard: Shard, finished: Run) -> None:
+    """Scratch of runs that its jobs were killed in, and began anew on another machine: none comes back to it."""
+    for folder in runs_folder(shard.project).iterdir():
+        if folder != finished.folder:
+            Run(folder).sweep()
 
 
 def _link(source: Path, place: Path) -> None:

@@ -52,9 +52,23 @@ class Shard:
         return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
 
     def run(self) -> Run | None:
-        """Its finished run."""
+        """Its finished run, of which nothing is gone."""
         found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"))]
-        return next((run for run in reversed(found) if run.load().finished_utc), None)
+        return next((run for run in reversed(found) if run.load().finished_utc and is_whole(run)), None)
+
+
+def is_whole(run: Run) -> bool:
+    """Whether it has every record that its plan asks for: who deletes a damaged one has it made again."""
+    record = run.load()
+    made = [(cell.environment, cell.kernel, cell.device) for cell in record.cells]
+    places = [run.environment_path(name) for name in record.environments]
+    places += [run.build_path(*each) for each in made]
+    places += [run.launch_path(*each, index) for each in made for index in range(record.launches)]
+    for cell in record.cells:
+        places.append(run.validation_path(cell))
+        if any((run.folder / "arrays").glob(f"*/{cell.kernel}-{cell.device}/{cell.workload}.npz")):
+            places.append(run.crossing_path(cell.kernel, cell.device, cell.workload))
+    return all(place.is_file() for place in places)
 
 
 def plan_shards(

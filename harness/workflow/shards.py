@@ -4,6 +4,7 @@ command is typed again: shards are found by the digest of what they are sealed w
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from harness.cluster.collect import collect
 from harness.cluster.engine import Engine, State
 from harness.cluster.shards import Shard, seal
 from harness.config.matrix import Matrix
-from harness.errors import InfrastructureError
+from harness.errors import HarnessError, InfrastructureError
 from harness.run.folders import find_run, held, new_run, point_latest
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -116,8 +117,8 @@ def _load(shard: Shard) -> Job:
 def gather(
     root: Path, shards: Sequence[Shard], command: Sequence[str], selection: Selection, digest: str, gpu: str | None
 ) -> Run:
-    """The run of all finished shards; that of before, where nothing new has finished. InfrastructureError where none
-    has."""
+    """The run of all finished shards; that of before, with what was deleted of it, where nothing new has finished.
+    InfrastructureError where none has."""
     finished = [shard for shard in shards if shard.run() is not None]
     if not finished:
         raise InfrastructureError(
@@ -127,9 +128,12 @@ def gather(
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
-        known = find_run(root, own)
-        if known is None or not known.run_path().exists():
-            known = known or new_run(root, own)
+        known = find_run(root, own) or new_run(root, own)
+        try:
             collect(finished, known, command, selection, own, gpu)
+        except HarnessError:
+            if not known.run_path().exists():  # the next command may collect other runs of these shards
+                shutil.rmtree(known.folder)
+            raise
     point_latest(root, known)
     return known
