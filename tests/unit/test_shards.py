@@ -193,6 +193,38 @@ def test_a_damaged_record_stops_it(root: Path) -> None:
         collect([shard], Run(root / "into"), [], Selection(), "d", None)
 
 
+def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
+    engine = Scripted("ok", "ok")
+    first = campaign(root, engine, "two")
+    first.queue()
+    first.wait(lambda line: None)
+    made = gather(root, first.shards, [], Selection(), "d", None)
+    count, record = len(made.launches()), made.run_path().read_bytes()
+    path = next((made.folder / "launches").rglob("*.json"))
+    path.unlink()
+    assert gather(root, first.shards, [], Selection(), "d", None).folder == made.folder
+    assert len(made.launches()) == count, "of the merged run alone: it is still its shard's"
+    gather(root, first.shards, [], Selection(), "d", None)
+    assert made.run_path().stat().st_size == len(record), "nothing was to do"
+    [run] = [run for shard in first.shards if (run := shard.run())]
+    (run.folder / path.relative_to(made.folder)).unlink()
+    assert first.shards[0].run() is None, "its shard is queued again"
+
+
+def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    def answer(*words: str) -> str:
+        said.append(words)
+        return "7|PENDING||launch failed requeued held\n8|PENDING||JobHeldUser\n"
+
+    monkeypatch.setattr(slurm, "_said", answer)
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    found = slurm.Slurm({}, None).states(["7", "8"])
+    assert said[-1] == ("scancel", "7")
+    assert {job: state.status for job, state in found.items()} == {"7": "ended", "8": "queued"}
+
+
 def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "7|PENDING||Resources\n8|RUNNING|n2|None\n9|NODE_FAIL|n3|None\n11|RUNNING|n4|None\n"
     monkeypatch.setattr(slurm, "_said", lambda *words: lines)
