@@ -193,6 +193,19 @@ def test_a_damaged_record_stops_it(root: Path) -> None:
         collect([shard], Run(root / "into"), [], Selection(), "d", None)
 
 
+def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
+    [shard] = planned(root, "two")
+    run = finish(shard)
+    for name in ("20260101-000001-y", "20260101-000002-z"):
+        (run.folder.with_name(name) / "scratch").mkdir(parents=True)
+    (run.folder.with_name("20260101-000001-y") / "run.json").write_text(run.run_path().read_text())
+    shard_run = shard.run()
+    collect([shard], Run(root / "into"), [], Selection(), "d", None)
+    assert shard_run is not None and sorted(path.name for path in run.folder.parent.iterdir()) == [
+        run.folder.name, "20260101-000001-y",
+    ] and not list(run.folder.parent.glob("*/scratch"))  # fmt: skip
+
+
 def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
     engine = Scripted("ok", "ok")
     first = campaign(root, engine, "two")
