@@ -122,7 +122,12 @@ def _left(at: Round) -> list[tuple[str, str]]:
     for node in NODES:
         tmp: Path = at.nodes.disk(node) / "tmp"
         places += [f"{node}:/tmp/{path.name}" for path in tmp.iterdir() if path.name not in KEPT]
-    return found + [("", f"left lying: {name}") for name in sorted(set(places))]
+    return found + [(_shard_of(name), f"left lying: {name}") for name in sorted(set(places))]
+
+
+def _shard_of(name: str) -> str:
+    parts = Path(name).parts
+    return parts[3] if parts[:2] == ("reports", "shards") and len(parts) > 3 else ""
 
 
 def _running(subject: Subject, nodes: Nodes) -> list[str]:

@@ -36,6 +36,7 @@ class Row:
     kind: str
     what: str
     when: str
+    shard: str
     met: bool
     outcome: str
     found: list[str] = field(default_factory=list)
@@ -254,7 +255,8 @@ class Round:
         shards = {each.shard for _, each in outcomes if each.shard}
         own = [what for shard, what in self.found if not shard or shard == done.shard or shard not in shards]
         outcome = own[0].partition(":")[0] if own else "ok"
-        row = Row(seed, fault.number, number, self.subject.mode, fault.kind, done.what, done.when, done.met, outcome)
+        row = Row(seed, fault.number, number, self.subject.mode, fault.kind, done.what, done.when, done.shard,
+                  done.met, outcome)  # fmt: skip
         row.found, row.remedies, row.typed, row.round_s = own, self.remedies, self.started, took
         return row
 
