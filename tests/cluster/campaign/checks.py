@@ -12,7 +12,7 @@ import psutil
 
 from harness.errors import HarnessError
 from tests.cluster.campaign.nodes import NODES, Nodes
-from tests.cluster.campaign.subjects import ENVIRONMENTS, KERNELS, LAUNCHES, SCRIPTED, Subject
+from tests.cluster.campaign.subjects import ENVIRONMENTS, KERNELS, LAUNCHES, Subject
 from tests.faults.random_faults.campaign import difference
 from tests.faults.scripted import litter
 
@@ -69,14 +69,12 @@ def _launches(at: Round, known: Known) -> list[tuple[str, str]]:
 
 
 def _records(at: Round) -> list[tuple[str, str]]:
-    """Once written, never written again; but a launch of a block that was not whole, after its GPU went away, and what
-    was damaged."""
+    """Once written, never written again; but what was damaged."""
     found = []
     for path, digest in at.known.items():
         shard = path.relative_to(at.subject.root / "reports" / "shards").parts[1]
         now = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
-        spared = path in at.damaged or (at.subject.mode == SCRIPTED and path not in at.whole)
-        if now != digest and not spared:
+        if now != digest and path not in at.damaged:
             found.append((shard, f"made again: {path.name} of {path.parents[1].name}" if now else f"lost: {path}"))
     return found
 

@@ -27,6 +27,7 @@ WEIGHTS = {
 }  # fmt: skip
 LATE = "record truncated, merged run"  # after the command was done
 WAIT_S = 40.0  # for the moment that was drawn
+SILENT = "before anything was said"
 LAUNCHES = ("launches/**/*.json",)
 
 
@@ -160,6 +161,9 @@ def _end_command(fault: Fault, at: Round, done: Done) -> None:
         done.what, done.met = f"beside it for {fault.away_s} s at least", not at.ended
         at.type_beside()
         return
+    silent, deadline = fault.draw.random() < 0.3, time.monotonic() + WAIT_S  # most have begun to wait by then
+    while not silent and not at.ended and at.last_line() == SILENT and time.monotonic() < deadline:
+        at.tick()
     done.what = at.last_line()
     done.met = at.signal_command(signal.SIGKILL if fault.kind == "command killed" else signal.SIGINT)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.campaign.checks import Known, check
-from tests.cluster.campaign.faults import LATE, Done, Fault, inject, shard_finished
+from tests.cluster.campaign.faults import LATE, SILENT, Done, Fault, inject, shard_finished
 from tests.cluster.campaign.nodes import Nodes
-from tests.cluster.campaign.subjects import SCRIPTED, Subject
+from tests.cluster.campaign.subjects import Subject
 from tests.faults.random_faults.campaign import REMEDIES
 
 TRIES = 12  # of the command in a round, beside those that a fault ended
@@ -57,7 +57,6 @@ class Round:
         self.ended = False  # the command was done: its exit code was 0
         self.known: dict[Path, str] = {}  # digest of each launch's record when it was seen first
         self.where: dict[Path, str] = {}  # the node that its shard's job had then
-        self.whole: set[Path] = set()  # those whose block was whole
         self.damaged: set[Path] = set()
         self.found: list[tuple[str, str]] = []  # (shard or nothing, what)
         self.remedies: list[str] = []
@@ -78,7 +77,7 @@ class Round:
 
     def last_line(self) -> str:
         lines = self.subject.printed(self.started).read_text(errors="replace").splitlines()
-        return f"after '{lines[-1].strip()[:70]}'" if lines else "before anything was said"
+        return f"after '{lines[-1].strip()[:70]}'" if lines else SILENT
 
     def signal_command(self, number: int) -> bool:
         if self.command is None or self.command.poll() is not None:
@@ -147,11 +146,9 @@ class Round:
         return followed
 
     def _look(self) -> None:
-        """Digests of launches that are new; and which blocks are whole."""
-        blocks: dict[tuple[str, str], list[Path]] = {}
+        """Digests of launches that are new."""
         nodes: dict[str, str] | None = None
         for path in self.subject.launch_records():
-            blocks.setdefault((str(path.parents[3]), f"{path.parent.name}/{path.name}"), []).append(path)
             if path not in self.known and path not in self.damaged:
                 try:
                     self.known[path] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -162,7 +159,6 @@ class Round:
                     self.where[path] = nodes.get(shard, "")
                 except OSError:  # just removed
                     continue
-        self.whole |= {path for block in blocks.values() if len(block) == 2 for path in block}
 
     def same_file(self, path: Path) -> set[Path]:
         """The other names of a record: the merged run links the shards'."""
@@ -265,6 +261,3 @@ def save(rows: Sequence[Row], place: Path) -> None:
     with place.open("a") as file:
         for row in rows:
             file.write(json.dumps(row.as_json()) + "\n")
-
-
-__all__ = ["SCRIPTED", "Round", "Row", "save"]
