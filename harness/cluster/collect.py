@@ -52,12 +52,10 @@ def collect(
 
 
 def _sweep_others(shard: Shard, finished: Run) -> None:
-    """Scratch of runs that its jobs were killed in, and began anew on another machine: none comes back to it. And runs
-    whose own record is gone."""
+    """Scratch of runs that its jobs were killed in, and began anew on another machine: none comes back to it. Their
+    records stay."""
     for folder in runs_folder(shard.project).iterdir():
-        if not (folder / "run.json").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-        elif folder != finished.folder:
+        if folder != finished.folder:
             Run(folder).sweep()
 
 

@@ -113,7 +113,8 @@ def _left(at: Round) -> list[tuple[str, str]]:
         time.sleep(0.3)
     found = [("", f"left running: {name}") for name in running]
     root, cache = at.subject.root, at.subject.cache
-    places = litter(root)
+    headless = {str(path.parent.relative_to(root)) for path in at.damaged if path.name == "run.json"}
+    places = [name for name in litter(root) if name not in headless]  # its records stay, whatever became of its own
     places += [path.name for path in root.glob("reports/shards/*/*/.project.part")]
     marks = ("asked/*", "*.scratch", "builds/.*.part", ".*.part")
     places += [str(path.relative_to(cache)) for pattern in marks for path in cache.glob(pattern)]
