@@ -145,13 +145,17 @@ class Nodes:
         first = self.first.get(node)
         if first is None or first.poll() is not None:
             return
-        inside = psutil.Process(first.pid).children()
-        for process in inside:
-            process.kill()  # the namespace's first one, with which all others end
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(first.pid).children():
+                process.kill()  # the namespace's first one, with which all others end
         first.wait(20)
 
     def daemon(self, node: str) -> psutil.Process | None:
-        return next((p for p in self.processes(node) if p.name() == "slurmd"), None)
+        for process in self.processes(node):
+            with contextlib.suppress(psutil.Error):
+                if process.name() == "slurmd":
+                    return process
+        return None
 
     def kill_daemon(self, node: str) -> bool:
         """The daemon alone; its jobs go on."""
