@@ -160,10 +160,11 @@ class Nodes:
     def kill_daemon(self, node: str) -> bool:
         """The daemon alone; its jobs go on."""
         daemon = self.daemon(node)
-        if daemon is None:
-            return False
-        daemon.kill()
-        return True
+        with contextlib.suppress(psutil.Error):
+            if daemon is not None:
+                daemon.kill()
+                return True
+        return False
 
     def start_daemon(self, node: str) -> None:
         """Again, in the node that is still on."""

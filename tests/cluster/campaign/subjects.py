@@ -126,11 +126,6 @@ class Subject:
         kept["correctness"] = page["counts"]["correctness"]
         kept["comparisons"] = [{"id": each["id"], "correctness": each["correctness"]}
                                for each in sorted(page["comparisons"], key=lambda each: each["id"])]  # fmt: skip
-        kept["answers"] = {
-            subject: [{name: cell[name] for name in ("outputs", "verdict")} for cell in row]
-            for kind in ("kernels", "references") for answer in page["answers"][kind]
-            for subject, row in answer["grid"].items()
-        }  # fmt: skip
         return _without_numbers(_without(kept, MEASURED - {"cells"}))
 
     def outputs(self) -> dict[str, Any]:
