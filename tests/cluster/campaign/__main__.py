@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds-of", type=int, default=8, metavar="K", help="faults in a round")
     parser.add_argument("--mode", choices=MODES, default="real")
-    parser.add_argument("--port", type=int, default=16917, help="of the controller; its nodes have the four after it")
+    parser.add_argument("--port", type=int, default=26917, help="of the controller; its nodes have the four after it")
     parser.add_argument("--folder", type=Path, help="where projects are made; what failed stays there")
     parser.add_argument("--out", type=Path, help="rows, one a line, are added to this file")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these files, and run nothing")

@@ -87,6 +87,14 @@ class Nodes:
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
 
     def __enter__(self) -> Nodes:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         # What is mounted below it, the nodes see too.
         said("mount", "--bind", str(self.folder), str(self.folder))
         self.mounted.append(self.folder)
@@ -100,7 +108,6 @@ class Nodes:
             (place / "machine-id").write_text(f"{hashlib.md5(node.encode()).hexdigest()}\n")
             self.boot(node)
         self.wait_idle()
-        return self
 
     def __exit__(self, *caught: object) -> None:
         for node in NODES:
