@@ -75,7 +75,8 @@ def _records(at: Round) -> list[tuple[str, str]]:
         shard = path.relative_to(at.subject.root / "reports" / "shards").parts[1]
         now = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
         if now != digest and path not in at.damaged:
-            found.append((shard, f"made again: {path.name} of {path.parents[1].name}" if now else f"lost: {path}"))
+            found.append((shard, f"made again: {path.name} of {path.parents[1].name}" if now
+                          else f"lost: {path.relative_to(at.subject.root)}"))  # fmt: skip
     return found
 
 
