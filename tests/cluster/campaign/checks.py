@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.cluster.campaign.rounds import Round
 
 LOOK_S = 15.0  # after which nothing may run any more
+OWN = re.compile(r'File "[^"]*/harness/.*')
 KEPT = {"kernel-matrix-gpus"}  # of /tmp: the locks of a node's GPUs
 
 
@@ -45,10 +47,17 @@ def check(at: Round, known: Known) -> list[tuple[str, str]]:
     """(shard, or nothing, and what) for everything that is not as it must be."""
     found = _left(at)
     try:
-        found += [*_launches(at, known), *_records(at), *_blocks(at), *_page(at, known)]
+        found += [*_tracebacks(at), *_launches(at, known), *_records(at), *_blocks(at), *_page(at, known)]
     except (HarnessError, OSError) as error:
         found.append(("", f"silently wrong: the command ended well, and {error}"))
     return found
+
+
+def _tracebacks(at: Round) -> list[tuple[str, str]]:
+    """Of the harness itself; submitit prints one wherever a job's command fails."""
+    outputs = [(shard.name, path) for shard in at.subject.shards for path in shard.folder.glob("slurm/*.out")]
+    lines = [(name, OWN.search(path.read_text(errors="replace"))) for name, path in outputs]
+    return [(name, f"traceback: of a job: {line.group()}") for name, line in lines if line]
 
 
 def _launches(at: Round, known: Known) -> list[tuple[str, str]]:
