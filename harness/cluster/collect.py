@@ -11,7 +11,7 @@ from typing import Any
 from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
-from harness.run.folders import now_utc
+from harness.run.folders import now_utc, runs_folder
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_any, render_record, save_record
 from harness.worker import protocol
@@ -42,6 +42,8 @@ def collect(
     runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records)
+    for shard, run in runs:
+        _sweep_others(shard, run)
     linked = [link_records(run, into, (*RECORDS, *FILES)) for _, run in runs]
     if into.run_path().exists() and not any(linked):
         return
@@ -57,6 +59,14 @@ def collect(
         "cells": [*record.cells, *(cell for cell, _ in rows)],
     }
     save_record(into.run_path(), record.model_copy(update=changed))
+
+
+def _sweep_others(shard: Shard, finished: Run) -> None:
+    """Scratch of runs that its jobs were killed in, and began anew on another machine: none comes back to it. Their
+    records stay."""
+    for folder in runs_folder(shard.project).iterdir():
+        if folder != finished.folder:
+            Run(folder).sweep()
 
 
 def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:

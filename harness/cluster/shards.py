@@ -66,9 +66,10 @@ class Shard:
         return self._finished[0] if self._finished else None
 
     def records(self) -> int:
-        """How many launches and validations it has, finished or not."""
-        runs = runs_folder(self.project)
-        return sum(1 for kind in ("launches", "validations") for _ in runs.glob(f"*/{kind}/**/*.json"))
+        """How many launches and validations its run has that got furthest: on another machine it begins anew."""
+        kinds = ("launches", "validations")
+        runs = runs_folder(self.project).glob("*")
+        return max((sum(1 for kind in kinds for _ in run.glob(f"{kind}/**/*.json")) for run in runs), default=0)
 
 
 def is_whole(run: Run) -> bool:

@@ -4,6 +4,7 @@ command is typed again: shards are found by the digest of what they are sealed w
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from harness.cluster.engine import Engine, State
 from harness.cluster.lost import Lost, lost
 from harness.cluster.shards import Shard, seal
 from harness.config.matrix import Matrix
-from harness.errors import InfrastructureError
+from harness.errors import HarnessError, InfrastructureError
 from harness.run.folders import find_run, held, new_run, point_latest
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -154,6 +155,11 @@ def gather(
     locks.mkdir(parents=True, exist_ok=True)
     with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
         known = find_run(root, own) or new_run(root, own)
-        collect(finished, known, command, selection, own, lost)
+        try:
+            collect(finished, known, command, selection, own, lost)
+        except HarnessError:
+            if not known.run_path().exists():  # the next command may collect other runs of these shards
+                shutil.rmtree(known.folder)
+            raise
     point_latest(root, known)
     return known

@@ -1,4 +1,4 @@
-"""Four nodes of Slurm on this machine, each a slurmd of its own name. Debian: apt-get install slurmctld slurmd munge."""
+"""Four nodes of Slurm on this machine, each a slurmd of its own name. Debian: slurmctld, slurmd, munge."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def processes_of(job: str) -> list[psutil.Process]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
-        pytest.skip(f"there is no {missing[0]}: apt-get install slurmctld slurmd")
+        pytest.skip(f"there is no {missing[0]}: apt-get install slurmctld slurmd munge")
     if os.getuid() != 0:
         pytest.skip("a Slurm of one's own takes root")
     made = Cluster(tmp_path_factory.mktemp("slurm"))

@@ -183,7 +183,8 @@ def timing(request, settings):
         _connection, built = met(request["link"])  # closed when this process ends
     if request["held_back"]:
         sys.stdin.buffer.read()
-    time.sleep(settings.get("launch_s", {}).get(str(request["order_seed"]), 0))
+    each_s = settings.get("each_launch_s", 0)
+    time.sleep(settings.get("launch_s", {}).get(str(request["order_seed"]), each_s))
     shares = str(built.get("TIME", 100)).split("/")  # per cent, and on 2.5.0 where that is another
     share = int(shares["2.5.0" in settings["environment"] and len(shares) > 1]) / 100
     rows = []

@@ -233,6 +233,18 @@ def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeyp
     assert {job: state.status for job, state in found.items()} == {"7": "ended", "8": "queued"}
 
 
+def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
+    [shard] = planned(root, "two")
+    run = finish(shard)
+    for name in ("20260101-000001-y", "20260101-000002-z"):
+        (run.folder.with_name(name) / "scratch").mkdir(parents=True)
+    (run.folder.with_name("20260101-000001-y") / "run.json").write_text(run.run_path().read_text())
+    shard_run = shard.run()
+    collect([shard], Run(root / "into"), [], Selection(), "d")
+    assert shard_run is not None and len(list(run.folder.parent.iterdir())) == 3, "records are never removed"
+    assert not list(run.folder.parent.glob("*/scratch"))
+
+
 def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "7|PENDING||Resources\n8|RUNNING|n2|None\n9|NODE_FAIL|n3|None\n11|RUNNING|n4|None\n"
     monkeypatch.setattr(slurm, "_said", lambda *words: lines)
