@@ -76,7 +76,7 @@ FIXES = {
     UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
     RACE: "put a barrier between a write and another thread's access, or use atomics",
     PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not reset",
-    MASKED_BY_INPUTS: "test with independent random inputs, which do not hide the fault",
+    MASKED_BY_INPUTS: "test on the inputs that show the fault, too",
     RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
     NOT_REPEATABLE: "add in a fixed order, without atomics",
     REFERENCE_MOVED: "in your tests, compare with a float64 truth instead of this reference",
@@ -191,11 +191,12 @@ class Cause:
     """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
-    them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of the
-    same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the change.
-    `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the references
-    with which a kernel's agreement moved. Causes with the same `group_key` say the same of several subjects, and share
-    a card. ValueError where it names a cause that it also rules out.
+    them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of
+    the same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the
+    change. `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the
+    references with which a kernel's agreement moved. `own_fix`: what mends it, where `FIXES` has nothing so near.
+    Causes with the same `group_key` say the same of several subjects, and share a card. ValueError where it names a
+    cause that it also rules out.
     """
 
     cause: str
@@ -220,6 +221,7 @@ class Cause:
     improved: bool = False
     ratio: float = 1.0
     under: tuple[str, ...] = ()
+    own_fix: str = ""
     group_key: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -244,7 +246,7 @@ class Cause:
     def fix(self) -> str:
         """What mends it; empty where the evidence only suggests it, or nothing general can be said."""
         known = self.grade in (DECISIVE, STRONG) or self.cause == BUILD_MOVED  # costs little, and tells
-        fix = FIXES.get(self.cause, "") if known else ""
+        fix = (self.own_fix or FIXES.get(self.cause, "")) if known else ""
         return fix.replace("this reference", f"PyTorch's {', '.join(self.under)}") if self.under else fix
 
     @property

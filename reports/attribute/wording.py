@@ -91,6 +91,8 @@ SENTENCES = {
     # inputs
     "range_overflow": "{subject} fails where logits are large, and only then: a number that it computes exceeds the "
     "range or the precision of its arithmetic.",
+    "limited_range": "{subject} fails where logits are large, and only then, and nothing becomes infinite: a limit "
+    "that it sets itself (a clamp, a table, a narrow integer) is possible, and so is arithmetic with too few digits.",
     "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones: a number that "
     "it computes overflows (or underflows) its type.",
     "right_when_upcast": "{subject} gives NaN or infinity in its type, and is right in a wider one: a number that it "
@@ -158,6 +160,7 @@ def make(
     measured: bool = False,
     ratio: float = 1.0,
     under: tuple[str, ...] = (),
+    fix: str = "",
     **names: Any,
 ) -> Cause:
     """`sentence`: of `SENTENCES`, which `names` complete. `group`: what else must be alike for two causes to share a
@@ -186,6 +189,7 @@ def make(
         improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
         ratio=ratio,
         under=under,
+        own_fix=fix,
         group_key=(cause, about, case.device, *(group or (grade, sentence, case.reference, *facts))),
     )
 

@@ -117,8 +117,8 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     failing = [side for side in sides([row]).values() if outcome(side) in BAD]
     # Of what only does not repeat, every element is within tolerance: none shows it.
     wrong = [side for side in failing if outcome(side) != UNREPEATABLE]
-    recipe = next((r for side in wrong for r in side.recipes if r.worst), None)
-    at = f"; {words(recipe.recipe)} inputs, {recipe.worst}" if recipe else ""
+    recipe = next((r for side in wrong for r in side.recipes if r.failing), None)
+    at = f"; {words(recipe.recipe)} inputs, {recipe.failing}" if recipe else ""
     returned = next((side.message for side in failing if RETURNED in side.message), "")  # another shape or type
     at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
     return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]

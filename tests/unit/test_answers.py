@@ -15,6 +15,7 @@ from harness.cli.main import main
 from harness.schema.records import Outcome
 from harness.schema.storage import save_record
 from reports.attribute.causes import FIXES, OUT_OF_BOUNDS
+from reports.attribute.rules.inputs import TO_LARGE
 from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
 from reports.render.page import render_page
@@ -22,7 +23,7 @@ from reports.render.report import Report
 from reports.render.summaries import render_comment
 from reports.text import TIMES
 from reports.text import markdown as markdown_of
-from tests.unit.attributed import TIMED, here, of_both, spec
+from tests.unit.attributed import RECIPES, TIMED, here, of_both, spec
 from tests.unit.experiments import checkers, conditions, result
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -200,6 +201,17 @@ def test_the_shortest_failing_length_is_named_and_no_other_length_is_missed(tmp_
         "is a multiple of 64 (3 of 3); no further size was tried to refute it"
     )
     assert not any("keys only" in text for text in answer.open)
+
+
+def test_what_large_logits_alone_show_is_reproduced_and_tested_with_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path, of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES))
+    steep = [result(each, 0.0, recipe=name) for each, name in (("C", "offset_logits"), ("D", "steep_logits"))]
+    conditions(run, "inputs", [result("AA"), result("BB", 0.0, recipe="large_logits"), *steep])
+    [answer] = Report(load_evidence(tmp_path)).answers.kernels
+    assert [text for text in answer.do if "test with" in text] == [TO_LARGE]
+    [text] = [text for text in answer.do if "the smallest workload that fails" in text]
+    assert text.endswith("; large logits inputs, trial 3, element [0, 2, 100, 7]: got 0.51, want 0.5")
+    assert "and nothing becomes infinite" in answer.why[1] and "exceeds" not in " ".join(answer.why)
 
 
 def test_an_undecided_time_has_the_command_that_decides_it(tmp_path: Path) -> None:

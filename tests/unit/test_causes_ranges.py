@@ -137,7 +137,7 @@ def test_what_does_not_exclude_a_range(
 
 LARGE = of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES)
 FINITE = "stay finite however large"
-LIMIT = "a limit that the kernel sets"
+LIMIT = "no floating-point number has overflowed"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from harness.schema.experiment_records import ConditionResult
 from harness.worker import protocol
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
-from reports.attribute.evidence import excluded, number, rates_seen, recipes_seen, steady_rivals, was_so
+from reports.attribute.evidence import excluded, listed, number, rates_seen, recipes_seen, steady_rivals, was_so
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import INDEPENDENT, LARGE, LARGER, SHARED, CellFacts
 from reports.attribute.facts.experiments import Conditions, fails, passes
@@ -55,11 +55,12 @@ def range_overflow(case: CaseFacts) -> Cause | None:
         trials = sum(cell.sides[1].nonfinite_trials for cell in every)
         evidence.append(Seen(text=f"NaN or infinity in {number(trials, 'trial')}", record=every[0].record))
     if finite:
-        evidence.append(Seen(text="finite where logits are larger still, so a limit that the kernel sets is possible"))
+        evidence.append(Seen(text="finite where logits are larger still, so no floating-point number has overflowed"))
     at_once = _wrong_at_once(every)
     certain = (infinite or overflowed) and at_once and not case.unsteady
     return make(
-        case, causes.RANGE_OVERFLOW, SUGGESTIVE if finite else DECISIVE if certain else STRONG, "range_overflow", every,
+        case, causes.RANGE_OVERFLOW, SUGGESTIVE if finite else DECISIVE if certain else STRONG,
+        "limited_range" if finite else "range_overflow", every,
         [*evidence, *was_so(every)],
         ruled_out=[
             RuledOut(rival="the algorithm", how="ordinary inputs pass", record=every[0].record),
@@ -199,6 +200,16 @@ def _masking(conditions: Conditions) -> bool:
     return bool(layouts & plain) or (SHARED in plain and independent)
 
 
+TO_LARGE = "test with large logits, too (Q and K several times as large): ordinary inputs do not show this fault"
+TO_INDEPENDENT = "test with independent random Q, K and V, which do not hide the fault"
+
+
+def _to_others(tried: Found) -> str:
+    """The conditions that were seen to fail, where tests as they are pass."""
+    wrong = [each.condition.label for _, conditions in tried for each in conditions.ran if fails(each)]
+    return f"test on inputs that show it, too: {listed(wrong)}"
+
+
 def masked_by_inputs(case: CaseFacts) -> Cause | None:
     cells = [c for c in case.cells if c.fails_on(SHARED) is False and _always_wrong_on(c, INDEPENDENT)]
     hidden = [
@@ -236,5 +247,5 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
         [*evidence, *was_so(every)],
         ruled_out=[None if case.alone else excluded("the upgrade", every[0].bits), *steady_rivals(case)],
         figures=[figures.recipes_figure(every[0]) if known else None, figures.inputs_figure(every[0])],
-        which=which,
+        which=which, fix=TO_INDEPENDENT if cells else TO_LARGE if hidden else _to_others(tried),
     )  # fmt: skip
