@@ -194,9 +194,9 @@ class Cause:
     them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of
     the same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the
     change. `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the
-    references with which a kernel's agreement moved. `own_fix`: what mends it, where `FIXES` has nothing so near.
-    Causes with the same `group_key` say the same of several subjects, and share a card. ValueError where it names a
-    cause that it also rules out.
+    references with which a kernel's agreement moved. `not_excluded`: a rival that was not told apart from the cause
+    whose part it is. `own_fix`: what mends it, where `FIXES` has nothing so near. Causes with the same `group_key`
+    say the same of several subjects, and share a card. ValueError where it names a cause that it also rules out.
     """
 
     cause: str
@@ -221,6 +221,7 @@ class Cause:
     improved: bool = False
     ratio: float = 1.0
     under: tuple[str, ...] = ()
+    not_excluded: bool = False
     own_fix: str = ""
     group_key: tuple[str, ...] = field(default=(), repr=False)
 
@@ -244,8 +245,11 @@ class Cause:
 
     @property
     def fix(self) -> str:
-        """What mends it; empty where the evidence only suggests it, or nothing general can be said."""
-        known = self.grade in (DECISIVE, STRONG) or self.cause == BUILD_MOVED  # costs little, and tells
+        """What mends it; empty where the evidence only suggests it, or nothing general can be said. Of a reference that
+        moved under a kernel that did not it holds whatever moved the reference."""
+        known = self.grade in (DECISIVE, STRONG) or bool(self.under) or self.cause == BUILD_MOVED  # costs little
+        if self.under and self.not_excluded:
+            return ""
         fix = (self.own_fix or FIXES.get(self.cause, "")) if known else ""
         return fix.replace("this reference", f"PyTorch's {', '.join(self.under)}") if self.under else fix
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import figures
@@ -15,7 +16,8 @@ from reports.attribute.evidence import extent, time_seen
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.times import TimeChange
-from reports.model import Seen
+from reports.model import Latency, Seen
+from reports.text import matrix_command
 
 # By rule, or by what a rule found. {kernel}, {subject} and the versions {base} and {this} are always given,
 # all other names by the rule.
@@ -54,10 +56,9 @@ SENTENCES = {
     "not_repeatable": "{kernel} is right in every run, but its bits differ from run to run. `deterministic: true` "
     "asks for equal bits, so this counts as wrong.",
     # references, and kernels made of PyTorch's operators
-    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed, and with it the agreement between "
-    "them.",
-    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in {this}, "
-    "and that changed the agreement between them.",
+    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed{agreed}.",
+    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
+    "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
@@ -192,6 +193,22 @@ def make(
         own_fix=fix,
         group_key=(cause, about, case.device, *(group or (grade, sentence, case.reference, *facts))),
     )
+
+
+FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
+
+
+def launches_command(run: RunRecord, kernel: str, device: str, timed: Iterable[Latency]) -> str:
+    """The launches that would decide times which are undecided; empty where nobody can tell how many."""
+    timed = list(timed)
+    needed = [each.launches_needed for each in timed if each.launches_needed]
+    undecided = [each for each in timed if each.verdict == model.UNDECIDED]
+    if any(len(side.blocks) < FEWEST for each in undecided for side in (each.baseline, each.this)):
+        needed.append(ENOUGH)
+    if not needed:
+        return ""
+    both = " (for each of the two runs, then compare them again)" if run.sides else ""
+    return f"{matrix_command(run.command, kernel=kernel, device=device)} --launches {max(needed)}{both}"
 
 
 IMPROVED = (model.FIXED, model.NEWLY_SUPPORTED, model.MORE_EXACT)

@@ -20,13 +20,13 @@ from reports.attribute.evidence import hidden
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import findings
 from reports.attribute.sizes import reproduced_at, sizes_text
+from reports.attribute.wording import launches_command
 from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, UNREPEATABLE, WRONG, Told, outcome, sides
-from reports.text import matrix_command, shape_text, short, words
+from reports.text import shape_text, short, words
 
-FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
@@ -57,7 +57,7 @@ def beside(causes: Sequence[Cause], state: str) -> list[str]:
     if under and len(under) < len(every) and state not in NO_WORSE:
         names = ", ".join(dict.fromkeys(name for cause in under for name in cause.under))
         return [f"PyTorch's own {names} changed as well, which does not explain this"]
-    return list(dict.fromkeys(cause.statement for cause in under))
+    return list(dict.fromkeys(cause.statement for cause in under if not cause.not_excluded))
 
 
 def _graded(cause: Cause) -> str:
@@ -128,17 +128,9 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     """The next step of the first cause; of a time that is undecided, the launches that would decide it."""
     if causes and told.state not in NO_WORSE:
         return causes[0].next_command
-    timed = [each for row in told.right_rows if not row.alone for each in row.timed]
-    needed = [each.launches_needed for each in timed if each.launches_needed]
-    open_times = [each for each in timed if each.verdict == model.UNDECIDED]
-    if any(len(side.blocks) < FEWEST for each in open_times for side in (each.baseline, each.this)):
-        needed.append(ENOUGH)
-    if not needed:
-        return ""
     row = told.rows[0]
-    again = matrix_command(evidence.run.command, kernel=row.target, device=row.device)
-    both = " (for each of the two runs, then compare them again)" if evidence.run.sides else ""
-    return f"{again} --launches {max(needed)}{both}"
+    timed = [each for row in told.right_rows if not row.alone for each in row.timed]
+    return launches_command(evidence.run, row.target, row.device, timed)
 
 
 # -- what is open --------------------------------------------------------------------------------------

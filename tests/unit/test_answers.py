@@ -14,7 +14,7 @@ from markupsafe import escape
 from harness.cli.main import main
 from harness.schema.records import Outcome
 from harness.schema.storage import save_record
-from reports.attribute.causes import FIXES, OUT_OF_BOUNDS
+from reports.attribute.causes import ENVIRONMENT_CONFOUNDER, FIXES, NOTHING_MOVED, OUT_OF_BOUNDS
 from reports.attribute.rules.inputs import TO_LARGE
 from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
@@ -212,6 +212,36 @@ def test_what_large_logits_alone_show_is_reproduced_and_tested_with_them(tmp_pat
     [text] = [text for text in answer.do if "the smallest workload that fails" in text]
     assert text.endswith("; large logits inputs, trial 3, element [0, 2, 100, 7]: got 0.51, want 0.5")
     assert "and nothing becomes infinite" in answer.why[1] and "exceeds" not in " ".join(answer.why)
+
+
+@pytest.mark.parametrize("changes", [{}, {"variables": {NEXT: {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}}])
+def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    moved = (BASE, "math", Case(passed=6, units=30.0, bits="old")), (BASE, "kernel", Case(agrees=6))
+    report = report_of(tmp_path, spec(*moved, **changes))
+    [answer] = report.answers.kernels
+    assert answer.why == () and answer.do[0].startswith("nothing in the kernel; in your tests, compare with a float64")
+    told = [text for text in answer.also if "changed: " in text]
+    assert told and told[0].endswith("6 of 10 trials agreed with it in PyTorch 2.1.0, all 10 do in PyTorch 2.5.0.")
+    assert not any("ALLOC_CONF" in text for text in answer.also)
+    [own] = [each for each in report.explanations if "math" in each.subjects]
+    assert own.under and (ENVIRONMENT_CONFOUNDER in own.lead.causes) == bool(changes)
+    [well] = [each.lead for each in report.explanations if each.lead.cause == NOTHING_MOVED]
+    assert answer.run.endswith("--launches 10") and well.next_command == answer.run
+
+
+def test_agreement_that_rose_and_fell_is_told_by_workload(tmp_path: Path) -> None:
+    cases = {
+        (BASE, "math", "seed-fp16"): Case(passed=6, units=30.0, bits="old"),
+        (NEXT, "math", "seed-fp32"): Case(passed=0, units=30.0, bits="new"),
+        (BASE, "kernel", "seed-fp16"): Case(agrees=6),
+        (NEXT, "kernel", "seed-fp32"): Case(agrees=0),
+    }
+    found = report_of(tmp_path, Spec(trials=10, launches=1, cases=cases))
+    told = " ".join(text for each in found.answers.kernels for text in (*each.also, *each.why))
+    assert "6 of 10 trials agreed with it in PyTorch 2.1.0, all 10 do in PyTorch 2.5.0 on seed-fp16; " in told
+    assert "all 10 trials agreed with it in PyTorch 2.1.0, none of 10 do in PyTorch 2.5.0 on seed-fp32." in told
 
 
 def test_an_undecided_time_has_the_command_that_decides_it(tmp_path: Path) -> None:
