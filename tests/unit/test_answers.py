@@ -244,6 +244,12 @@ def test_agreement_that_rose_and_fell_is_told_by_workload(tmp_path: Path) -> Non
     assert "all 10 trials agreed with it in PyTorch 2.1.0, none of 10 do in PyTorch 2.5.0 on seed-fp32." in told
 
 
+@pytest.mark.parametrize("launches", [1, 10])
+def test_the_smallest_change_is_spoken_of_only_where_one_is_known(launches: int, tmp_path: Path) -> None:
+    page = render_page(report_of(tmp_path, spec(launches=launches, spread=0.001)))
+    assert ("shows the smallest change that this run could have detected" in page) == (launches == 10)
+
+
 def test_an_undecided_time_has_the_command_that_decides_it(tmp_path: Path) -> None:
     answer = only(tmp_path, spec(launches=10, spread=0.02))
     assert answer.state == "right but time undecided" and "whether its time changed is undecided" in answer.what
