@@ -94,8 +94,8 @@ SENTENCES = {
     "range or the precision of its arithmetic.",
     "limited_range": "{subject} fails where logits are large, and only then, and nothing becomes infinite: a limit "
     "that it sets itself (a clamp, a table, a narrow integer) is possible, and so is arithmetic with too few digits.",
-    "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones: a number that "
-    "it computes overflows (or underflows) its type.",
+    "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones ({smaller}): a "
+    "number that it computes overflows (or underflows) its type{logits}.",
     "right_when_upcast": "{subject} gives NaN or infinity in its type, and is right in a wider one: a number that it "
     "computes overflows (or underflows) its type.",
     "right_in_wider_integers": "{kernel} is right with 64-bit integers in place of the narrower ones that it asks "

@@ -81,7 +81,7 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     fixes = list(dict.fromkeys(cause.fix for cause in own))
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
-    found += [f"test with other inputs, too: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
+    found += [f"in your tests: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
     tests = [cause.fix for cause in every if cause.fix and cause.under]
     if not found:
         tests = [f"nothing in the kernel; {fix}" for fix in tests]

@@ -110,7 +110,16 @@ def _always(case: CaseFacts, experiment: str, shows: Callable[[CellFacts, Condit
 
 
 def _out_of_range(
-    case: CaseFacts, found: Found, sentence: str, certain: bool, shown: list[Seen], rival: str, how: str
+    case: CaseFacts,
+    found: Found,
+    sentence: str,
+    certain: bool,
+    shown: list[Seen],
+    rival: str,
+    how: str,
+    *,
+    fix: str = "",
+    **names: str,
 ) -> Cause:
     cells = list(dict.fromkeys(cell for cell, _ in found))
     first, conditions = found[0]
@@ -121,6 +130,7 @@ def _out_of_range(
         [*(rates_seen(*each) for each in found[:2]), *shown, *was_so(cells)],
         ruled_out=[RuledOut(rival=rival, how=how, record=conditions.path) if how else None, *steady_rivals(case)],
         figures=[figures.inputs_figure(first) if sentence == "right_when_smaller" else drawn],
+        fix=fix, **names,
     )  # fmt: skip
 
 
@@ -141,7 +151,24 @@ def right_when_smaller(case: CaseFacts) -> Cause | None:
         case, found, "right_when_smaller", bool(scales and infinite and first and case.memory_clean),
         [Seen(text=text, record=found[0][1].path)],
         "the algorithm, and rounding", "a power of two changes neither" if scales else "",
+        fix=WIDER_SUMS if _not_by_logits(found) else "", logits=_not_by_logits(found),
+        smaller=listed(small.condition.label for each in found if (small := _smaller_is_right(*each)) is not None),
     )  # fmt: skip
+
+
+WIDER_SUMS = "compute products and sums of the inputs in a wider type; the exponential of the logits is not what fails"
+WIDER_INTEGERS = "use 64-bit integers for that count, index or sum"
+
+
+def _not_by_logits(found: Found) -> str:
+    """Said where the size of the logits was varied alone, and is not what decides: larger ones are right, or smaller
+    ones as wrong."""
+    larger = [each.condition.label for _, c in found for each in c.on(LARGE, *LARGER) if passes(each)]
+    flat = [each for _, conditions in found for each in conditions.on(FLAT)]
+    if any(map(passes, flat)) or not (larger or flat):
+        return ""
+    how = f"right with {listed(larger)}" if larger else f"wrong with {listed(each.condition.label for each in flat)}"
+    return f". The size of the logits does not decide: it is {how}"
 
 
 def _smaller_is_right(cell: CellFacts, conditions: Conditions) -> ConditionResult | None:
@@ -176,7 +203,7 @@ def right_in_wider_integers(case: CaseFacts) -> Cause | None:
     first = all(cell.first_right(INDEPENDENT) is False for cell, _ in found)
     certain = bool(case.memory_clean and case.steady and first)
     how = "the same code is right with wider integers"
-    return _out_of_range(case, found, "right_in_wider_integers", certain, [], "the algorithm", how)
+    return _out_of_range(case, found, "right_in_wider_integers", certain, [], "the algorithm", how, fix=WIDER_INTEGERS)
 
 
 def _only_integers_matter(conditions: Conditions) -> bool:
