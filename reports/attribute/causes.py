@@ -97,6 +97,9 @@ FAULTS = (
 MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
 REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
+# What is often seen of another fault: the cause of the left may follow from one of the right.
+FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
+MAY_FOLLOW = " It may follow from the first."
 MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
@@ -257,6 +260,12 @@ class Cause:
     def workload(self) -> str:
         return self.workloads[0] if self.workloads else ""
 
+    def told_after(self, lead: Cause) -> str:
+        """Its statement, as a part of another cause, of which it may be what is seen. A race that a checker reports is
+        one of its own."""
+        seen = self.cause != RACE or self.grade == SUGGESTIVE
+        return self.statement + (MAY_FOLLOW if seen and lead.cause in FOLLOWS.get(self.cause, ()) else "")
+
     @property
     def causes(self) -> tuple[str, ...]:
         """This class, and those of its parts."""
@@ -267,6 +276,12 @@ class Cause:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
         return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
+
+    @property
+    def excluded(self) -> tuple[RuledOut, ...]:
+        """What it rules out, and what its parts do, each rival once."""
+        every = (*self.ruled_out, *(each for part in self.parts for each in part.ruled_out))
+        return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:

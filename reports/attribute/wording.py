@@ -180,7 +180,7 @@ def make(
         environment=case.environment,
         baseline=case.baseline,
         statement=SENTENCES[sentence].format(kernel=case.kernel, subject=case.subject, base=base, this=this, **names),
-        evidence=tuple(dict.fromkeys(evidence)),
+        evidence=_once(evidence),
         ruled_out=tuple(dict.fromkeys(each for each in ruled_out if each is not None)),
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),
         figures=tuple(each for each in figures if each is not None),
@@ -193,6 +193,14 @@ def make(
         own_fix=fix,
         group_key=(cause, about, case.device, *(group or (grade, sentence, case.reference, *facts))),
     )
+
+
+def _once(evidence: Iterable[Seen]) -> tuple[Seen, ...]:
+    """The first of each text: what several records say alike is said once."""
+    first: dict[str, Seen] = {}
+    for seen in evidence:
+        first.setdefault(seen.text, seen)
+    return tuple(first.values())
 
 
 FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default

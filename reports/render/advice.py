@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from reports import model
 from reports.attribute.causes import (
     BUILD_MOVED,
-    MEMORY,
     OUT_OF_BOUNDS,
-    PREDECESSOR_SENSITIVITY,
     RACE,
     UNDECIDED,
     UNINITIALISED,
@@ -43,10 +41,9 @@ def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
     texts = []
     for cause in first.values():
         for each in (cause, *cause.parts):
-            follows = each.cause == PREDECESSOR_SENSITIVITY and cause.cause in MEMORY
             if not each.under:
                 name = "" if each.cause == UNDECIDED else f"{_graded(each)}: "
-                texts.append(name + each.statement + (" It may follow from the first." if follows else ""))
+                texts.append(name + each.told_after(cause))
     return list(dict.fromkeys(short(text, 500) for text in texts))
 
 
