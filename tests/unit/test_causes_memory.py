@@ -209,7 +209,7 @@ def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Pa
     sized = [result("AB", 0.0, label=n, before=n).model_copy(update={"max_units": units}) for n, units in before]
     inputs = [result("A", 0.0, label="independent"), result("B", label="Q = K = V", recipe="shared_qkv")]
     experiments = [OF_SHARED, tried("predecessor", *sized, **GPU), tried("inputs", *inputs, **GPU)]
-    says = ["by what ran just before: flash 2e+05, math 9e+07", "it is right where Q = K = V"]
+    says = ["by what ran just before: flash 2e+05, math 9e+07", "these inputs hide it: Q = K = V"]
     found = check(Known(FELL_ON_GPU, experiments, SHARED, says=says), tmp_path)
     assert any("what ran just before" in figure.title for figure in found.figures)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from harness.schema.experiment_records import ConditionResult
 from harness.worker import protocol
@@ -119,7 +120,7 @@ def _out_of_range(
     how: str,
     *,
     fix: str = "",
-    **names: str,
+    **names: Any,
 ) -> Cause:
     cells = list(dict.fromkeys(cell for cell, _ in found))
     first, conditions = found[0]
