@@ -68,7 +68,8 @@ class Rate:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSide:
-    """One target on one input recipe; `rates` holds every rule against every other target."""
+    """One target on one input recipe; `rates` holds every rule against every other target. `failing`: a trial that
+    fails the deciding rule, with its worst element where that is known; empty where all pass."""
 
     recipe: str
     trials: int
@@ -78,6 +79,7 @@ class RecipeSide:
     max_abs: float | None
     max_units: float | None
     worst: str
+    failing: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

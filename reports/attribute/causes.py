@@ -76,7 +76,7 @@ FIXES = {
     UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
     RACE: "put a barrier between a write and another thread's access, or use atomics",
     PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not reset",
-    MASKED_BY_INPUTS: "test with independent random inputs, which do not hide the fault",
+    MASKED_BY_INPUTS: "test on the inputs that show the fault, too",
     RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
     NOT_REPEATABLE: "add in a fixed order, without atomics",
     REFERENCE_MOVED: "in your tests, compare with a float64 truth instead of this reference",
@@ -97,6 +97,9 @@ FAULTS = (
 MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
 REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
+# What is often seen of another fault: the cause of the left may follow from one of the right.
+FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
+MAY_FOLLOW = " It may follow from the first."
 MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
@@ -191,11 +194,12 @@ class Cause:
     """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
-    them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of the
-    same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the change.
-    `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the references
-    with which a kernel's agreement moved. Causes with the same `group_key` say the same of several subjects, and share
-    a card. ValueError where it names a cause that it also rules out.
+    them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of
+    the same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the
+    change. `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the
+    references with which a kernel's agreement moved. `not_excluded`: a rival that was not told apart from the cause
+    whose part it is. `own_fix`: what mends it, where `FIXES` has nothing so near. Causes with the same `group_key`
+    say the same of several subjects, and share a card. ValueError where it names a cause that it also rules out.
     """
 
     cause: str
@@ -220,6 +224,8 @@ class Cause:
     improved: bool = False
     ratio: float = 1.0
     under: tuple[str, ...] = ()
+    not_excluded: bool = False
+    own_fix: str = ""
     group_key: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -242,14 +248,23 @@ class Cause:
 
     @property
     def fix(self) -> str:
-        """What mends it; empty where the evidence only suggests it, or nothing general can be said."""
-        known = self.grade in (DECISIVE, STRONG) or self.cause == BUILD_MOVED  # costs little, and tells
-        fix = FIXES.get(self.cause, "") if known else ""
+        """What mends it; empty where the evidence only suggests it, or nothing general can be said. Of a reference that
+        moved under a kernel that did not it holds whatever moved the reference."""
+        known = self.grade in (DECISIVE, STRONG) or bool(self.under) or self.cause == BUILD_MOVED  # costs little
+        if self.under and self.not_excluded:
+            return ""
+        fix = (self.own_fix or FIXES.get(self.cause, "")) if known else ""
         return fix.replace("this reference", f"PyTorch's {', '.join(self.under)}") if self.under else fix
 
     @property
     def workload(self) -> str:
         return self.workloads[0] if self.workloads else ""
+
+    def told_after(self, lead: Cause) -> str:
+        """Its statement, as a part of another cause, of which it may be what is seen. A race that a checker reports is
+        one of its own."""
+        seen = self.cause != RACE or self.grade == SUGGESTIVE
+        return self.statement + (MAY_FOLLOW if seen and lead.cause in FOLLOWS.get(self.cause, ()) else "")
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -261,6 +276,12 @@ class Cause:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
         return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
+
+    @property
+    def excluded(self) -> tuple[RuledOut, ...]:
+        """What it rules out, and what its parts do, each rival once."""
+        every = (*self.ruled_out, *(each for part in self.parts for each in part.ruled_out))
+        return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:

@@ -151,7 +151,7 @@ def hidden(cells: Iterable[CellFacts]) -> list[Seen]:
             failing = any(fails(result) for result in tested if result.condition.recipe == "independent")
             passing = [result.condition.label for result in tested if passes(result)]
             if failing and passing:
-                text = f"it is right where {', '.join(passing)}: a test with such inputs alone passes"
+                text = f"these inputs hide it: {', '.join(passing)}; do not test with them alone"
                 found.append(cell.seen_in(conditions.environment, text, conditions.path))
     return found[-1:]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import figures
@@ -15,7 +16,8 @@ from reports.attribute.evidence import extent, time_seen
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.times import TimeChange
-from reports.model import Seen
+from reports.model import Latency, Seen
+from reports.text import matrix_command
 
 # By rule, or by what a rule found. {kernel}, {subject} and the versions {base} and {this} are always given,
 # all other names by the rule.
@@ -54,10 +56,9 @@ SENTENCES = {
     "not_repeatable": "{kernel} is right in every run, but its bits differ from run to run. `deterministic: true` "
     "asks for equal bits, so this counts as wrong.",
     # references, and kernels made of PyTorch's operators
-    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed, and with it the agreement between "
-    "them.",
-    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in {this}, "
-    "and that changed the agreement between them.",
+    "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed{agreed}.",
+    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
+    "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
@@ -91,8 +92,10 @@ SENTENCES = {
     # inputs
     "range_overflow": "{subject} fails where logits are large, and only then: a number that it computes exceeds the "
     "range or the precision of its arithmetic.",
-    "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones: a number that "
-    "it computes overflows (or underflows) its type.",
+    "limited_range": "{subject} fails where logits are large, and only then, and nothing becomes infinite: a limit "
+    "that it sets itself (a clamp, a table, a narrow integer) is possible, and so is arithmetic with too few digits.",
+    "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones ({smaller}): a "
+    "number that it computes overflows (or underflows) its type{logits}.",
     "right_when_upcast": "{subject} gives NaN or infinity in its type, and is right in a wider one: a number that it "
     "computes overflows (or underflows) its type.",
     "right_in_wider_integers": "{kernel} is right with 64-bit integers in place of the narrower ones that it asks "
@@ -158,6 +161,7 @@ def make(
     measured: bool = False,
     ratio: float = 1.0,
     under: tuple[str, ...] = (),
+    fix: str = "",
     **names: Any,
 ) -> Cause:
     """`sentence`: of `SENTENCES`, which `names` complete. `group`: what else must be alike for two causes to share a
@@ -176,7 +180,7 @@ def make(
         environment=case.environment,
         baseline=case.baseline,
         statement=SENTENCES[sentence].format(kernel=case.kernel, subject=case.subject, base=base, this=this, **names),
-        evidence=tuple(dict.fromkeys(evidence)),
+        evidence=_once(evidence),
         ruled_out=tuple(dict.fromkeys(each for each in ruled_out if each is not None)),
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),
         figures=tuple(each for each in figures if each is not None),
@@ -186,8 +190,33 @@ def make(
         improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
         ratio=ratio,
         under=under,
+        own_fix=fix,
         group_key=(cause, about, case.device, *(group or (grade, sentence, case.reference, *facts))),
     )
+
+
+def _once(evidence: Iterable[Seen]) -> tuple[Seen, ...]:
+    """The first of each text: what several records say alike is said once."""
+    first: dict[str, Seen] = {}
+    for seen in evidence:
+        first.setdefault(seen.text, seen)
+    return tuple(first.values())
+
+
+FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
+
+
+def launches_command(run: RunRecord, kernel: str, device: str, timed: Iterable[Latency]) -> str:
+    """The launches that would decide times which are undecided; empty where nobody can tell how many."""
+    timed = list(timed)
+    needed = [each.launches_needed for each in timed if each.launches_needed]
+    undecided = [each for each in timed if each.verdict == model.UNDECIDED]
+    if any(len(side.blocks) < FEWEST for each in undecided for side in (each.baseline, each.this)):
+        needed.append(ENOUGH)
+    if not needed:
+        return ""
+    both = " (for each of the two runs, then compare them again)" if run.sides else ""
+    return f"{matrix_command(run.command, kernel=kernel, device=device)} --launches {max(needed)}{both}"
 
 
 IMPROVED = (model.FIXED, model.NEWLY_SUPPORTED, model.MORE_EXACT)

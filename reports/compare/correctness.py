@@ -9,13 +9,14 @@ both is a rate, and compared as one (Fisher's exact test). Where both sides pass
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from scipy import stats
 
-from harness.schema.records import Agreement, Outcome, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.records import Agreement, Outcome, RecipeResult, TargetResult, ValidationRecord, Worst
 from harness.schema.run_records import Cell
 from harness.stats.outputs import Errors, errors_moved, rates_differ
 from harness.worker import protocol
@@ -121,11 +122,13 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
             name: sum(result.nearer_to.get(name, 0) for _, result in results)
             for name in sorted({name for _, result in results for name in result.nearer_to})
         },
-        recipes=[_recipe_side(recipe, result, evidence.confidence) for recipe, result in results],
+        recipes=[_recipe_side(recipe, result, evidence.confidence, record) for recipe, result in results],
     )
 
 
-def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float) -> RecipeSide:
+def _recipe_side(
+    recipe: RecipeResult, result: TargetResult, confidence: float, record: ValidationRecord
+) -> RecipeSide:
     main, worst = deciding(result), ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))
@@ -140,7 +143,30 @@ def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float) 
         max_abs=main.max_abs if main else None,
         max_units=main.max_units if main else None,
         worst=worst,
+        failing=_failing(main, recipe.trials, record, worst) if main else "",
     )
+
+
+def _failing(main: Agreement, trials: int, record: ValidationRecord, worst: str) -> str:
+    """The worst element of all trials, if its own trial fails: of a trial that passes it shows nothing. Else the trial
+    that fails by most, by units of rounding; no other rule's trials are recorded one by one."""
+    rule = rule_of(record, main)
+    limit, passed = record.limits.get(rule), main.passed.get(rule, 0)
+    if passed >= trials or limit is None:
+        return ""
+    units = main.units_per_trial if rule == "rounding" else []
+    failed = {number for number, each in enumerate(units) if each is None or not each <= limit}
+    if main.worst is not None and (not passed or main.worst.trial in failed or _beyond(main.worst, rule, limit)):
+        return worst
+    return f"trial {max(failed, key=lambda number: units[number] or math.inf)}" if failed else ""
+
+
+def _beyond(worst: Worst, rule: str, limit: float) -> bool:
+    """Whether this element alone fails a rule that is one of elements."""
+    if rule == "rounding":
+        return False
+    got, want = worst.got, worst.want
+    return got is None or want is None or not abs(got - want) <= limit + limit * abs(want)
 
 
 def _of_reference(record: ValidationRecord, rate: Rate | None, results: list[TargetResult]) -> Outcome:

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from reports import model
 from reports.attribute.causes import (
     BUILD_MOVED,
-    MEMORY,
     OUT_OF_BOUNDS,
-    PREDECESSOR_SENSITIVITY,
     RACE,
     UNDECIDED,
     UNINITIALISED,
@@ -20,13 +18,13 @@ from reports.attribute.evidence import hidden
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import findings
 from reports.attribute.sizes import reproduced_at, sizes_text
+from reports.attribute.wording import launches_command
 from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, UNREPEATABLE, WRONG, Told, outcome, sides
-from reports.text import matrix_command, shape_text, short, words
+from reports.text import shape_text, short, words
 
-FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
@@ -43,10 +41,9 @@ def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
     texts = []
     for cause in first.values():
         for each in (cause, *cause.parts):
-            follows = each.cause == PREDECESSOR_SENSITIVITY and cause.cause in MEMORY
             if not each.under:
                 name = "" if each.cause == UNDECIDED else f"{_graded(each)}: "
-                texts.append(name + each.statement + (" It may follow from the first." if follows else ""))
+                texts.append(name + each.told_after(cause))
     return list(dict.fromkeys(short(text, 500) for text in texts))
 
 
@@ -57,7 +54,7 @@ def beside(causes: Sequence[Cause], state: str) -> list[str]:
     if under and len(under) < len(every) and state not in NO_WORSE:
         names = ", ".join(dict.fromkeys(name for cause in under for name in cause.under))
         return [f"PyTorch's own {names} changed as well, which does not explain this"]
-    return list(dict.fromkeys(cause.statement for cause in under))
+    return list(dict.fromkeys(cause.statement for cause in under if not cause.not_excluded))
 
 
 def _graded(cause: Cause) -> str:
@@ -81,7 +78,7 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     fixes = list(dict.fromkeys(cause.fix for cause in own))
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
-    found += [f"test with other inputs, too: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
+    found += [f"in your tests: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
     tests = [cause.fix for cause in every if cause.fix and cause.under]
     if not found:
         tests = [f"nothing in the kernel; {fix}" for fix in tests]
@@ -117,8 +114,8 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     failing = [side for side in sides([row]).values() if outcome(side) in BAD]
     # Of what only does not repeat, every element is within tolerance: none shows it.
     wrong = [side for side in failing if outcome(side) != UNREPEATABLE]
-    recipe = next((r for side in wrong for r in side.recipes if r.worst), None)
-    at = f"; {words(recipe.recipe)} inputs, {recipe.worst}" if recipe else ""
+    recipe = next((r for side in wrong for r in side.recipes if r.failing), None)
+    at = f"; {words(recipe.recipe)} inputs, {recipe.failing}" if recipe else ""
     returned = next((side.message for side in failing if RETURNED in side.message), "")  # another shape or type
     at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
     return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
@@ -128,17 +125,9 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     """The next step of the first cause; of a time that is undecided, the launches that would decide it."""
     if causes and told.state not in NO_WORSE:
         return causes[0].next_command
-    timed = [each for row in told.right_rows if not row.alone for each in row.timed]
-    needed = [each.launches_needed for each in timed if each.launches_needed]
-    open_times = [each for each in timed if each.verdict == model.UNDECIDED]
-    if any(len(side.blocks) < FEWEST for each in open_times for side in (each.baseline, each.this)):
-        needed.append(ENOUGH)
-    if not needed:
-        return ""
     row = told.rows[0]
-    again = matrix_command(evidence.run.command, kernel=row.target, device=row.device)
-    both = " (for each of the two runs, then compare them again)" if evidence.run.sides else ""
-    return f"{again} --launches {max(needed)}{both}"
+    timed = [each for row in told.right_rows if not row.alone for each in row.timed]
+    return launches_command(evidence.run, row.target, row.device, timed)
 
 
 # -- what is open --------------------------------------------------------------------------------------

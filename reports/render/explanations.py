@@ -170,7 +170,8 @@ def _fold(found: list[Explanation]) -> list[Explanation]:
     for each in found:
         lead = each.lead
         home = None
-        if lead.kernel and not lead.parts and lead.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
+        rivals = all(part.under and part.not_excluded for part in lead.parts)  # the reference's card names them, too
+        if lead.kernel and rivals and lead.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
             home = next((other for other in own if _same_cause(other, each)), None)
         if home is None:
             kept.append(each)

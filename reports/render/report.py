@@ -21,7 +21,7 @@ from reports.model import Comparison, LatencySide
 from reports.render.answers import answers
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.reproduce import with_scripts
-from reports.text import matrix_command, shape_text, tally_text
+from reports.text import ABSENT, effect_text, matrix_command, shape_text, tally_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +107,11 @@ class Report:
     @property
     def has_hot(self) -> bool:
         return any(row.hot is not None for row in self.rows)
+
+    @property
+    def has_smallest_effect(self) -> bool:
+        """Whether any time shows how small a change would have been detected."""
+        return any(effect_text(each.smallest_effect) != ABSENT for row in self.rows for each in row.timed)
 
     @property
     def alone(self) -> bool:

@@ -14,7 +14,8 @@ from markupsafe import escape
 from harness.cli.main import main
 from harness.schema.records import Outcome
 from harness.schema.storage import save_record
-from reports.attribute.causes import FIXES, OUT_OF_BOUNDS
+from reports.attribute.causes import ENVIRONMENT_CONFOUNDER, FIXES, NOTHING_MOVED, OUT_OF_BOUNDS
+from reports.attribute.rules.inputs import TO_LARGE
 from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
 from reports.render.page import render_page
@@ -22,7 +23,7 @@ from reports.render.report import Report
 from reports.render.summaries import render_comment
 from reports.text import TIMES
 from reports.text import markdown as markdown_of
-from tests.unit.attributed import TIMED, here, of_both, spec
+from tests.unit.attributed import RECIPES, TIMED, here, of_both, spec
 from tests.unit.experiments import checkers, conditions, result
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
@@ -200,6 +201,53 @@ def test_the_shortest_failing_length_is_named_and_no_other_length_is_missed(tmp_
         "is a multiple of 64 (3 of 3); no further size was tried to refute it"
     )
     assert not any("keys only" in text for text in answer.open)
+
+
+def test_what_large_logits_alone_show_is_reproduced_and_tested_with_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path, of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES))
+    steep = [result(each, 0.0, recipe=name) for each, name in (("C", "offset_logits"), ("D", "steep_logits"))]
+    conditions(run, "inputs", [result("AA"), result("BB", 0.0, recipe="large_logits"), *steep])
+    [answer] = Report(load_evidence(tmp_path)).answers.kernels
+    assert [text for text in answer.do if "test with" in text] == [TO_LARGE]
+    [text] = [text for text in answer.do if "the smallest workload that fails" in text]
+    assert text.endswith("; large logits inputs, trial 3, element [0, 2, 100, 7]: got 0.51, want 0.5")
+    assert "and nothing becomes infinite" in answer.why[1] and "exceeds" not in " ".join(answer.why)
+
+
+@pytest.mark.parametrize("changes", [{}, {"variables": {NEXT: {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}}])
+def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    moved = (BASE, "math", Case(passed=6, units=30.0, bits="old")), (BASE, "kernel", Case(agrees=6))
+    report = report_of(tmp_path, spec(*moved, **changes))
+    [answer] = report.answers.kernels
+    assert answer.why == () and answer.do[0].startswith("nothing in the kernel; in your tests, compare with a float64")
+    told = [text for text in answer.also if "changed: " in text]
+    assert told and told[0].endswith("6 of 10 trials agreed with it in PyTorch 2.1.0, all 10 do in PyTorch 2.5.0.")
+    assert not any("ALLOC_CONF" in text for text in answer.also)
+    [own] = [each for each in report.explanations if "math" in each.subjects]
+    assert own.under and (ENVIRONMENT_CONFOUNDER in own.lead.causes) == bool(changes)
+    [well] = [each.lead for each in report.explanations if each.lead.cause == NOTHING_MOVED]
+    assert answer.run.endswith("--launches 10") and well.next_command == answer.run
+
+
+def test_agreement_that_rose_and_fell_is_told_by_workload(tmp_path: Path) -> None:
+    cases = {
+        (BASE, "math", "seed-fp16"): Case(passed=6, units=30.0, bits="old"),
+        (NEXT, "math", "seed-fp32"): Case(passed=0, units=30.0, bits="new"),
+        (BASE, "kernel", "seed-fp16"): Case(agrees=6),
+        (NEXT, "kernel", "seed-fp32"): Case(agrees=0),
+    }
+    found = report_of(tmp_path, Spec(trials=10, launches=1, cases=cases))
+    told = " ".join(text for each in found.answers.kernels for text in (*each.also, *each.why))
+    assert "6 of 10 trials agreed with it in PyTorch 2.1.0, all 10 do in PyTorch 2.5.0 on seed-fp16; " in told
+    assert "all 10 trials agreed with it in PyTorch 2.1.0, none of 10 do in PyTorch 2.5.0 on seed-fp32." in told
+
+
+@pytest.mark.parametrize("launches", [1, 10])
+def test_the_smallest_change_is_spoken_of_only_where_one_is_known(launches: int, tmp_path: Path) -> None:
+    page = render_page(report_of(tmp_path, spec(launches=launches, spread=0.001)))
+    assert ("shows the smallest change that this run could have detected" in page) == (launches == 10)
 
 
 def test_an_undecided_time_has_the_command_that_decides_it(tmp_path: Path) -> None:

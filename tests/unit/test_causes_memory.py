@@ -209,7 +209,7 @@ def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Pa
     sized = [result("AB", 0.0, label=n, before=n).model_copy(update={"max_units": units}) for n, units in before]
     inputs = [result("A", 0.0, label="independent"), result("B", label="Q = K = V", recipe="shared_qkv")]
     experiments = [OF_SHARED, tried("predecessor", *sized, **GPU), tried("inputs", *inputs, **GPU)]
-    says = ["by what ran just before: flash 2e+05, math 9e+07", "it is right where Q = K = V"]
+    says = ["by what ran just before: flash 2e+05, math 9e+07", "these inputs hide it: Q = K = V"]
     found = check(Known(FELL_ON_GPU, experiments, SHARED, says=says), tmp_path)
     assert any("what ran just before" in figure.title for figure in found.figures)
 
@@ -228,3 +228,12 @@ def test_what_the_first_call_writes_and_later_ones_leave_is_kept_state(
 
     left = Case(passed=0, units=9e9, unwritten=10)
     assert first(tmp_path, of_both(left, device="cuda"), make).cause == cause
+
+
+def test_a_checker_that_names_an_access_rules_out_no_memory_that_nobody_filled(tmp_path: Path) -> None:
+    access = on_gpu(checkers, "memcheck", "out_of_bounds")
+    alone = first(tmp_path / "alone", WRONG_ON_GPU, access)
+    filled_too = first(tmp_path / "filled", WRONG_ON_GPU, access, on_gpu(poison, {"shared": STILL, "output": STILL}))
+    assert alone.cause == filled_too.cause == causes.OUT_OF_BOUNDS
+    assert "uninitialised memory" not in {each.rival for each in alone.ruled_out}
+    assert "uninitialised memory" in {each.rival for each in filled_too.ruled_out}

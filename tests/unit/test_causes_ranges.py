@@ -11,9 +11,15 @@ import pytest
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.storage import Run
 from reports.attribute import causes
-from reports.attribute.causes import STRONG, SUGGESTIVE
+from reports.attribute.causes import FIXES, STRONG, SUGGESTIVE
+from reports.attribute.evidence import hidden
+from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import Conditions, LengthTrials
+from reports.attribute.rules.inputs import WIDER_SUMS
 from reports.attribute.sizes import reproduced_at, sizes_text
+from reports.compare.rows import compare
+from reports.load.evidence import load_evidence
+from reports.model import Comparison
 from tests.unit.attributed import RECIPES, Known, Make, called, check, filled, of_both, tried
 from tests.unit.experiments import FOLLOWS, clean, conditions, dead, history, result
 from tests.unit.spec import Case, Spec
@@ -133,11 +139,35 @@ def test_what_does_not_exclude_a_range(
     assert all(each.rival != "the range of its type" for each in check(known, tmp_path).ruled_out)
 
 
+@pytest.mark.parametrize(
+    ("more", "decides", "fix"),
+    [
+        ([result("CC", recipe="steep_logits", label="logits times 64")], "is right with logits times 64", WIDER_SUMS),
+        ([result("CC", 0.0, recipe="flat_logits", label="logits a 64th")], "is wrong with logits a 64th", WIDER_SUMS),
+        ([result("CC", recipe="flat_logits"), result("DD", recipe="steep_logits")], "", FIXES[causes.RANGE_OVERFLOW]),
+        ([], "", FIXES[causes.RANGE_OVERFLOW]),
+    ],
+)
+def test_what_overflows_by_the_size_of_inputs_is_mended_there(
+    more: list[ConditionResult], decides: str, fix: str, tmp_path: Path
+) -> None:
+    small = scaled(passed=1.0, scales=True, label="inputs a sixteenth as large")
+    found = check(Known(ALWAYS, asked([PLAIN, small, *more]), causes.RANGE_OVERFLOW, STRONG), tmp_path)
+    assert "right on smaller ones (inputs a sixteenth as large)" in found.statement and found.fix == fix
+    assert decides in found.statement and ("does not decide" in found.statement) == bool(decides)
+    [hiding] = [seen.text for seen in hidden([CellFacts(load_evidence(tmp_path), row) for row in rows_of(tmp_path)])]
+    assert "these inputs hide it: " in hiding and hiding.endswith("; do not test with them alone")
+
+
+def rows_of(folder: Path) -> list[Comparison]:
+    return [row for row in compare(load_evidence(folder)) if row.kind == "kernel"]
+
+
 # -- large logits -------------------------------------------------------------------------------------------
 
 LARGE = of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES)
 FINITE = "stay finite however large"
-LIMIT = "a limit that the kernel sets"
+LIMIT = "no floating-point number has overflowed"
 
 
 @pytest.mark.parametrize(

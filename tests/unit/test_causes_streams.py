@@ -13,13 +13,16 @@ from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.storage import Run
 from reports import model
 from reports.attribute import Cause, causes, explained
-from reports.attribute.causes import DECISIVE, STRONG
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
 from reports.compare.gate import WRONG, judge
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.render.explanations import explanations
+from reports.render.page import render_page
+from reports.render.report import Report
+from reports.render.summaries import render_summary_text
 from tests.unit.attributed import FELL, Known, both, causes_of, check, first, spec, tried
-from tests.unit.experiments import clean, conditions, result
+from tests.unit.experiments import checkers, clean, conditions, poison, result
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
@@ -143,3 +146,25 @@ def test_it_explains_nothing_of_what_one_gpu_showed(second: ConditionResult, cas
     assert [cause.cause for cause in told] == [causes.MASKED_BY_INPUTS]
     assert [cause for cause in beside if not cause.aside] == without
     assert not beside[0].aside or not any(cause.wrong for cause in without), "what was asked about comes first"
+
+
+def test_other_bits_may_follow_from_the_stream_and_a_silent_racecheck_is_told(tmp_path: Path) -> None:
+    loose = replace(ESCAPED, passed=2, units=400.0, repeats_differ=7)
+    run = write_run(tmp_path, made(BASE, NEXT, case=loose))
+    checkers(run, "racecheck", device="cuda")
+    poison(run, {"shared": ("AB", "CD", "EF", "GH"), "output": ("AB", "CD", "EF", "GH")}, device="cuda", passed=0.0)
+    for name in (BASE, NEXT):
+        conditions(run, "repeat", [result("ABC", 0.0)], name, "cuda")
+    report = Report(load_evidence(tmp_path))
+    lead = next(each.lead for each in report.explanations if each.lead.kernel)
+    assert (lead.cause, [(part.cause, part.grade) for part in lead.parts]) == (
+        causes.WRONG_STREAM, [(causes.RACE, SUGGESTIVE)]
+    )  # fmt: skip
+    [answer] = report.answers.kernels
+    assert answer.why[1].endswith("It may follow from the first.") and "barrier" not in " ".join(answer.do)
+    told = [seen.text for seen in (*lead.evidence, *lead.added)]
+    assert len(told) == len(set(told)) and any(text.startswith("against a race: racecheck") for text in told)
+    assert {name for name in (BASE, NEXT) for text in told if name in text and "repeated calls" in text} == {BASE, NEXT}
+    page, summary = render_page(report), render_summary_text(report)
+    assert all("It may follow from the first." in text and "uninitialised memory" in text for text in (page, summary))
+    assert [each.rival for each in lead.excluded] == ["uninitialised memory"]

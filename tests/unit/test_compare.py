@@ -137,6 +137,32 @@ def test_a_record_that_contradicts_itself_is_undecided(tmp_path: Path) -> None:
     assert judged.verdict == "undecided" and "19 of 100" in judged.why
 
 
+@pytest.mark.parametrize(
+    ("passed", "units", "rule", "failing"),
+    [
+        (0, [], "rounding", "trial 3, element [0, 2, 100, 7]: got 0.51, want 0.5"),
+        (4, [1.0, 8.0, 1.0, 2.0, 1.0], "rounding", "trial 1"),
+        (4, [1.0, None, 1.0, 5.0, 1.0], "rounding", "trial 3, element"),
+        (4, [], "strict", "trial 3, element"),
+        (4, [], "kernelbench", ""),  # which of its trials fails is not recorded
+        (5, [1.0] * 5, "rounding", ""),
+    ],
+)
+def test_what_reproduces_a_fault_is_of_a_trial_that_fails(
+    passed: int, units: list[float | None], rule: str, failing: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, Spec(trials=5, decides=rule))
+    path = run.validation_path(Cell(environment=NEXT, kernel="attention_scalar", workload=SEED, device="cpu"))
+    record = load_record(path, ValidationRecord).model_dump()
+    for target in record["recipes"][0]["targets"]:
+        for each in target["against"]:
+            each |= {"passed": each["passed"] | {rule: passed}, "units_per_trial": units}
+    save_record(path, ValidationRecord.model_validate(record))
+    row = next(r for r in compare(load_evidence(tmp_path)) if r.id == f"{NEXT}/attention_scalar/{SEED}/cpu")
+    shown = row.correctness.this.recipes[0].failing
+    assert shown.startswith(failing) and bool(shown) == bool(failing)
+
+
 def test_an_a_a_control_is_named_one(tmp_path: Path) -> None:
     replica = f"{BASE}-r1"
     rows = rows_of(tmp_path, Spec(environments=(BASE, replica, NEXT)))

@@ -250,7 +250,8 @@ class CellFacts:
         for conditions in self.of("repeat"):
             if conditions.loose:
                 labels = ", ".join(each.condition.label for each in conditions.loose[:3])
-                found.append(self.seen(f"repeated calls gave other bits ({labels})", conditions.path))
+                text = f"repeated calls gave other bits ({labels})"
+                found.append(self.seen_in(conditions.environment, text, conditions.path))
         return found
 
     @property

@@ -86,6 +86,7 @@ def second_device(case: CaseFacts) -> Cause | None:
             *steady_rivals(case),
         ],
         figures=[figures.conditions_figure(title, [*_on_the_current(conditions, second), second], conditions.path)],
+        fix="run on the GPU that holds the tensors, in C++ with c10::cuda::CUDAGuard; test on one that is not current",
     )  # fmt: skip
     return replace(cause, aside=True)
 

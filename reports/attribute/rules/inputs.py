@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from harness.schema.experiment_records import ConditionResult
 from harness.worker import protocol
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
-from reports.attribute.evidence import excluded, number, rates_seen, recipes_seen, steady_rivals, was_so
+from reports.attribute.evidence import excluded, listed, number, rates_seen, recipes_seen, steady_rivals, was_so
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import INDEPENDENT, LARGE, LARGER, SHARED, CellFacts
 from reports.attribute.facts.experiments import Conditions, fails, passes
@@ -55,11 +56,12 @@ def range_overflow(case: CaseFacts) -> Cause | None:
         trials = sum(cell.sides[1].nonfinite_trials for cell in every)
         evidence.append(Seen(text=f"NaN or infinity in {number(trials, 'trial')}", record=every[0].record))
     if finite:
-        evidence.append(Seen(text="finite where logits are larger still, so a limit that the kernel sets is possible"))
+        evidence.append(Seen(text="finite where logits are larger still, so no floating-point number has overflowed"))
     at_once = _wrong_at_once(every)
     certain = (infinite or overflowed) and at_once and not case.unsteady
     return make(
-        case, causes.RANGE_OVERFLOW, SUGGESTIVE if finite else DECISIVE if certain else STRONG, "range_overflow", every,
+        case, causes.RANGE_OVERFLOW, SUGGESTIVE if finite else DECISIVE if certain else STRONG,
+        "limited_range" if finite else "range_overflow", every,
         [*evidence, *was_so(every)],
         ruled_out=[
             RuledOut(rival="the algorithm", how="ordinary inputs pass", record=every[0].record),
@@ -109,7 +111,16 @@ def _always(case: CaseFacts, experiment: str, shows: Callable[[CellFacts, Condit
 
 
 def _out_of_range(
-    case: CaseFacts, found: Found, sentence: str, certain: bool, shown: list[Seen], rival: str, how: str
+    case: CaseFacts,
+    found: Found,
+    sentence: str,
+    certain: bool,
+    shown: list[Seen],
+    rival: str,
+    how: str,
+    *,
+    fix: str = "",
+    **names: Any,
 ) -> Cause:
     cells = list(dict.fromkeys(cell for cell, _ in found))
     first, conditions = found[0]
@@ -120,6 +131,7 @@ def _out_of_range(
         [*(rates_seen(*each) for each in found[:2]), *shown, *was_so(cells)],
         ruled_out=[RuledOut(rival=rival, how=how, record=conditions.path) if how else None, *steady_rivals(case)],
         figures=[figures.inputs_figure(first) if sentence == "right_when_smaller" else drawn],
+        fix=fix, **names,
     )  # fmt: skip
 
 
@@ -140,7 +152,24 @@ def right_when_smaller(case: CaseFacts) -> Cause | None:
         case, found, "right_when_smaller", bool(scales and infinite and first and case.memory_clean),
         [Seen(text=text, record=found[0][1].path)],
         "the algorithm, and rounding", "a power of two changes neither" if scales else "",
+        fix=WIDER_SUMS if _not_by_logits(found) else "", logits=_not_by_logits(found),
+        smaller=listed(small.condition.label for each in found if (small := _smaller_is_right(*each)) is not None),
     )  # fmt: skip
+
+
+WIDER_SUMS = "compute products and sums of the inputs in a wider type; the exponential of the logits is not what fails"
+WIDER_INTEGERS = "use 64-bit integers for that count, index or sum"
+
+
+def _not_by_logits(found: Found) -> str:
+    """Said where the size of the logits was varied alone, and is not what decides: larger ones are right, or smaller
+    ones as wrong."""
+    larger = [each.condition.label for _, c in found for each in c.on(LARGE, *LARGER) if passes(each)]
+    flat = [each for _, conditions in found for each in conditions.on(FLAT)]
+    if any(map(passes, flat)) or not (larger or flat):
+        return ""
+    how = f"right with {listed(larger)}" if larger else f"wrong with {listed(each.condition.label for each in flat)}"
+    return f". The size of the logits does not decide: it is {how}"
 
 
 def _smaller_is_right(cell: CellFacts, conditions: Conditions) -> ConditionResult | None:
@@ -175,7 +204,7 @@ def right_in_wider_integers(case: CaseFacts) -> Cause | None:
     first = all(cell.first_right(INDEPENDENT) is False for cell, _ in found)
     certain = bool(case.memory_clean and case.steady and first)
     how = "the same code is right with wider integers"
-    return _out_of_range(case, found, "right_in_wider_integers", certain, [], "the algorithm", how)
+    return _out_of_range(case, found, "right_in_wider_integers", certain, [], "the algorithm", how, fix=WIDER_INTEGERS)
 
 
 def _only_integers_matter(conditions: Conditions) -> bool:
@@ -197,6 +226,16 @@ def _masking(conditions: Conditions) -> bool:
     layouts = {each.recipe for each in failing if each.recipe != LARGE and each.layout in ("misaligned", "strided")}
     independent = any(each.recipe == INDEPENDENT and each.layout == "contiguous" for each in failing)
     return bool(layouts & plain) or (SHARED in plain and independent)
+
+
+TO_LARGE = "test with large logits, too (Q and K several times as large): ordinary inputs do not show this fault"
+TO_INDEPENDENT = "test with independent random Q, K and V, which do not hide the fault"
+
+
+def _to_others(tried: Found) -> str:
+    """The conditions that were seen to fail, where tests as they are pass."""
+    wrong = [each.condition.label for _, conditions in tried for each in conditions.ran if fails(each)]
+    return f"test on inputs that show it, too: {listed(wrong)}"
 
 
 def masked_by_inputs(case: CaseFacts) -> Cause | None:
@@ -236,5 +275,5 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
         [*evidence, *was_so(every)],
         ruled_out=[None if case.alone else excluded("the upgrade", every[0].bits), *steady_rivals(case)],
         figures=[figures.recipes_figure(every[0]) if known else None, figures.inputs_figure(every[0])],
-        which=which,
+        which=which, fix=TO_INDEPENDENT if cells else TO_LARGE if hidden else _to_others(tried),
     )  # fmt: skip

@@ -7,6 +7,7 @@ memory is filled: what a kernel reads uninitialised then repeats itself and foll
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.schema.experiment_records import ConditionResult
 from harness.worker import protocol
@@ -154,7 +155,6 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
     evidence += [cell.seen(shown, path) for cell, path in shifted]
     evidence += [_spread_seen(cell, s) for cell, s in case.poison if s.follows and s.site != "shared"]
     proven = any(finding.proven for _, finding in checked)
-    named = "the checker names the access, and that it is out of bounds"
     around = [
         figures.spread_figure(f"Memory around its tensors pre-filled, {c.workload}", s)
         for c, s in case.poison
@@ -163,7 +163,7 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.OUT_OF_BOUNDS, DECISIVE if proven else STRONG, "out_of_bounds", cells, [*evidence, *hidden(cells)],
         ruled_out=[
-            RuledOut(rival="uninitialised memory", how=named, record=checked[0][1].path) if proven else None,
+            excluded("uninitialised memory", case.memory_clean),  # that a checker names this access excludes no other
             excluded("a race", case.silence_on("race")),
         ],
         figures=[figures.inputs_figure(cell) for cell, _ in shifted[:1]] or around[:1],
@@ -194,6 +194,10 @@ def access_outlived(case: CaseFacts) -> bool:
     return bool(found) and all(map(outlived, found))
 
 
+def _filled(spread: Spread) -> str:
+    return f"with {SITES.get(spread.site, spread.site)}"
+
+
 def race(case: CaseFacts) -> Cause | None:
     """Where no filling of memory and nothing that is kept explains other bits, and another order of the same additions
     does not."""
@@ -214,14 +218,19 @@ def race(case: CaseFacts) -> Cause | None:
     if not proven and case.is_python and not case.brings_code:
         grade = SUGGESTIVE
         shown += ". It has no machine code of its own, so random numbers are as likely a reason"
+    astray = any(side.off_stream for cell in case.cells for side in cell.sides)
+    if astray and not checked:
+        grade = SUGGESTIVE  # work that no call waits for does the same
+    silent = None if checked else case.silence_on("race")
     filled = "the bits differ although the memory was filled with the same pattern each time"
     return make(
         case, causes.RACE, grade, "race", cells,
         [
             *(finding_seen(finding) for _, finding in checked),
+            *([replace(silent, text=f"against a race: {silent.text}")] if silent else []),
             *case.unsteady,
             *(
-                cell.seen(f"with {SITES.get(each.site, each.site)} filled alike, the bits still differ", each.path)
+                cell.seen_in(each.environment, f"{_filled(each)} filled alike, the bits still differ", each.path)
                 for cell, each in loose
             ),
             *hidden(cells),

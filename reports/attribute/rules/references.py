@@ -60,8 +60,39 @@ def _under_kernel(case: CaseFacts, wanted: str) -> Cause | None:
         ruled_out=[stays if same else None, excluded("the inputs", cells[0].inputs)],
         figures=[figures.crossing_figure(cells[0], names), figures.cells_figure("Against the truth", cells)],
         group=("under", case.environment, *names), under=tuple(names), references=listed(names),
+        fix=causes.FIXES[wanted], agreed=_agreed(case, found),
         how="gives the same bits in both environments" if same else "is as right as before, against the float64 truth",
     )  # fmt: skip
+
+
+MOST_TOLD = 4  # references, or workloads, whose agreement is told one by one
+
+
+def _agreed(case: CaseFacts, found: list[tuple[CellFacts, Reference]]) -> str:
+    """Between what, and in which direction: over all workloads, or one by one where it rose on some and fell on
+    others."""
+    told = []
+    names = list(dict.fromkeys(reference.name for _, reference in found))
+    for name in names:
+        known = [(c.workload, *r.agreed) for c, r in found if r.name == name and None not in r.agreed]
+        counts = [(w, (one.passed, one.trials), (two.passed, two.trials)) for w, one, two in known if one and two]
+        fell = {one[0] * two[1] > two[0] * one[1] for _, one, two in counts if one != two}
+        sums = [tuple(map(sum, zip(*(each[side] for each in counts), strict=True))) for side in (1, 2) if counts]
+        which = f"{name}: " if len(names) > 1 else ""
+        if len(fell) > 1:
+            told += [f"{which}{_agreement(case, one, two)} on {w}" for w, one, two in counts if one != two]
+        elif sums:
+            told.append(which + _agreement(case, sums[0], sums[1]))
+    more = f"; and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+    return f": {'; '.join(told[:MOST_TOLD])}{more}" if told else ""
+
+
+def _agreement(case: CaseFacts, one: tuple[int, ...], two: tuple[int, ...]) -> str:
+    """6 of 8 trials agreed with it in 2.1.0, all 8 do in 2.5.0."""
+    first, second = (f"all {of}" if passed == of else f"{passed or 'none'} of {of}" for passed, of in (one, two))
+    if one == two:
+        return f"{first} trials agree with it in both"
+    return f"{first} trials agreed with it {apart(case.versions, '', f'{second} do').strip()}"
 
 
 def reference_moved_under(case: CaseFacts) -> Cause | None:

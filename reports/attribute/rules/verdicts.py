@@ -20,7 +20,7 @@ from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import INDEPENDENT, CellFacts
 from reports.attribute.facts.experiments import Conditions, LengthTrials
 from reports.attribute.facts.times import CALLED
-from reports.attribute.wording import make
+from reports.attribute.wording import launches_command, make
 from reports.compare.correctness import FAILED
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
 from reports.model import Seen
@@ -241,6 +241,7 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
             *(cell.seen(latency.why, latency.this.record) for cell, latency in unsure[:3]),
         ],
         ruled_out=[excluded("the kernel's code and build", case.code), *steady_rivals(case)],
+        command=launches_command(case.evidence.run, case.kernel, case.device, [latency for _, latency in unsure]),
         group=("nothing", str(bool(unsure)), "same bits" if whole else bits, harmless[0].text if harmless else ""),
         bits=bits, also=also,
     )  # fmt: skip
