@@ -1,10 +1,11 @@
 """the reference moved: math
 
-PyTorch's own math was wrong in the baseline and is right here: bfloat16, on the same input bytes.
+PyTorch's own math was wrong in PyTorch 2.1.0 and is right in PyTorch 2.5.0: bfloat16, on the same input
+  bytes.
 
 What was recorded:
-- seed-bf16: 101 of 120 trials pass in the baseline, 120 of 120 trials pass here
-- seed-bf16: largest error 25.8 rounding units in the baseline, 0.987 here
+- seed-bf16: 101 of 120 trials pass in PyTorch 2.1.0, 120 of 120 trials pass in PyTorch 2.5.0
+- seed-bf16: largest error 25.8 rounding units in PyTorch 2.1.0, 0.987 in PyTorch 2.5.0
 - math's output bits are identical in 0 of 120 trials; largest difference 0.156 over 2 stored trials
 - operator: aten::_scaled_dot_product_attention_math in both
 

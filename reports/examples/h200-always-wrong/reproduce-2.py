@@ -1,10 +1,10 @@
 """PyTorch's default backend moved: default
 
-PyTorch's default for attention changed: it runs another operator here, and is still right. If your test
-  compares with default SDPA, or your kernel runs after it, that operator is now a different one.
+PyTorch's default for attention changed: it runs another operator in PyTorch 2.5.0, and is still right. If
+  your test compares with default SDPA, or your kernel runs after it, that operator is now a different one.
 
 What was recorded:
-- efficient_attention in the baseline, cudnn_attention here: seed-fp16
+- efficient_attention in PyTorch 2.1.0, cudnn_attention in PyTorch 2.5.0: seed-fp16
 
 Run it with each version's Python and compare what it prints. It needs PyTorch and nothing else. Errors are in unit roundoffs of
 the dtype, such as 2**-11 in float16, and its inputs are other ones than the report's: the report's rounding units, which
