@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from harness.errors import InfrastructureError
 from harness.schema.run_records import GpuFacts
 
 PERIOD_S = 0.01  # between readings
@@ -127,6 +128,36 @@ def use(environ: dict[str, str] | os._Environ[str] = os.environ) -> GpuFacts | N
     if gpu is not None:
         environ[VISIBLE] = gpu.uuid
     return gpu
+
+
+def take(wanted: str, environ: dict[str, str] | os._Environ[str] = os.environ) -> GpuFacts:
+    """Choose the first GPU whose name holds `wanted`, in whatever case, that is whole, idle and not throttled by hand.
+    InfrastructureError where there is none, with what is wrong with each."""
+    seen = named(gpus(), environ.get(VISIBLE))
+    alike = [gpu for gpu in seen if wanted.lower() in gpu.name.lower()]
+    problems = [(gpu, _unfit(gpu)) for gpu in alike]
+    fit = next((gpu for gpu, problem in problems if not problem), None)
+    if fit is not None:
+        environ[VISIBLE] = fit.uuid
+        return fit
+    if problems:
+        told = "; ".join(f"{gpu.name} ({gpu.uuid}) {problem}" for gpu, problem in problems)
+        raise InfrastructureError(f"no GPU named {wanted} can be measured on: {told}", "wait, or choose another one")
+    there = ", ".join(dict.fromkeys(gpu.name for gpu in seen)) or "no GPU"
+    raise InfrastructureError(f"--gpu {wanted}: there is {there} here", "nvidia-smi lists what there is")
+
+
+def _unfit(gpu: GpuFacts) -> str:
+    """Why times of a GPU would not be those of its model; '' where nothing is known against it."""
+    handle = _ask("nvmlDeviceGetHandleByUUID", gpu.uuid)
+    usual_mw, others = _ask("nvmlDeviceGetPowerManagementDefaultLimit", handle), _processes(handle)
+    if gpu.mig:
+        return "is cut into slices (MIG)"
+    if others:
+        return f"is used by {len(others)} other {'process' if len(others) == 1 else 'processes'}"
+    if usual_mw and gpu.power_limit_w and gpu.power_limit_w * 1000 < usual_mw:
+        return f"is limited to {gpu.power_limit_w:.0f} W instead of {usual_mw / 1000:.0f} W"
+    return ""
 
 
 def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -23,6 +23,11 @@ def words(status: str) -> str:
     return status.replace("_", " ")
 
 
+def apart(versions: Sequence[str], one: object, two: object) -> str:
+    """What is seen in the baseline, and in the environment that is compared with it."""
+    return f"{one} in {versions[0]}, {two} in {versions[1]}"
+
+
 def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 

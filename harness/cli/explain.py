@@ -9,6 +9,7 @@ from typing import cast
 
 from harness.cli.options import Parser, add_devices, add_gates, add_matrix, add_names
 from harness.cli.report import report_run
+from harness.cluster.collect import link_records, parts_of
 from harness.config.kernelbench import Folders
 from harness.errors import InputError, exit_code, meant
 from harness.experiments.plan import Focus
@@ -55,9 +56,22 @@ def run(options: argparse.Namespace) -> int:
         devices=options.device,
         everything=options.all,
     )
-    codes = run_explain(recorded_options(record, options.matrix, bundle), record.selection, run, focus)
+    codes = []
+    for own in parts_of(run) or [run]:
+        made = own.load()
+        if own is run or is_meant(made, focus):
+            path = options.matrix if own is run else own.folder.parents[2] / "matrix.yaml"
+            codes += run_explain(recorded_options(made, path, bundle), made.selection, own, focus)
+            if own is not run:
+                link_records(own, run, ("experiments",))
     print(f"records: {run.folder}", flush=True)
     return exit_code([*codes, report_run(run.folder, options)])
+
+
+def is_meant(record: RunRecord, focus: Focus) -> bool:
+    """Whether a shard's run has a kernel that was chosen; all are where none was."""
+    chosen = not focus.kernels or any(kernel.name in focus.kernels for kernel in record.kernels)
+    return chosen and (not focus.devices or any(cell.device in focus.devices for cell in record.cells))
 
 
 def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> Options:

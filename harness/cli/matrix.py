@@ -23,6 +23,7 @@ from harness.config.kernelbench import Folders
 from harness.config.pins import known_pins
 from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
+from harness.gpu import take
 from harness.preflight.preflight import preflight
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.run_records import Selection
@@ -71,6 +72,8 @@ def add_shared_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.verb == "matrix":
         refuse_unused(options)
+        if options.gpu and not options.on:
+            take(options.gpu[0])
     if getattr(options, "on", None):
         return run_on(options, selection(options), recorded_command(options))
     if options.list:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.options import Options, at_least
-from harness.cli.report import report_run
+from harness.cli.report import MACHINES, report_run, report_side_by_side
+from harness.cluster.carry import Carry
 from harness.cluster.engine import Engine
 from harness.cluster.local import Local
 from harness.cluster.shards import Shard, digest_of, plan_shards
@@ -17,7 +21,7 @@ from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
-from harness.progress import printable
+from harness.progress import Table, printable
 from harness.run.folders import all_runs
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
@@ -31,19 +35,26 @@ IF_GIVEN = ("quick", "strict", "trust", "no_check", "profile")
 
 def add_on(parser: Options) -> None:
     parser.add_argument("--on", choices=["slurm", "local"], help="each kernel as a job: of Slurm, or on a GPU here")
-    parser.add_argument("--gpu", metavar="NAME", help="type of GPU that jobs of Slurm ask for")
+    parser.add_argument("--gpu", action="append", default=[], metavar="NAME", help="only on a GPU whose name holds "
+                        "this, whole, idle and at its usual power; with --on it may be repeated")  # fmt: skip
     parser.add_argument("--partition", metavar="P", help="of Slurm")
     parser.add_argument("--time", type=at_least(1), metavar="MIN", help="limit of a job of Slurm, in minutes")
     parser.add_argument("--sbatch", action="append", default=[], metavar="NAME=VALUE", help="option of sbatch")
+    parser.add_argument("--carry", action="store_true", help="nodes share no files with this machine: carry them there "
+                        "and back; with a packed --bundle")  # fmt: skip
     parser.add_argument("--detach", action="store_true", help="queue and return; the same command gathers later")
 
 
 def refuse_unused(options: argparse.Namespace) -> None:
     """InputError where an option would do nothing."""
-    of_slurm = {f"--{name}": getattr(options, name) for name in ("gpu", "partition", "time", "sbatch", "detach")}
+    of_slurm = {f"--{name}": getattr(options, name) for name in ("partition", "time", "sbatch", "carry", "detach")}
     given = [name for name, value in of_slurm.items() if value]
     if given and options.on != "slurm":
         raise InputError(f"{given[0]}: only with --on slurm", "add --on slurm, or leave it out")
+    if len(options.gpu) > 1 and not options.on:
+        raise InputError("--gpu: one alone, without --on", "a run measures on one GPU; --on takes several")
+    if options.gpu and options.device and "cuda" not in options.device:
+        raise InputError(f"--gpu {options.gpu[0]}: with --device cpu nothing runs on it", "leave one of the two out")
     if options.on and options.fresh:
         raise InputError("--fresh: not with --on", f"to measure again, remove {SHARDS}")
 
@@ -62,25 +73,50 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
         pin(matrix, root, strict=options.strict)
     devices = options.device or (("cuda",) if options.gpu else DEVICES if options.on == "local" else ("cpu",))
     words = shard_words(options)
-    digest = digest_of(matrix, text, root, [*words, *options.kernel, *devices])
-    shards = plan_shards(matrix, root, root / SHARDS / digest[:12], options.kernel, devices, words)
+    digest = digest_of(matrix, text, root, [*words, *options.kernel, *devices, *options.gpu])
+    folder = SHARDS / digest[:12]
+    shards = plan_shards(matrix, root, root / folder, options.kernel, devices, words, options.gpu)
+    groups = groups_of(shards)
+    if options.out and len(groups) > 1:
+        raise InputError("--out: not with several GPUs", "each has its own page, in the folder of its run")
     if options.list:
-        for shard in shards:
-            print(_listed(root, shard))
+        print("\n".join(listed(root, shards)))
         return DONE
+    if options.time:
+        refuse_too_short(root, shards, options.time)
     campaign = Campaign(matrix, text, root, shards, engine_of(options))
     campaign.queue()
     if options.detach:
         print(f"{len(shards)} shards are queued or finished; the same command without --detach gathers them")
         return DONE
-    campaign.wait(lambda line: print(printable(line), flush=True))
-    made = gather(root, shards, command, selection, digest, options.gpu)
-    lost = [shard.name for shard in shards if shard.run() is None]
-    for name in lost:
-        print(f"shard {name}: no result, so it is not on the page; its jobs' output: {SHARDS / digest[:12] / name}")
-    print(f"records: {made.folder}", flush=True)
+    with Table([shard.name for shard in shards]) as table:
+        campaign.wait(table.say)
+    lost = campaign.lost(selection)
+    for each in lost:
+        print(printable(f"shard {each.shard.name}: {each.why}; all that it printed: {folder / each.shard.name}"))
     codes = [INFRASTRUCTURE] if lost else []
-    return exit_code(codes if options.no_report else [*codes, report_run(made.folder, options)])
+    runs = []
+    for group in groups:
+        rows = [each for each in lost if each.shard in group]
+        if not any(shard.run() is not None for shard in group) and len(groups) > 1:
+            print(printable(f"{group[0].gpu or group[0].device}: no shard has finished"))
+            continue
+        made = gather(root, group, command, selection, digest, rows)
+        print(f"records: {made.folder}", flush=True)
+        codes += [] if options.no_report else [report_run(made.folder, options)]
+        runs.append(made.folder)
+    if len(runs) > 1 and not options.no_report:
+        report_side_by_side(runs, root / "reports" / MACHINES)
+    return exit_code(codes)
+
+
+def groups_of(shards: Sequence[Shard]) -> list[list[Shard]]:
+    """What is one run: all shards, or where several models of GPU were asked for, those of each. Times of different
+    models are never compared."""
+    models = {shard.gpu: shard.device for shard in shards}
+    if sum(device == "cuda" for device in models.values()) < 2:
+        return [list(shards)]
+    return [[shard for shard in shards if shard.gpu == model] for model in models]
 
 
 def pin(matrix: Matrix, root: Path, *, strict: bool) -> None:
@@ -100,7 +136,8 @@ def engine_of(options: argparse.Namespace) -> Engine:
             raise InputError(f"--sbatch {each}: is not NAME=VALUE", "such as --sbatch account=physics")
         given[name] = value
     own = {"partition": options.partition, "time": options.time}
-    return Slurm(given | {name: str(value) for name, value in own.items() if value}, options.gpu)
+    given |= {name: str(value) for name, value in own.items() if value}
+    return Carry(given, options.bundle) if options.carry else Slurm(given)
 
 
 def shard_words(options: argparse.Namespace) -> list[str]:
@@ -113,10 +150,42 @@ def shard_words(options: argparse.Namespace) -> list[str]:
     return words + [f"--{name.replace('_', '-')}" for name in IF_GIVEN if getattr(options, name)]
 
 
-def _listed(root: Path, shard: Shard) -> str:
-    expected = expected_s(root, shard)
-    hours = f"about {expected / 3600:.2g} h, as in its newest run" if expected else "time not known: it never ran"
-    return f"shard {shard.name}: {'finished' if shard.run() is not None else 'to run'}; {hours}"
+def listed(root: Path, shards: Sequence[Shard]) -> list[str]:
+    """A line for each shard, and what all that are left to run take."""
+    lines, left_s, unknown = [], Counter[str](), 0
+    for shard in shards:
+        expected, done = expected_s(root, shard), shard.run() is not None
+        hours = f"about {expected / 3600:.2g} h, as in its newest run" if expected else "time not known: it never ran"
+        place = shard.gpu or ("any GPU" if shard.device == "cuda" else "CPU")
+        lines.append(f"shard {shard.name}: {'finished' if done else 'to run'}; {place}; {hours}")
+        left_s[place] += 0.0 if done else expected  # type: ignore[assignment]
+        unknown += not done and not expected
+    told = ", ".join(f"{seconds / 3600:.2g} h on {place}" for place, seconds in left_s.items())
+    return [*lines, f"left to run: about {told}" + (f", and {unknown} shards whose time is not known" * bool(unknown))]
+
+
+def refuse_too_short(root: Path, shards: Sequence[Shard], minutes: int) -> None:
+    """InputError where a job would end before a block, which cannot be cut: all environments' launches of one turn."""
+    for shard in shards:
+        longest = max(_blocks_s(root, shard), default=0.0)
+        if longest > minutes * 60:
+            raise InputError(
+                f"--time {minutes}: a block of {shard.name} took {longest / 60:.1f} min in its newest run",
+                f"a block cannot be cut: --time {math.ceil(longest / 60 * 1.5)}, or fewer environments",
+            )
+
+
+def _blocks_s(root: Path, shard: Shard) -> list[float]:
+    """How long each block of its newest run took."""
+    wanted = shard.kernel, shard.device
+    for run in all_runs(root):
+        blocks = Counter[int]()
+        for each in run.launches():
+            if (each.kernel, each.device) == wanted:
+                blocks[each.index] += each.duration_s  # type: ignore[assignment]
+        if blocks:
+            return [float(seconds) for seconds in blocks.values()]
+    return []
 
 
 def expected_s(root: Path, shard: Shard) -> float:

@@ -153,7 +153,7 @@ def add_executor(parser: Options, *, bundle: bool = True) -> None:
     choices = [name for name in EXECUTORS if bundle or name != "bundle"]
     parser.add_argument("--executor", choices=choices, default="auto", help="where environments run; default: auto")
     if bundle:
-        parser.add_argument("--bundle", type=Path, metavar="DIR", help="an unpacked bundle; implies --executor bundle")
+        parser.add_argument("--bundle", type=Path, metavar="DIR", help="a bundle; implies --executor bundle")
     add_base_image(parser)
     parser.add_argument(
         "--trust", action="store_true", help="run code from outside of the project even where no sandbox can be made"

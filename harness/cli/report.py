@@ -6,11 +6,14 @@ The command line alone knows `reports`; nothing else in `harness` does.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
-from harness.errors import UNDECIDED, InputError
+from harness.errors import UNDECIDED, InputError, exit_code
+
+MACHINES = "machines"
 
 
 def add_options(parser: Parser) -> None:
@@ -25,8 +28,17 @@ def add_options(parser: Parser) -> None:
     add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
 
 
+    parser.add_argument("--beside", action="append", type=Path, default=[], metavar="RUN",
+                        help="also a page with this run's devices beside those of RUN; may be repeated")  # fmt: skip
+
+
 def run(options: argparse.Namespace) -> int:
     folder: Path = options.run_folder
+    if options.beside:
+        runs = [folder, *options.beside]
+        codes = [report_run(each, argparse.Namespace(**vars(options) | {"out": None})) for each in runs]
+        out = options.out or runs[0].resolve().parents[1] / MACHINES
+        return exit_code([*codes, report_side_by_side(runs, out)])
     if (folder / "question.json").is_file() or (folder / "bisection.json").is_file():
         return report_search(folder)
     return report_run(folder, options, options.calibration)
@@ -37,6 +49,13 @@ def report_run(folder: Path, options: argparse.Namespace, calibration: Path | No
     from reports.render.commands import render_run
 
     return render_run(folder, calibration=calibration, **judging(options))
+
+
+def report_side_by_side(runs: Sequence[Path], out: Path) -> int:
+    """Write one page over several runs that have their reports."""
+    from reports.render.commands import render_side_by_side
+
+    return render_side_by_side(runs, out)
 
 
 def judging(options: argparse.Namespace) -> dict[str, Any]:

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
 from harness.run.folders import now_utc, runs_folder
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
-from harness.schema.storage import KINDS, Run, kind_of, load_record, render_record, save_record
+from harness.schema.storage import Run, load_any, render_record, save_record
+from harness.worker import protocol
 
 RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ceilings", "experiments")
 FILES = ("arrays", "logs")  # beside them
+PARTS = "shards.json"  # in the collected run's folder: where its shards' runs lie
 # What all shards must agree on, or their records are not of one run.
 SHARED = (
     "matrix_text", "mode", "quick", "baseline", "environments", "thresholds", "tolerances", "launches", "most_launches",
@@ -24,31 +27,38 @@ SHARED = (
 
 
 def collect(
-    shards: Sequence[Shard], into: Run, command: Sequence[str], selection: Selection, digest: str, gpu: str | None
+    shards: Sequence[Shard],
+    into: Run,
+    command: Sequence[str],
+    selection: Selection,
+    digest: str,
+    lost: Sequence[Lost] = (),
 ) -> None:
-    """Link the records of finished shards, and write the run's own, unless all are there. `gpu`: what the name of each
-    one's GPU must hold. InfrastructureError where shards disagree, RecordError where a record is damaged.
+    """Link the records of finished shards, and write the run's own, unless all are there. What is lost has rows that
+    say why. InfrastructureError where shards disagree, RecordError where a record is damaged.
 
     Of an environment, which every shard observed, the first shard's record stands for all.
     """
     runs = [(shard, run) for shard in shards if (run := shard.run()) is not None]
     records = [(shard, run.load()) for shard, run in runs]
-    _refuse_mixed(records, gpu)
-    is_new = not into.run_path().exists()
+    _refuse_mixed(records)
     for shard, run in runs:
         _sweep_others(shard, run)
-        for kind in (*RECORDS, *FILES):
-            for path in sorted((run.folder / kind).rglob("*")):
-                place = into.folder / path.relative_to(run.folder)
-                if not path.is_file() or place.exists():
-                    continue
-                if kind in RECORDS:
-                    load_record(path, KINDS[kind_of(path)])  # a damaged one stops here, and not on the page
-                place.parent.mkdir(parents=True, exist_ok=True)
-                _link(path, place)
-                is_new = True
-    if is_new:
-        save_record(into.run_path(), _merged([record for _, record in records], into, command, selection, digest))
+    linked = [link_records(run, into, (*RECORDS, *FILES)) for _, run in runs]
+    if into.run_path().exists() and not any(linked):
+        return
+    protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
+    environments = records[0][1].environments
+    rows = [row for each in lost for row in each.rows(environments)]
+    for cell, row in rows:
+        save_record(into.validation_path(cell), row)
+    record = _merged([record for _, record in records], into, command, selection, digest)
+    changed = {
+        "kernels": _one_each([*record.kernels, *(kernel for each in lost for kernel in each.kernels)], "name"),
+        "workloads": _one_each([*record.workloads, *(info for each in lost for info in each.workloads)], "id"),
+        "cells": [*record.cells, *(cell for cell, _ in rows)],
+    }
+    save_record(into.run_path(), record.model_copy(update=changed))
 
 
 def _sweep_others(shard: Shard, finished: Run) -> None:
@@ -59,6 +69,29 @@ def _sweep_others(shard: Shard, finished: Run) -> None:
             Run(folder).sweep()
 
 
+def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:
+    """Link what a shard's run has, and the other one not yet: how many files. RecordError where one is damaged."""
+    linked = 0
+    for kind in kinds:
+        for folder, _, names in os.walk(run.folder / kind):
+            place = into.folder / Path(folder).relative_to(run.folder)
+            place.mkdir(parents=True, exist_ok=True)
+            for name in sorted(set(names) - set(os.listdir(place))):
+                path = Path(folder, name)
+                if kind in RECORDS:
+                    load_any(path)  # a damaged one stops here, and not on the page
+                _link(path, place / name)
+                linked += 1
+    return linked
+
+
+def parts_of(run: Run) -> list[Run]:
+    """The shards' runs that a collected run was made of, where they still are; none for another run."""
+    path = run.folder / PARTS
+    found = protocol.read_json(str(path)) if path.is_file() else []
+    return [Run((run.folder / each).resolve()) for each in found if (run.folder / each / "run.json").is_file()]
+
+
 def _link(source: Path, place: Path) -> None:
     try:
         os.link(source, place)
@@ -66,7 +99,7 @@ def _link(source: Path, place: Path) -> None:
         shutil.copyfile(source, place)
 
 
-def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]], wanted: str | None) -> None:
+def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]]) -> None:
     first, base = records[0]
     for shard, record in records[1:]:
         differing = [name for name in SHARED if getattr(record, name) != getattr(base, name)]
@@ -79,10 +112,9 @@ def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]], wanted: str | None
     for shard, record in records:
         for gpu in record.gpus:
             models.setdefault(gpu.name, shard.name)
-            if wanted is not None and wanted.lower() not in gpu.name.lower():
+            if shard.gpu.lower() not in gpu.name.lower():
                 raise InfrastructureError(
-                    f"the shard {shard.name} ran on {gpu.name}, not on a GPU named {wanted}",
-                    f"remove {shard.folder}, and ask for that GPU as the cluster names it: --sbatch constraint=NAME",
+                    f"the shard {shard.name} ran on {gpu.name}", f"remove {shard.folder}, and type the command again"
                 )
     if len(models) > 1:
         told = ", ".join(f"{name} ({shard})" for name, shard in models.items())

@@ -1,4 +1,4 @@
-"""Shards: one kernel on one device, with all environments and all their launches, on one machine.
+"""Shards: one kernel on one model of device, with all environments and all their launches, on one machine.
 
 Environments may be compared only where they took turns on the same device, so a shard is never cut by environment. Each
 is a sealed folder: a project of its own, with matrix.yaml, the sources and pins as they were when it was planned. Its
@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.config import shipped
@@ -29,16 +29,19 @@ PINS = Path("docker", "pins")
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """`words`: of its `kernel-matrix matrix`, beside what names the kernel and the device."""
+    """`gpu`: what the name of its GPU must hold; '' where any will do, and on the CPU. `words`: of its `kernel-matrix
+    matrix`, beside what names the kernel and the device."""
 
     kernel: str
     device: Device
     folder: Path
+    gpu: str = ""
     words: tuple[str, ...] = ()
+    _finished: list[Run] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @property
     def name(self) -> str:
-        return f"{self.kernel}-{self.device}"
+        return self.folder.name
 
     @property
     def project(self) -> Path:
@@ -47,14 +50,25 @@ class Shard:
     @property
     def command(self) -> list[str]:
         """As a node runs it, with this Python."""
-        own = ["--matrix", str(self.project / "matrix.yaml"), "--kernel", self.kernel, "--device", self.device]
-        found = f"PYTHONPATH={shipped.ROOT}"
-        return ["env", found, sys.executable, "-m", "harness", "matrix", *own, *self.words, "--no-report"]
+        own = ["--matrix", str(self.project / "matrix.yaml"), *self.arguments()]
+        return ["env", f"PYTHONPATH={shipped.ROOT}", sys.executable, "-m", "harness", "matrix", *own]
+
+    def arguments(self) -> list[str]:
+        """Of its `kernel-matrix matrix`, beside the path of matrix.yaml."""
+        gpu = ["--gpu", self.gpu] if self.gpu else []
+        return ["--kernel", self.kernel, "--device", self.device, *gpu, *self.words, "--no-report"]
 
     def run(self) -> Run | None:
-        """Its finished run, of which nothing is gone."""
-        found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"))]
-        return next((run for run in reversed(found) if run.load().finished_utc and is_whole(run)), None)
+        """Its finished run, of which nothing is gone. It is looked for until there is one."""
+        if not self._finished:
+            found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
+            self._finished.extend([run for run in found if run.load().finished_utc and is_whole(run)][:1])
+        return self._finished[0] if self._finished else None
+
+    def records(self) -> int:
+        """How many launches and validations it has, finished or not."""
+        runs = runs_folder(self.project)
+        return sum(1 for kind in ("launches", "validations") for _ in runs.glob(f"*/{kind}/**/*.json"))
 
 
 def is_whole(run: Run) -> bool:
@@ -72,17 +86,23 @@ def is_whole(run: Run) -> bool:
 
 
 def plan_shards(
-    matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str]
-) -> list[Shard]:
-    """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, below
-    `folder`. InputError where none is left."""
+    matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str],
+    gpus: Sequence[str] = (),
+) -> list[Shard]:  # fmt: skip
+    """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, and on each
+    of these GPUs, below `folder`. InputError where none is left."""
+    folders = folder_files(matrix, root)
     shards = [
-        Shard(kernel=kernel.name, device=device, folder=folder / f"{kernel.name}-{device}", words=tuple(words))
+        Shard(
+            kernel=kernel.name, device=device, gpu=gpu, words=tuple(words),
+            folder=folder / "-".join([kernel.name, device, *filter(None, [gpu])]),
+        )
         for kernel in matrix.kernels
         if not kernels or kernel.name in kernels
         for device in devices
-        if device in kernel_sources(kernel, folder_files(matrix, root))
-    ]
+        if device in kernel_sources(kernel, folders)
+        for gpu in ((gpus or [""]) if device == "cuda" else [""])
+    ]  # fmt: skip
     if not shards:
         known = ", ".join(kernel.name for kernel in matrix.kernels)
         raise InputError(f"no kernel that was chosen is for {' or '.join(devices)}", f"the matrix has {known}")
@@ -107,13 +127,15 @@ def digest_of(matrix: Matrix, text: str, root: Path, asked: Sequence[str]) -> st
 
 
 def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
-    """Lay out its project, unless that was done. What is shipped, and not the project's own, comes with the harness."""
+    """Lay out its project, unless that was done: matrix.yaml, pins, and the sources of its own kernel. What is shipped,
+    and not the project's own, comes with the harness."""
     if shard.project.is_dir():
         return
     part = shard.folder / ".project.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    for name in files_of(matrix, root):
+    own = [kernel for kernel in matrix.kernels if kernel.name == shard.kernel]
+    for name in files_of(matrix.model_copy(update={"kernels": own}), root):
         if (root / name).is_file():
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, part / name)

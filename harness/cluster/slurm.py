@@ -26,33 +26,32 @@ NEVER = {
     "PartitionTimeLimit": TIME, "PartitionNodeLimit": PARTITION, "BadConstraints": NODES, "InvalidAccount": ACCOUNT,
     "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
 }  # fmt: skip
+PROCESSORS = 4  # beside a GPU
 HELD = "launch failed requeued held"  # a node could not start it, and Slurm holds it until somebody comes
 PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
 
 
 class Slurm:
-    """`options`: of sbatch, by their long names; `gpu`: type of the GPU that each shard needs one of, or nothing.
-    InfrastructureError where there is no Slurm here."""
+    """`options`: of sbatch, by their long names. InfrastructureError where there is no Slurm here."""
 
     name = "slurm"
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel")
 
-    def __init__(self, options: Mapping[str, str], gpu: str | None) -> None:
-        missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
+    def __init__(self, options: Mapping[str, str]) -> None:
+        missing = [name for name in self.programs if shutil.which(name) is None]
         if missing:
             raise InfrastructureError(
                 f"--on slurm: there is no {missing[0]} on the PATH", "run it where sbatch works, or: --on local"
             )
-        given = {"exclusive": True} | {name.replace("-", "_"): value for name, value in options.items()}
-        if gpu is not None:
-            given.setdefault("gres", f"gpu:{gpu}:1")
-        self.options: dict[str, Any] = given
+        self.options: dict[str, Any] = {name.replace("-", "_"): value for name, value in options.items()}
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
         import submitit
         from submitit.core.utils import FailedJobError
 
-        known = {name: value for name, value in self.options.items() if name in PARAMETERS}
-        more = {name: value for name, value in self.options.items() if name not in PARAMETERS}
+        options = place(shard) | self.options
+        known = {name: value for name, value in options.items() if name in PARAMETERS}
+        more = {name: value for name, value in options.items() if name not in PARAMETERS}
         more |= {"exclude": ",".join(sorted(avoid))} if avoid else {}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
@@ -62,11 +61,11 @@ class Slurm:
             job = executor.submit(submitit.helpers.CommandFunction(shard.command, verbose=False))
         except FailedJobError as error:
             said = str(error).strip()[-400:]
-            raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", _remedy(said)) from None
+            raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", remedy(said)) from None
         return str(job.job_id)
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
-        listed = _said("squeue", "--noheader", "--format=%i|%T|%N|%r", f"--user={_user()}")
+        listed = _said("squeue", "--noheader", "--states=all", "--format=%i|%T|%N|%r", f"--user={_user()}")
         found: dict[str, State] = {}
         hopeless: dict[str, str] = {}
         held: list[str] = []
@@ -77,13 +76,20 @@ class Slurm:
                 hopeless |= {job: why} if status in QUEUED and why in NEVER else {}
                 held += [job] if status in QUEUED and why == HELD else []
         if hopeless:
-            _said("scancel", *hopeless)
+            _said("scancel", *(job for job, state in found.items() if state.status == "queued"))
             why = next(iter(hopeless.values()))
             raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
         if held:  # taken back, and queued anew
             _said("scancel", *held)
             found |= {job: State(status="ended", why=HELD) for job in held}
         return found
+
+
+def place(shard: Shard) -> dict[str, Any]:
+    """What a shard asks Slurm for: a GPU, and processors for what starts and feeds it; on the CPU the whole node."""
+    if shard.device == "cpu":
+        return {"exclusive": True}
+    return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"]), "cpus_per_task": PROCESSORS}
 
 
 def _state(status: str, node: str, why: str) -> State:
@@ -105,6 +111,6 @@ def _user() -> str:
     return getpass.getuser()
 
 
-def _remedy(said: str) -> str:
-    found = (remedy for words, remedy in REFUSED.items() if words in said.lower())
+def remedy(said: str) -> str:
+    found = (what for words, what in REFUSED.items() if words in said.lower())
     return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE")

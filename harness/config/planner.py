@@ -19,8 +19,9 @@ from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, Thresholds, WorkloadInfo
 from harness.worker import protocol
 
-QUICK_LAUNCHES, QUICK_EFFECT = 4, 0.3  # what so few can tell: what is slower by this much, or is not
+QUICK_LAUNCHES, QUICK_EFFECT = 3, 0.3  # what so few can tell: what is slower by this much, or is not
 MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
+QUICK_MOST_LAUNCHES = 5
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
@@ -134,7 +135,7 @@ def plan_run(
         environments = [base, *(each for each in measured if each is not base)]
 
     devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])
-    kernels, workloads = _kernels(matrix, selection, folder_files or {})
+    kernels, workloads = chosen(matrix, selection, folder_files or {})
     problems = {kernel.name for kernel in matrix.kernels if kernel.problem}
     builds = []
     for kernel, environment in itertools.product(kernels, measured):
@@ -160,8 +161,10 @@ def plan_run(
     launches_each = selection.launches or (min(matrix.launches, QUICK_LAUNCHES) if selection.quick else matrix.launches)
     most_launches = launches_each
     comparable = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
-    if comparable and not selection.quick and selection.launches is None:
+    if comparable and selection.launches is None:
         most_launches = matrix.most_launches or MOST_LAUNCHES * launches_each
+        if selection.quick:
+            most_launches = max(launches_each, min(most_launches, QUICK_MOST_LAUNCHES))
     wanted = {(cell.environment, cell.kernel, cell.device) for cell in cells}
     runnable_keys = [(each.environment, each.kernel, each.device) for each in builds if each.runnable]
     launches = interleave([each for each in runnable_keys if each in wanted], most_launches, matrix.seed)
@@ -223,7 +226,7 @@ def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
     )
 
 
-def _kernels(
+def chosen(
     matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
 ) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
     """The selected kernels that have a selected workload, and the workloads that they use."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.experiments.size_rules import LENGTH, own_sizes
+from harness.experiments.size_rules import HEAD_DIM, LENGTH, own_sizes
 from harness.schema.experiment_records import Condition, ConditionsExperiment, Layout, Pattern, Site
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo
@@ -18,6 +18,7 @@ SAME_CALLS = 50
 TILES = (16, 32, 64, 128)
 LIMITS = (1 << 15, 1 << 16, 1 << 31, 1 << 32)  # how much can be counted in 16 and 32 bits, signed and not
 FEW = (1, 2, 3, 4)  # heads, and sequences of a batch
+HEAD_DIMS = (16, 32, 40, 48, 64, 72, 80, 96, 128)
 MOST_SCORES = 1 << 26  # of all heads: what is longer takes too long to compute in float64
 SITES: dict[Device, tuple[Site, ...]] = {
     # Last what changes the allocator of the process for good. PyTorch's own allocator on the CPU is the heap.
@@ -150,11 +151,13 @@ def lengths(workload: WorkloadInfo) -> list[int]:
 
 
 def size_conditions(workload: WorkloadInfo) -> list[Condition]:
-    """Other lengths, other numbers of heads, other batches, and the smallest of all."""
+    """Other lengths, numbers of heads, batches and head dimensions, and the smallest of all but of the last."""
     own = own_sizes(workload)
     tried = [{LENGTH: length} for length in lengths(workload)]
+    dims = [{HEAD_DIM: size} for size in HEAD_DIMS if tried and size != own[HEAD_DIM]]
     few = [{name: count} for name in ("heads", "batch") for count in FEW if tried and count != own[name]]
-    return sized([*tried, *few, dict.fromkeys(own, 1)] if tried else [], own)
+    least = {name: 1 for name in own if name != HEAD_DIM}
+    return sized([*tried, *few, *dims, least] if tried else [], own)
 
 
 def sized(chosen: Sequence[Mapping[str, int]], own: Mapping[str, int]) -> list[Condition]:
@@ -165,7 +168,7 @@ def sized(chosen: Sequence[Mapping[str, int]], own: Mapping[str, int]) -> list[C
 
 
 def _of_sizes(sizes: Mapping[str, int], own: Mapping[str, int]) -> Condition:
-    words = {LENGTH: "{} rows", "heads": "heads: {}", "batch": "batch: {}"}
+    words = {LENGTH: "{} rows", "heads": "heads: {}", "batch": "batch: {}", HEAD_DIM: "head dimension: {}"}
     other = {name: size for name, size in sizes.items() if size != own[name] or name == LENGTH}
     label = ", ".join(words[name].format(size) for name, size in sorted(other.items(), reverse=True))
     return Condition.model_validate({"label": label, **other})

@@ -28,6 +28,7 @@ from harness.schema.run_records import Cell
 from harness.worker import codec, protocol, wire
 
 MOST_ENDS = 4  # processes that die one after the other before the rest is given up
+MOST_ENDS_BY_SIZE = 16  # the same where their sizes differ: at some it may crash, and at others not
 MOST_HANGS = 2  # each costs its whole time limit
 TIMEOUT_S = 300.0
 TUNABLES = "GLIBC_TUNABLES"
@@ -174,7 +175,8 @@ class Session:
         left = [job for job in jobs if job.number not in self.results]
         ran: list[Job] = []
         while left:
-            if self.ends >= MOST_ENDS or self.hangs >= MOST_HANGS:
+            most = MOST_ENDS_BY_SIZE if left[0].experiment == "lengths" else MOST_ENDS
+            if self.ends >= most or self.hangs >= MOST_HANGS:
                 for job in left:
                     self._fail(job, "not_run", f"not tried: {max(self.ends, self.hangs)} processes before it were lost")
                 break

@@ -106,7 +106,8 @@ def plan_experiments(
             case = replace(case, other_variables=_other_variables(case.environments, variables or {}))
             if device == "cuda" and workload not in run.problems:
                 case = replace(case, experiments=(*case.experiments, *SECOND_DEVICE))
-            if case.failing:
+            crashed = any(row.status == protocol.CRASHED and row.environment in case.environments for row in rows)
+            if case.failing or (crashed and workload not in run.problems):
                 more = UPCAST if workload in run.problems else LENGTHS
                 case = replace(case, experiments=(*case.experiments, *more))
             groups.setdefault((kernel, device), []).append(case)

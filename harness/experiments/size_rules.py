@@ -15,8 +15,9 @@ from harness.schema.experiment_records import ConditionResult
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
 
-LENGTH = "seq_len"
-DIMENSIONS = ("batch", "heads", LENGTH)  # of a condition: 0 is the workload's own
+LENGTH, HEAD_DIM = "seq_len", "head_dim"
+DIMENSIONS = ("batch", "heads", LENGTH, HEAD_DIM)  # of a condition: 0 is the workload's own
+GRAIN = {HEAD_DIM: 8}  # between sizes of a dimension that are asked for: many kernels refuse what this does not divide
 STEPS = (2, 3, 4, 5, 7, 8, 16, 32, 64, 128, 256)
 FEWEST = 3  # sizes of a dimension that are right, and that are wrong, to tell a rule
 LESS_LIKELY = 32.0  # times, for each size tried that contradicts a rule: those that fit outweigh all others together
@@ -30,6 +31,7 @@ class Point:
     sizes: Sizes
     right: bool | None  # None: it was tried, and refused or not judged
     asked: bool = False  # because of what was found before it
+    crashed: bool = False  # which is not right either
 
     def says_of(self, dimension: str) -> bool:
         """At length 1 the one key has all the weight, whatever its score: much is right there."""
@@ -65,6 +67,7 @@ class Tried:
         self.wrong = {each.sizes[dimension] for each in points if each.right is False}
         self.asked = {each.sizes[dimension] for each in points if each.asked and each.right is not None}
         self.every = {each.sizes[dimension] for each in points}
+        self.grain = GRAIN.get(dimension, 1)
 
     def candidates(self) -> list[Rule]:
         if not self.right or not self.wrong:
@@ -95,10 +98,11 @@ class Tried:
     def tests(self, rule: Rule, fitting: Sequence[Rule]) -> list[int]:
         """Sizes within those tried that may refute a rule; where it alone fits, also the smallest it calls wrong."""
         if rule.kind in ("above", "up_to"):
-            edge = [size for size in (rule.number, rule.number + 1) if size not in self.every]
+            edge = [size for size in (rule.number, rule.number + self.grain) if size not in self.every]
             if edge:
                 return edge
-        open_sizes = [n for n in range(min(self.right | self.wrong), max(self.every)) if n not in self.every]
+        within = range(min(self.right | self.wrong), max(self.every))
+        open_sizes = [n for n in within if n not in self.every and n % self.grain == 0]
         rivals = [(other, LESS_LIKELY ** -self.mistakes(other)) for other in self.candidates()]
         found = [n for n in open_sizes if n < min(self.wrong) and rule.wrong_at(n)][: len(fitting) == 1]
         for wrong in (True, False):
@@ -115,7 +119,7 @@ class Tried:
         least = min(self.wrong, default=0)
         right = {size for size in self.right if size < least}
         edge = roundest(max(right), least) if right else 0
-        return [size for size in (edge, edge + 1) if right and size not in self.every]
+        return [size for size in (edge, edge + self.grain) if right and size not in self.every]
 
 
 def roundest(first: int, end: int) -> int:
@@ -136,9 +140,10 @@ def fitting(points: Sequence[Point], own: Sizes) -> list[Rule]:
 
 
 def smallest(points: Sequence[Point], own: Sizes) -> dict[str, int]:
-    """Of each dimension the smallest size that is wrong where the others are the workload's; 1 where none is."""
+    """Of each dimension the smallest size that is wrong where the others are the workload's; 1 where none is. The head
+    dimension stays the workload's: a kernel may be made for that one alone."""
     along = {name: Tried(name, _along(name, points, own)).wrong for name in own}
-    return {name: min(wrong, default=1) for name, wrong in along.items()}
+    return {name: own[name] if name == HEAD_DIM else min(wrong, default=1) for name, wrong in along.items()}
 
 
 def _along(name: str, points: Iterable[Point], own: Sizes) -> list[Point]:
@@ -170,13 +175,17 @@ def own_sizes(workload: WorkloadInfo | None) -> dict[str, int]:
 
 def points_of(results: Iterable[ConditionResult], own: Sizes) -> list[Point]:
     return [
-        Point({name: getattr(each.condition, name) or own[name] for name in own}, _right(each), each.asked)
+        Point(
+            {name: getattr(each.condition, name) or own[name] for name in own},
+            0 < each.runs == each.passed if each.status in protocol.RAN else False if _crashed(each) else None,
+            each.asked,
+            _crashed(each),
+        )
         for each in results
     ]
 
 
-def _right(result: ConditionResult) -> bool | None:
-    """A signal is a fault, too; what raised, or could not be judged, says nothing of the size."""
-    if result.status in protocol.RAN:
-        return 0 < result.runs == result.passed
-    return False if result.status == protocol.CRASHED and "died by SIG" in result.message else None
+def _crashed(result: ConditionResult) -> bool:
+    """A signal is a fault, and what the GPU ends is; what else raised, or could not be judged, says nothing of the
+    size."""
+    return result.status == protocol.CRASHED and any(mark in result.message for mark in ("died by SIG", "CUDA error"))

@@ -18,6 +18,7 @@ from harness.gpu import models
 from harness.isolate import Executor
 from harness.isolate.bundle.executor import describe, unsuitable
 from harness.isolate.bundle.manifest import Bundle, load_bundle
+from harness.isolate.bundle.once import unpacked
 from harness.isolate.confined import MACHINE
 from harness.isolate.docker.connection import EngineGone
 from harness.isolate.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
@@ -79,14 +80,14 @@ def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, s
         folder = Path(variables[BUNDLE_VARIABLE])
     if folder is None and wanted == "bundle":
         raise InputError(
-            "--executor bundle: which one?", f"name an unpacked bundle: --bundle DIR, or export {BUNDLE_VARIABLE}=DIR"
+            "--executor bundle: which one?", f"name a bundle: --bundle DIR, or export {BUNDLE_VARIABLE}=DIR"
         )
     return folder.resolve() if folder is not None else None
 
 
 def choose_bundle(folder: Path) -> Choice:
     """A bundle, where this machine can run it. InputError or InfrastructureError with what to do where it cannot."""
-    bundle = load_bundle(folder)
+    bundle = load_bundle(unpacked(folder))
     if ":" in str(bundle.folder):
         raise InputError(f"{bundle.folder}: a colon in its path, which the loader takes for two", "move it")
     if platform.machine() != bundle.manifest.machine:

@@ -120,7 +120,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     planned = {kernel.name for kernel in draft.kernels}
     if absent := refusal(missing_files(matrix, text, options.matrix_path, planned)):
         raise absent
-    sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels}
+    sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels if kernel.name in planned}
     pins = {}
     for environment in draft.environments:
         if write_pins and not environment.spec.is_host:

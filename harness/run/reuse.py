@@ -20,7 +20,7 @@ from harness.run.folders import all_runs, now_utc
 from harness.run.launch import Launch, launch_path
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import GpuFacts
-from harness.schema.storage import KINDS, Run, kind_of, load_record, save_record
+from harness.schema.storage import KIND_OF, Run, load_any, load_record, save_record
 from harness.worker import protocol
 
 NEVER = {*ENDED_AT["launch"], protocol.BROKEN, protocol.NOT_RUN}
@@ -77,10 +77,13 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
 
 
 def move_to(run: Run, plan: Plan, gpu: GpuFacts | None) -> None:
-    """Go on with an unfinished run on this GPU. Where it began on another one, launches of blocks that are not whole
-    are made again: environments are compared within a block, and a block is of one GPU."""
+    """Go on with a run on this GPU, if it is unfinished, or a launch of it was deleted. Where it began on another one,
+    launches of blocks that are not whole are made again: environments are compared within a block, and a block is of
+    one GPU."""
     known = run.load()
-    if gpu is None or known.finished_utc or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
+    if gpu is None or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
+        return
+    if known.finished_utc and all(launch_path(run, launch).exists() for launch in plan.launches):
         return
     blocks: dict[tuple[str, int], list[LaunchRecord]] = {}
     for launch in run.launches():
@@ -111,9 +114,8 @@ def outgrown(run: Run, raised: Collection[str]) -> Iterator[Path]:
     """The records, or those with a result, that ended at one of these limits."""
     paths = [path for folder in FOLDERS for path in (run.folder / folder).rglob("*.json")] if raised else []
     for path in paths:
-        kind = kind_of(path)
-        record = load_record(path, KINDS[kind])
+        record = load_any(path)
         statuses = {getattr(each, "status", "") for each in (record, *getattr(record, "results", ()))}
-        limits = {limit for status in statuses for limit in ENDED_AT.get(kind, {}).get(status, ())}
+        limits = {limit for status in statuses for limit in ENDED_AT.get(KIND_OF[type(record)], {}).get(status, ())}
         if limits & set(raised):
             yield path

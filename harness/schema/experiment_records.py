@@ -60,6 +60,7 @@ class Condition(Record):
     batch: int = Field(default=0, description="of Q, K and V; 0: the workload's")
     heads: int = Field(default=0, description="of Q, K and V; 0: the workload's")
     seq_len: int = Field(default=0, description="rows of Q, K and V; 0: the workload's")
+    head_dim: int = Field(default=0, description="columns of Q, K and V; 0: the workload's")
     load: Literal["alone", "beside"] = Field(default="alone", description="beside: other work runs meanwhile")
 
     @property

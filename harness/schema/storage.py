@@ -19,6 +19,7 @@ Records are written once, atomically, and parsed strictly: an unknown key is an 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from typing import Any, TypeVar
 
 import psutil
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from harness.errors import DiskFull, RecordError
 from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
@@ -132,20 +134,24 @@ def load_record(path: Path, model: type[AnyRecord]) -> AnyRecord:
     return parse_record(_load_json(path), model, str(path))
 
 
-def kind_of(path: Path) -> str:
-    """What kind of record a file says it is; RecordError where it is none."""
+def load_any(path: Path) -> Record:
+    """A record of whatever kind its file says it is; RecordError as `load_record` raises it."""
     value = _load_json(path)
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind not in KINDS:
         raise RecordError(str(path), f"is not a record: its kind is {kind!r}")
-    return str(kind)
+    return parse_record(value, KINDS[kind], str(path))
 
 
 def _load_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        data = path.read_bytes()
     except OSError as error:
         raise RecordError(str(path), f"cannot be read: {error.strerror}") from None
+    with contextlib.suppress(ValueError):
+        return from_json(data)  # three times as fast as `json`, which alone reads half of a surrogate pair
+    try:
+        return json.loads(data)
     except ValueError:
         raise RecordError(str(path), "is truncated or not JSON") from None
 
@@ -264,4 +270,4 @@ class Run:
     def experiments(self, model: type[AnyRecord]) -> list[AnyRecord]:
         """Those of a kind; all kinds share one folder."""
         paths = sorted((self.folder / EXPERIMENTS).rglob("*.json"))
-        return [load_record(path, model) for path in paths if kind_of(path) == KIND_OF[model]]
+        return [record for path in paths if isinstance(record := load_any(path), model)]

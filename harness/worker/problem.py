@@ -86,7 +86,7 @@ class ProblemWorkload:
     def on(self, _recipe: str) -> ProblemWorkload:
         return self
 
-    def of_sizes(self, _sizes: tuple[int, int, int]) -> ProblemWorkload:
+    def of_sizes(self, _sizes: tuple[int, int, int, int]) -> ProblemWorkload:
         return self
 
     def arrays(self, recipe: str, trial: int, _seed: int, each: Each = map) -> Inputs:

@@ -26,14 +26,14 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
     workload = workloads.parse_workload(request.workload)
     weighed = [Weighed(job, request, workload) for job in request.jobs]
     # (recipe, sizes, trial) to jobs: each truth is held once, and not for long
-    wanted: collections.OrderedDict[tuple[str, tuple[int, int, int], int], list[Weighed]] = collections.OrderedDict()
+    wanted: collections.OrderedDict[tuple[str, tuple[int, ...], int], list[Weighed]] = collections.OrderedDict()
     for job in weighed:
         for trial in job.ran:
             wanted.setdefault((job.recipe, job.sizes, trial), []).append(job)
     with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         cache = truth.Cache(request.truth_dir, pool.map)
-        for (recipe, sizes, trial), jobs in wanted.items():
-            made = workloads.Trial(workload.of_sizes(sizes).on(recipe), recipe, trial, request.seed, cache)
+        for (recipe, _, trial), jobs in wanted.items():
+            made = workloads.Trial(workload.of_sizes(jobs[0].sizes).on(recipe), recipe, trial, request.seed, cache)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, made.arrays)
             exact = made.truth(judged_as(request, workload, protocol.KERNEL))

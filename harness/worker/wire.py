@@ -125,10 +125,11 @@ class ConditionRequest(Request):
     batch: int = 0
     heads: int = 0
     seq_len: int = 0
+    head_dim: int = 0
 
     @property
-    def sizes(self) -> Tuple[int, int, int]:
-        return self.batch, self.heads, self.seq_len
+    def sizes(self) -> Tuple[int, int, int, int]:
+        return self.batch, self.heads, self.seq_len, self.head_dim
     load: str = "alone"
 
 

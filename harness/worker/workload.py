@@ -70,10 +70,14 @@ class AttentionWorkload:
         found.scale = self.scale * 4.0**halvings
         return found
 
-    def of_sizes(self, sizes: tuple[int, int, int]) -> AttentionWorkload:
-        """The workload with another batch, number of heads and sequence length; 0: its own."""
+    def of_sizes(self, sizes: tuple[int, int, int, int]) -> AttentionWorkload:
+        """The workload with another batch, number of heads, sequence length and head dimension; 0: its own. A scale
+        that is the head dimension's, 1/sqrt(d), follows it."""
         found = copy.copy(self)
-        found.shape = (*(size or own for size, own in zip(sizes, self.shape)), self.shape[3])
+        batch, heads, seq_len, head_dim = (size or own for size, own in zip(sizes, self.shape))
+        found.shape = batch, heads, seq_len, head_dim
+        if head_dim != self.shape[3]:
+            found.scale = self.scale * (self.shape[3] / head_dim) ** 0.5
         return found
 
     def of_heads(self, count: int) -> AttentionWorkload:

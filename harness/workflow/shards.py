@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.cluster.collect import collect
 from harness.cluster.engine import Engine, State
+from harness.cluster.lost import Lost, lost
 from harness.cluster.shards import Shard, seal
 from harness.config.matrix import Matrix
 from harness.errors import HarnessError, InfrastructureError
@@ -21,18 +23,21 @@ from harness.schema.storage import Run
 from harness.tools import cache_folder
 from harness.worker import protocol
 
-ATTEMPTS = 3  # of a shard whose job ended without a finished run
+ATTEMPTS = 3  # of a shard whose job ended without a finished run, and got no further
 POLL_S = 2.0
 JOB = "job.json"
+Say = Callable[[str, str], None]
 
 
 @dataclass
 class Job:
-    """Of a shard: what the engine calls it, and how often it was queued. `nodes`: where it ended without a result."""
+    """Of a shard: what the engine calls it, and how often it was queued since it last got further. `nodes`: where it
+    ended and had got no further. `records`: how many it had when it was last queued."""
 
     id: str = ""
     engine: str = ""
     attempts: int = 0
+    records: int = 0
     nodes: list[str] = field(default_factory=list)
 
 
@@ -54,23 +59,29 @@ class Campaign:
                 self.jobs[shard.name] = Job(nodes=job.nodes)  # another command is another chance
                 self._submit(shard)
 
-    def wait(self, say: Callable[[str], None]) -> None:
-        """Until every shard is finished, or was tried often enough. `say` gets a line for each change."""
-        while True:
-            states = self._states()
-            waiting = [shard for shard in self.shards if shard.run() is None and not self._given_up(shard, states)]
-            if not waiting:
-                break
-            for shard in waiting:
-                state = states.get(self.jobs[shard.name].id)
-                if state is not None and _goes_on(state):
-                    self._tell(shard, state, say)
-                elif shard.run() is None:  # it may have finished since
-                    self._again(shard, state, say)
+    def wait(self, say: Say) -> None:
+        """Until every shard is finished, or was tried often enough. `say` gets each one's name and its new state."""
+        while self._look(say):
             time.sleep(POLL_S)
+
+    def _look(self, say: Say) -> bool:
+        """Whether a shard is still queued or running, or was queued again."""
+        states, left = self._states(), False
         for shard in self.shards:
+            state = states.get(self.jobs[shard.name].id)
             if shard.run() is not None:
                 self._say(shard, "finished", say)
+            elif state is not None and _goes_on(state):
+                self._tell(shard, state, say)
+                left = True
+            else:
+                left |= self._again(shard, state, say)
+        return left
+
+    def lost(self, selection: Selection) -> list[Lost]:
+        """Of shards without a result, rows that say why."""
+        without = [(shard, self.jobs[shard.name]) for shard in self.shards if shard.run() is None]
+        return [lost(self.matrix, self.root, shard, selection, job.attempts, job.nodes) for shard, job in without]
 
     def _states(self) -> dict[str, State]:
         own = [job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name]
@@ -78,31 +89,40 @@ class Campaign:
 
     def _submit(self, shard: Shard) -> None:
         job = self.jobs[shard.name]
-        bad = {node for node in job.nodes if node}
+        every = Counter(node for each in self.jobs.values() for node in set(each.nodes))
+        bad = {node for node in job.nodes if node} | {node for node, shards in every.items() if node and shards > 1}
+        job.records = shard.records()
         job.id, job.engine = self.engine.submit(shard, bad), self.engine.name
         job.attempts += 1
         protocol.write_json(str(shard.folder / JOB), vars(job))
 
-    def _given_up(self, shard: Shard, states: Mapping[str, State]) -> bool:
+    def _again(self, shard: Shard, state: State | None, say: Say) -> bool:
+        """Queue a shard again whose job ended without a finished run. Whether it was."""
         job = self.jobs[shard.name]
-        return job.attempts >= ATTEMPTS and not _goes_on(states.get(job.id))
-
-    def _again(self, shard: Shard, state: State | None, say: Callable[[str], None]) -> None:
-        job = self.jobs[shard.name]
+        if not job.id:
+            return False  # given up
         where = state.node if state else ""
-        job.nodes.append(where)
-        self._say(shard, f"ended without a result{f' on {where}' if where else ''}", say)
+        further = shard.records() - job.records
+        if further > 0:  # a limit of time, or a node that died: the next job goes on from there
+            job.attempts = 0
+        else:
+            job.nodes.append(where)
+        what = f"ended after {further} more steps" if further > 0 else "ended without a result"
+        self._say(shard, f"{what}{f' on {where}' if where else ''}", say)
         if job.attempts < ATTEMPTS:
             self._submit(shard)
+        else:
+            job.id = ""
+        return bool(job.id)
 
-    def _tell(self, shard: Shard, state: State, say: Callable[[str], None]) -> None:
+    def _tell(self, shard: Shard, state: State, say: Say) -> None:
         where = f" on {state.node}" if state.node else f" ({state.why})" if state.why else ""
         self._say(shard, f"{state.status}{where}", say)
 
-    def _say(self, shard: Shard, text: str, say: Callable[[str], None]) -> None:
+    def _say(self, shard: Shard, text: str, say: Say) -> None:
         if self.told.get(shard.name) != text:
             self.told[shard.name] = text
-            say(f"shard {shard.name}: {text}")
+            say(shard.name, text)
 
 
 def _goes_on(state: State | None) -> bool:
@@ -115,22 +135,28 @@ def _load(shard: Shard) -> Job:
 
 
 def gather(
-    root: Path, shards: Sequence[Shard], command: Sequence[str], selection: Selection, digest: str, gpu: str | None
+    root: Path,
+    shards: Sequence[Shard],
+    command: Sequence[str],
+    selection: Selection,
+    digest: str,
+    lost: Sequence[Lost] = (),
 ) -> Run:
-    """The run of all finished shards; that of before, with what was deleted of it, where nothing new has finished.
-    InfrastructureError where none has."""
+    """The run of all finished shards; that of before, with what was deleted of it, where nothing new has finished. What
+    is lost has rows that say why. InfrastructureError where no shard has finished."""
     finished = [shard for shard in shards if shard.run() is not None]
     if not finished:
         raise InfrastructureError(
             f"none of {len(shards)} shards has finished", f"what the first one's job printed lies in {shards[0].folder}"
         )
-    own = protocol.digest([digest, [str(run.folder) for shard in finished if (run := shard.run())]])
+    ran = [str(run.folder) for shard in finished if (run := shard.run())]
+    own = protocol.digest([digest, ran, [[each.shard.name, each.why] for each in lost]])
     locks = cache_folder() / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
         known = find_run(root, own) or new_run(root, own)
         try:
-            collect(finished, known, command, selection, own, gpu)
+            collect(finished, known, command, selection, own, lost)
         except HarnessError:
             if not known.run_path().exists():  # the next command may collect other runs of these shards
                 shutil.rmtree(known.folder)

@@ -15,7 +15,7 @@ from reports.attribute.facts.times import TimeChange, clock_ratio
 from reports.attribute.sizes import sizes_text
 from reports.compare.factors import SAME, Factor
 from reports.model import Rate, Seen
-from reports.text import short
+from reports.text import apart, short
 
 # -- words ------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ def extent(change: TimeChange) -> str:
         return change.word
     low, high = min(change.ratios), max(change.ratios)
     shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
-    return f"{change.word}: {shown}\N{MULTIPLICATION SIGN} the baseline's time"
+    return f"{change.word}: {shown}\N{MULTIPLICATION SIGN} the time of {change.case.versions[0]}"
 
 
 def time_seen(change: TimeChange) -> list[Seen]:
@@ -209,23 +209,23 @@ def _modes_and_clock(cell: CellFacts) -> list[Seen]:
         found.append(Seen(text=text, record=cold.this.record))
     one, two, moved = cold.baseline.gpu, cold.this.gpu, clock_ratio(cold)
     if one is not None and two is not None and moved is not None and abs(moved - 1) > thresholds.CLOCK_TOLD:
-        text = f"SM clock while sampled: {one.sm_mhz:.0f} MHz in the baseline, {two.sm_mhz:.0f} here"
+        text = f"SM clock while sampled: {apart(cell.versions, f'{one.sm_mhz:.0f} MHz', f'{two.sm_mhz:.0f}')}"
         found.append(Seen(text=text, record=cold.this.record))
     return found
 
 
 def load_seen(change: TimeChange) -> list[Seen]:
     """Where the machine was busier, or its processors' clock lower, in the launches of the slower side."""
-    seen = []
+    seen, versions = [], change.case.versions
     for kind, who in (("busy", "other processes used"), ("steal", "other machines on its host took")):
         if change.busier(kind):
             one, two = map(statistics.median, change.loads(kind))
-            seen.append(Seen(text=f"{who} {one:.0%} of the machine in the baseline's launches, {two:.0%} here"))
+            seen.append(Seen(text=f"{who} {apart(versions, f'{one:.0%} of the machine', f'{two:.0%}')}"))
     base, this = change.loads("clock")
     if base and this:
         one, two = statistics.median(base), statistics.median(this)
         if (two / one - 1) * change.sign < -thresholds.CLOCK_MOVED:
-            seen.append(Seen(text=f"the processor ran at {one:.0f} MHz in the baseline's launches, {two:.0f} here"))
+            seen.append(Seen(text=f"the processor ran at {apart(versions, f'{one:.0f} MHz', f'{two:.0f}')}"))
     return seen
 
 

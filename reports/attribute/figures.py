@@ -23,6 +23,7 @@ from reports.text import brief_time
 
 ABSENT = Entry(text="\N{EM DASH}")
 OPERATORS_SHOWN = 8
+SIZES = ("head_dim", "batch", "heads", "seq_len")
 
 
 Letters = dict[tuple[str, ...], str]
@@ -86,7 +87,7 @@ def inputs_figure(cell: CellFacts) -> Figure | None:
 
 def lengths_figure(lengths: LengthTrials) -> Figure:
     conditions = lengths.conditions
-    results = sorted(conditions.ran, key=lambda r: (r.condition.batch, r.condition.heads, r.condition.seq_len))
+    results = sorted(conditions.ran, key=lambda result: [getattr(result.condition, name) for name in SIZES])
     return conditions_figure(f"By size, {conditions.record.workload}", results, conditions.path)
 
 
@@ -131,7 +132,7 @@ def _crossed(pairs: Sequence[Crossing], one: str, two: str) -> Entry:
 
 def crossing_figure(cell: CellFacts, references: Sequence[str]) -> Figure | None:
     """Kernel and references of both environments against each other and the truth; None where nothing was crossed."""
-    short = dict(zip(cell.environments, ("baseline", "here"), strict=True))
+    short = dict(zip(cell.environments, cell.versions, strict=True))
     names = [(name, where) for name in (protocol.KERNEL, *references) for where in cell.environments]
     owners = {f"{where}:{name}": f"{name}, {short[where]}" for name, where in names}
     others = (*owners, protocol.TRUTH)
@@ -156,19 +157,14 @@ def recipes_figure(cell: CellFacts) -> Figure:
         (f"{name.replace('_', ' ')} inputs", [_rate(cell.passing(name, n), units[n].get(name)) for n in (0, 1)])
         for name in dict.fromkeys((*units[0], *units[1]))
     )
-    columns = ("baseline", "again" if cell.row.alone else "here")
+    columns = (cell.versions[0], "again" if cell.row.alone else cell.versions[1])
     return _figure(f"Trials within tolerance, {cell.workload}", columns, rows, cell.record)
-
-
-def _sides(title: str, rows: Rows, record: str | None = None) -> Figure:
-    """A field of the baseline's, and one of this environment's."""
-    return _figure(title, ("baseline", "here"), rows, record)
 
 
 def cells_figure(title: str, cells: Sequence[CellFacts]) -> Figure:
     """One row for each workload: pass rates and errors on both sides."""
     rows = ((cell.workload, (_rate(side.rate, side.max_units) for side in cell.sides)) for cell in cells)
-    return _sides(title, rows, cells[0].record)
+    return _figure(title, cells[0].versions, rows, cells[0].record)
 
 
 def operators_figure(cells: Sequence[CellFacts]) -> Figure:
@@ -176,7 +172,7 @@ def operators_figure(cells: Sequence[CellFacts]) -> Figure:
         (cell.workload, (Entry(text=", ".join(backends(side)) or "not recorded") for side in cell.sides))
         for cell in cells
     )
-    return _sides("Operators that ran under the name default", rows, cells[0].record)
+    return _figure("Operators that ran under the name default", cells[0].versions, rows, cells[0].record)
 
 
 def lines_figure(lines: LinesRun) -> Figure:
@@ -184,7 +180,7 @@ def lines_figure(lines: LinesRun) -> Figure:
     sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
     shown = sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
     rows = ((f"{line.number}: {line.text}", (Entry(text=word) for word in words)) for line, words in shown)
-    return _sides("Lines that ran in only one environment", rows, lines.path)
+    return _figure("Lines that ran in only one environment", lines.cell.versions, rows, lines.path)
 
 
 def draws_figure(lines: LinesRun) -> Figure:
@@ -192,14 +188,16 @@ def draws_figure(lines: LinesRun) -> Figure:
         Entry(text="yes", state=GOOD) if record.draws_as_model else Entry(text="no", state=BAD)
         for record in (lines.base, lines.this)
     )
-    return _sides("Random numbers drawn by its constructor", [("the same as the model's", entries)], lines.path)
+    rows = [("the same as the model's", entries)]
+    return _figure("Random numbers drawn by its constructor", lines.cell.versions, rows, lines.path)
 
 
 def supported_figure(cells: Sequence[CellFacts]) -> Figure:
     def entry(status: str) -> Entry:
         return Entry(text=status.replace("_", " "), state=GOOD if status == protocol.OK else BAD)
 
-    return _sides("Supported", ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells))
+    rows = ((cell.workload, (entry(side.status) for side in cell.sides)) for cell in cells)
+    return _figure("Supported", cells[0].versions, rows)
 
 
 def profile_figure(found: Profiles) -> Figure:
@@ -213,7 +211,7 @@ def profile_figure(found: Profiles) -> Figure:
 
     title = f"Where a call's time goes, {found.cell.workload}: the largest changes"
     rows = ((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
-    return _figure(title, ("baseline", "here", "change"), rows, found.path)
+    return _figure(title, (*found.cell.versions, "change"), rows, found.path)
 
 
 def _ratio(latency: Latency, reach: float) -> Entry:
@@ -236,4 +234,4 @@ def ratios_figure(change: TimeChange) -> Figure:
 
     mode = f", {change.mode}" if change.cells[0].row.hot else ""
     rows = ((cell.workload, entries(change.latency(cell))) for cell in change.cells)
-    return _figure(f"Median of launch medians{mode}", ("baseline", "here", "ratio"), rows)
+    return _figure(f"Median of launch medians{mode}", (*change.case.versions, "ratio"), rows)

@@ -27,6 +27,7 @@ from reports.attribute.wording import make
 from reports.compare.differences import EXECUTOR, GPU, SETTING, Difference
 from reports.compare.factors import DIFFERS, SAME
 from reports.model import CorrectnessSide, Seen
+from reports.text import apart
 
 # What says why the two sides differ. Other causes are facts of one side, shown within it.
 OF_OUTPUTS = (*causes.CODE, *causes.REFERENCES, causes.UNSUPPORTED_COMBINATION)
@@ -110,7 +111,7 @@ def _code(given: Given) -> Rival | None:
         return None  # a kernel's code slows no other target
     swap = "the object code of each environment, run in the other"
     differ = in_words(case.build_differences)
-    how = f"had another build here ({differ}), with" if differ else "has a source that compiles to"
+    how = f"had another build in {case.versions[1]} ({differ}), with" if differ else "has a source that compiles to"
     return Rival(
         cause=causes.BUILD_MOVED if case.build_differences else causes.KERNEL_CODE_MOVED,
         text=f"{case.subject} {how} other machine code",
@@ -169,7 +170,7 @@ def _threads(given: Given) -> Rival | None:
         return None  # it is named as what it is
     return Rival(
         cause=causes.ENVIRONMENT_CONFOUNDER if change is None else causes.LATENCY_THREAD_COUNT,
-        text=f"There are {number(one, 'thread')} in the baseline's launches, {two} here",
+        text=f"There are {apart(case.versions, number(one, 'thread'), two)}",
         separated_by="as many threads in both environments (`variables: {OMP_NUM_THREADS: ...}` in matrix.yaml)",
     )
 
@@ -203,7 +204,8 @@ def _machine(given: Given) -> Rival | None:
         return None
     seen = load_seen(change)
     if change.clock_moved:
-        seen.append(Seen(text=f"the GPU's clock here is {change.clock:.2f} times the baseline's"))
+        base, this = given.case.versions
+        seen.append(Seen(text=f"the GPU's clock in {this} is {change.clock:.2f} times that in {base}"))
     if not seen:
         return None
     return Rival(

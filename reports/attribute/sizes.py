@@ -6,25 +6,27 @@ import math
 from collections.abc import Iterable
 
 from harness.experiments.condition_list import TILES
-from harness.experiments.size_rules import FEWEST, LENGTH, Rule, Tried
+from harness.experiments.size_rules import FEWEST, HEAD_DIM, LENGTH, Point, Rule, Tried
 from reports.attribute import thresholds
 from reports.attribute.facts.experiments import LengthTrials
 
-NAMES = {LENGTH: "sequence length", "heads": "number of heads", "batch": "batch size"}
+NAMES = {LENGTH: "sequence length", "heads": "number of heads", "batch": "batch size", HEAD_DIM: "head dimension"}
 MOST_LISTED = 12
 AXES = {"row": (2, LENGTH), "head": (1, "heads")}  # of an output's index
 
 
 def sizes_text(lengths: LengthTrials) -> str:
     right, wrong = lengths.right, lengths.wrong
-    if lengths.rules:
-        text = _rule_text(lengths)
+    if lengths.rule is not None:
+        text = _rule_text(lengths, lengths.rule)
     elif not right:
-        text = f"wrong at every length tried ({len(wrong)})"
+        text = f"{_how(lengths.points)} at every length tried ({len(wrong)})"
     else:
         left = len(wrong) - MOST_LISTED
-        text = f"wrong at {', '.join(map(str, wrong[:MOST_LISTED]))}" + (f" and {left} more" if left > 0 else "")
-        text += f"; right at {len(right)} of {len(right) + len(wrong)} lengths tried" + _common(right, wrong)
+        more = f" and {left} more" if left > 0 else ""
+        text = f"{_how(lengths.points)} at {', '.join(map(str, wrong[:MOST_LISTED]))}{more}"
+        text += f"; right at {len(right)} of {len(right) + len(wrong)} lengths tried"
+        text += "; more than one rule fits, so none is told" if lengths.rules else _common(right, wrong)
     return text + _place(lengths)
 
 
@@ -34,24 +36,27 @@ def reproduced_at(lengths: LengthTrials) -> str:
     return ", ".join(f"{NAMES[name]} {n}" for name, n in sizes if name == LENGTH or n != lengths.own[name])
 
 
-def _rule_text(lengths: LengthTrials) -> str:
-    first, *others = lengths.rules
-    name = NAMES[first.dimension]
-    tried, before = (Tried(first.dimension, each) for each in (lengths.points, lengths.planned))
-    is_wrong, is_right = _sides(first, tried)
+def _how(points: Iterable[Point]) -> str:
+    """How it fails where it does."""
+    crashed = {point.crashed for point in points if point.right is False}
+    return "crashes" if crashed == {True} else "wrong, or crashes," if True in crashed else "wrong"
+
+
+def _rule_text(lengths: LengthTrials, rule: Rule) -> str:
+    name = NAMES[rule.dimension]
+    tried, before = (Tried(rule.dimension, each) for each in (lengths.points, lengths.planned))
+    is_wrong, is_right = _sides(rule, tried)
     wrong, right = (len(before.wrong), len(before.right))
-    text = f"wrong at every {name} tried that is {is_wrong} ({wrong} of {wrong})"
+    how = _how(lengths.points)
+    text = f"{how} at every {name} tried that is {is_wrong} ({wrong} of {wrong})"
     text += f", right at every one that is {is_right} ({right} of {right})"
     if after := sorted((tried.wrong | tried.right) - before.wrong - before.right):
-        told = [f"{size} ({'wrong' if size in tried.wrong else 'right'})" for size in after]
+        told = [f"{size} ({how.partition(',')[0] if size in tried.wrong else 'right'})" for size in after]
         text += f"; tried afterwards at {_and(told)}, as this says"
-    if any(point.right and first.wrong_at(point.sizes[first.dimension]) for point in lengths.points):
+    else:
+        text += "; no further size was tried to refute it"
+    if any(point.right and rule.wrong_at(point.sizes[rule.dimension]) for point in lengths.points):
         text += "; at length 1 it is right with any"
-    for other in others:
-        text += f"; that every one is wrong that is {_sides(other, tried)[0]} fits as well"
-    apart = (n for n in range(1, 2 * max(tried.every)) if len({rule.wrong_at(n) for rule in lengths.rules}) > 1)
-    if others and (size := next(apart, None)):
-        text += f": {size} would tell"
     return text
 
 

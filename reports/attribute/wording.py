@@ -17,7 +17,8 @@ from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.times import TimeChange
 from reports.model import Seen
 
-# By rule, or by what a rule found. {kernel} and {subject} are always given, all other names by the rule.
+# By rule, or by what a rule found. {kernel}, {subject} and the versions {base} and {this} are always given,
+# all other names by the rule.
 SENTENCES = {
     # what differs besides PyTorch
     "inputs_moved": "The two environments computed from different input bytes, so their results cannot be compared.",
@@ -29,9 +30,9 @@ SENTENCES = {
     "build_moved": "{kernel} {what} because its build changed ({differences}): its machine code differs, and the "
     "result changed with it.",
     "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "
-    "code here, and the result changed with it.",
+    "code in {this}, and the result changed with it.",
     "source_compiles_otherwise": "{kernel} {what} because its code changed: the same compiler with the same flags "
-    "makes other machine code here, and the result changed with it.",
+    "makes other machine code in {this}, and the result changed with it.",
     "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
     "Differences: {differences}.",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
@@ -55,17 +56,17 @@ SENTENCES = {
     # references, and kernels made of PyTorch's operators
     "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed, and with it the agreement between "
     "them.",
-    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator here, and "
-    "that changed the agreement between them.",
+    "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in {this}, "
+    "and that changed the agreement between them.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
-    "default_moved": "PyTorch's default for attention changed: it runs another operator here{right}. If your test "
+    "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
     "same_reference_inside": "{kernel} {what} with PyTorch: its outputs equal those of PyTorch's own {both}, bit for "
     "bit, and those changed.",
     "other_reference_inside": "{kernel} {what} with PyTorch: bit for bit, its outputs equal those of PyTorch's own "
-    "{before} in the baseline, and of {here} here.",
+    "{before} in {base}, and of {here} in {this}.",
     "backend_named": "{kernel} stops in {environment} with an error that names PyTorch's {backends}, and runs in the "
-    "other environment. If PyTorch chooses the backend, it chose another one there.",
+    "other environment. If PyTorch chooses the backend, it chose another one in {environment}.",
     "moved_with_model": "{kernel} and the model that it replaces agree in both environments, and both changed: "
     "PyTorch's operators, which both call, changed.",
     "other_inputs_with_model": "{kernel} and the model that it replaces agree in both environments, and both changed: "
@@ -73,11 +74,11 @@ SENTENCES = {
     "model_draws": "{kernel} is compared with a model that gives another output in each call on the same tensors. "
     "Both compute from more than their inputs, such as random numbers drawn in a call, so no two calls compute from "
     "the same.",
-    "other_lines_run": "{kernel} {what} by its own choice: other lines of its file run here than in the baseline.",
-    "draws_otherwise": "{kernel} {what} because of random numbers that are drawn when it is constructed: {where} they "
-    "are not the ones drawn for the model.",
+    "other_lines_run": "{kernel} {what} by its own choice: other lines of its file run in {this} than in {base}.",
+    "draws_otherwise": "{kernel} {what} because of random numbers that are drawn when it is constructed: in {where} "
+    "they are not the ones drawn for the model.",
     "another_backend_inside": "{kernel} calls PyTorch's operators from {file} the same in both environments, and "
-    "PyTorch runs another attention backend for it here.",
+    "PyTorch runs another attention backend for it in {this}.",
     "operator_inside_moved": "{kernel} calls PyTorch's operators from {file} the same in both environments: one of "
     "these operators changed.",
     # what is refused
@@ -88,7 +89,7 @@ SENTENCES = {
     "unsupported": "{kernel} {how}: {what} on {device}.",
     "reference_unsupported": "{refusing} refuses {reference} attention for {what} on {device}; {running}.",
     # inputs
-    "range_overflow": "{subject} fails where logits are large, and only there: a number that it computes exceeds the "
+    "range_overflow": "{subject} fails where logits are large, and only then: a number that it computes exceeds the "
     "range or the precision of its arithmetic.",
     "right_when_smaller": "{subject} is wrong on inputs of their usual size and right on smaller ones: a number that "
     "it computes overflows (or underflows) its type.",
@@ -101,7 +102,7 @@ SENTENCES = {
     "too_tight": "{subject} is as exact {exact}, but the rule {rule} refuses it: the tolerance is too tight for "
     "{dtypes}.",
     "too_loose": "{kernel} is wrong, but the rule {rule} passes it: the tolerance is too loose for {dtypes}.",
-    "stops_everywhere": "{subject} does not run in the baseline either: {message}",
+    "stops_everywhere": "{subject} does not run in {base} either: {message}",
     "wrong_everywhere": "{subject} is wrong{where} on {workloads}, compared with the float64 truth{also}.",
     "undecided": "The records do not show why {subject} {outcome}: {why}.",
     "nothing_moved": "{kernel} is right in both environments, and {bits}.{also}",
@@ -111,17 +112,17 @@ SENTENCES = {
     "same_operator": "{subject} is {extent}, with the same operator: its implementation changed. A profile would show "
     "which part of it.",
     "operators_of_profile": "{subject} is {extent}: {operators}.",
-    "backend_chosen": "{subject} lets PyTorch choose the attention backend: {before} in the baseline, {here} here.",
-    "many_small_calls": "{subject} is {extent}: a call runs {here} operators here and {before} in the baseline, each "
+    "backend_chosen": "{subject} lets PyTorch choose the attention backend: {before} in {base}, {here} in {this}.",
+    "many_small_calls": "{subject} is {extent}: a call runs {here} operators in {this} and {before} in {base}, each "
     "of them shorter. {graph}",
     "overhead_on_gpu": "{subject} is {extent}, but the device's own work did not change: the time went into {part}.",
     "overhead_on_cpu": "{subject} is {extent} on small problems. On large ones it changed by about the same time, "
     "which hardly counts there: each call costs {costs}, its work does not.",
-    "fewer_threads": "{subject} is {extent}, because {here} {compute} here, and {before} in the baseline.",
-    "too_many_threads": "{subject} is {extent}: {most} {where} share {processors}, and take turns.",
+    "fewer_threads": "{subject} is {extent}, because {here} {compute} in {this}, and {before} in {base}.",
+    "too_many_threads": "{subject} is {extent}: {most} in {where} share {processors}, and take turns.",
     "lost_threads": "{subject} is {extent}, and keeps {fewer} processors busy at a time: it computes with another "
     "number of threads, whatever PyTorch reports.",
-    "own_threads": "{subject} is {extent}, and {where} it computes with more threads than PyTorch has.",
+    "own_threads": "{subject} is {extent}, and in {where} it computes with more threads than PyTorch has.",
     "code_of_time": "{subject} is {extent}, and {how}.",
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
@@ -162,7 +163,8 @@ def make(
     """`sentence`: of `SENTENCES`, which `names` complete. `group`: what else must be alike for two causes to share a
     card, where that is not the sentence with all that completes it."""
     cells = list(dict.fromkeys(cells))
-    facts = (str(fact).replace(case.kernel or "\0", "") for fact in names.values())
+    base, this = case.versions
+    facts = (str(fact).replace(case.kernel or "\0", "").replace(this, "") for fact in names.values())
     return Cause(
         cause=cause,
         grade=grade,
@@ -173,7 +175,7 @@ def make(
         device=case.device,
         environment=case.environment,
         baseline=case.baseline,
-        statement=SENTENCES[sentence].format(kernel=case.kernel, subject=case.subject, **names),
+        statement=SENTENCES[sentence].format(kernel=case.kernel, subject=case.subject, base=base, this=this, **names),
         evidence=tuple(dict.fromkeys(evidence)),
         ruled_out=tuple(dict.fromkeys(each for each in ruled_out if each is not None)),
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),

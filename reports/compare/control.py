@@ -25,8 +25,7 @@ from reports import model
 from reports.compare import latency
 from reports.compare.calibration import AA, Calibration, Controls, Detection, Share, count_share, total
 from reports.compare.gpus import cards
-from reports.compare.rows import same_stack
-from reports.load.evidence import Evidence
+from reports.load.evidence import Evidence, same_stack
 from reports.model import Latency, LatencySide
 
 LAUNCHES = 10  # of each environment in a trial: as many as a run has by default
@@ -114,7 +113,7 @@ def slowed_rows(evidence: Evidence, environment: str, kernel: str, slowed: str) 
 def judge(evidence: Evidence, rows: Sequence[ControlRow], blocks: set[int]) -> list[Latency]:
     """The procedure that judges environments, on the launches of these blocks."""
     pairs = [row.within(blocks) for row in rows]
-    return latency.decide_all(pairs, evidence.confidence, evidence.false_discovery_rate)
+    return latency.decide_all(pairs, evidence.names, evidence.confidence, evidence.false_discovery_rate)
 
 
 def _blocks(rows: Sequence[ControlRow]) -> list[int]:
@@ -197,7 +196,8 @@ def _slower(results: list[list[Latency]], index: int) -> Share:
 def controls(evidence: Evidence, launches: int = LAUNCHES) -> Controls | None:
     """None where the run has neither replicas nor a slowed kernel."""
     run = evidence.run
-    replicas = [pair for pair in combinations(run.environments, 2) if same_stack(evidence, *pair)]
+    stacks = evidence.environments
+    replicas = [(a, b) for a, b in combinations(run.environments, 2) if same_stack(stacks.get(a), stacks.get(b))]
     names = {info.name for info in run.kernels}
     pairs = [(info.control_of, info.name) for info in run.kernels if info.control_of in names]
     found_aa, found_slow, unchanged, missing = [], [], [], []

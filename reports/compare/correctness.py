@@ -10,7 +10,7 @@ both is a rate, and compared as one (Fisher's exact test). Where both sides pass
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from scipy import stats
@@ -217,31 +217,36 @@ def verdict(
     p: float | None,
     q: float | None,
     level: float,
+    names: Mapping[str, str],
 ) -> Correctness:
-    word, why = _verdict(base, this, errors, q, level)
-    if word in model.RIGHT and (base.off_stream or this.off_stream):
-        word, why = _off_stream(base, this, why)
+    """`names`: of environments, for sentences."""
+    before, here = versions = names[base.environment], names[this.environment]
+    word, why = _verdict(base, this, errors, q, level, versions)
+    if word in model.RIGHT and base.off_stream and this.off_stream:
+        word, why = model.FAILING, f"wrong in both: {OFF_STREAM}; {why}"
+    elif word in model.RIGHT and this.off_stream:
+        word, why = model.REGRESSED, f"wrong in {here}: {OFF_STREAM}; {why}"
+    elif word in model.RIGHT and base.off_stream:
+        word, why = model.FIXED, f"wrong in {before}, and not in {here}: {OFF_STREAM}; {why}"
     unsteady = max(base.repeats_differ, this.repeats_differ)
     if unsteady and word not in (*model.RIGHT, model.UNSUPPORTED):
         why += f"; a second run gave other bits in {unsteady} trials, so chance plays a part"
     return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, p_value=p, q_value=q)
 
 
-def _off_stream(base: CorrectnessSide, this: CorrectnessSide, why: str) -> tuple[str, str]:
-    """All trials pass, because nothing else ran on the device; it is wrong all the same."""
-    if base.off_stream and this.off_stream:
-        return model.FAILING, f"wrong in both: {OFF_STREAM}; {why}"
-    where = "here" if this.off_stream else "in the baseline, and not here"
-    return model.REGRESSED if this.off_stream else model.FIXED, f"wrong {where}: {OFF_STREAM}; {why}"
-
-
 def _verdict(
-    base: CorrectnessSide, this: CorrectnessSide, errors: Errors | None, q: float | None, level: float
+    base: CorrectnessSide,
+    this: CorrectnessSide,
+    errors: Errors | None,
+    q: float | None,
+    level: float,
+    versions: tuple[str, str],
 ) -> tuple[str, str]:
     now, before = this.status, base.status
+    then, here = versions
     message = this.message or words(now)
     if now in FAILED:
-        also = "; the baseline fails too" if before in FAILED else ""
+        also = f"; {then} fails too" if before in FAILED else ""
         return model.BROKEN, f"{words(now)}: {message}{also}"
     if now == "not_run":
         return model.UNDECIDED, f"not run: {message}"
@@ -249,26 +254,24 @@ def _verdict(
         if before == "unsupported":
             return model.UNSUPPORTED, f"refused in both: {message}"
         if before in protocol.RAN:
-            return model.NO_LONGER_SUPPORTED, f"refused here: {message}"
-        return model.UNDECIDED, f"refused here, and the baseline has no result ({base.message or before})"
+            return model.NO_LONGER_SUPPORTED, f"refused in {here}: {message}"
+        return model.UNDECIDED, f"refused in {here}, and {then} has no result ({base.message or before})"
     if now == protocol.UNDECIDABLE or (before == protocol.UNDECIDABLE and now != "wrong"):
         return model.UNDECIDED, f"it passes: {message if now == protocol.UNDECIDABLE else base.message}"
-    for side_, name in ((this, "this environment"), (base, "the baseline")):
+    for side_, name in ((this, here), (base, then)):
         if problem := _contradiction(side_):
             return model.UNDECIDED, f"{name}: {problem}"
-    here = passes(this.rate)
+    found = f"{passes(this.rate)} in {here}"
     if before == "unsupported":
-        if now == "ok":
-            return model.NEWLY_SUPPORTED, f"refused in the baseline; here {here}"
-        return model.FAILING, f"refused in the baseline; here {here}"
+        return model.NEWLY_SUPPORTED if now == "ok" else model.FAILING, f"refused in {then}; {found}"
     if before in FAILED or before == "not_run":
         reason = base.message or words(before)
-        return model.UNDECIDED, f"the baseline has no result ({reason}); here {here}"
-    change = f"{passes(base.rate)} in the baseline, {here} here"
+        return model.UNDECIDED, f"{then} has no result ({reason}); {found}"
+    change = f"{passes(base.rate)} in {then}, {found}"
     if now == before == "ok":
-        return _both_right(errors, q, level, here)
+        return _both_right(errors, q, level, found if then == here else f"{found}, as in {then}")
     if before == now:
-        return _both_wrong(base, this, q, level, change)
+        return _both_wrong(base, this, q, level, change, here)
     word = model.FIXED if now == "ok" else model.REGRESSED
     if q is None:
         return word, change
@@ -276,21 +279,21 @@ def _verdict(
     return (word, why) if q <= level else (model.UNDECIDED, f"{why}: chance alone could do this")
 
 
-def _both_right(errors: Errors | None, q: float | None, level: float, here: str) -> tuple[str, str]:
+def _both_right(errors: Errors | None, q: float | None, level: float, found: str) -> tuple[str, str]:
     if errors is None or (q is not None and q > level):
-        return model.PASS, f"{here}, as in the baseline"
+        return model.PASS, found
     word = model.LESS_EXACT if errors.ratio > 1 else model.MORE_EXACT
     sure = "on every trial" if errors.p_value is None else f"q = {q:.2g}"
     unit = " rounding units" if errors.what == "largest" else ""
     return word, (
-        f"{here}, as in the baseline; {errors.what} error {errors.ratio:.3g} times the baseline's on "
+        f"{found}; {errors.what} error {errors.ratio:.3g} times as large on "
         f"{words(errors.recipe)} inputs, {errors.base:.3g} to {errors.this:.3g}{unit} "
         f"({errors.pairs} trials, {sure})"
     )
 
 
 def _both_wrong(
-    base: CorrectnessSide, this: CorrectnessSide, q: float | None, level: float, change: str
+    base: CorrectnessSide, this: CorrectnessSide, q: float | None, level: float, change: str, here: str
 ) -> tuple[str, str]:
     if base.rate is None and this.rate is None:
         return model.FAILING, f"wrong in both: {this.message or base.message or 'no pass rate recorded'}"
@@ -302,8 +305,8 @@ def _both_wrong(
         return model.FAILING, f"wrong in both: {passes(this.rate)} in each"
     if q is not None and q <= level:
         if this.rate.share < base.rate.share:
-            return model.REGRESSED, f"wrong in both, and more often here: {change} (Fisher q = {q:.2g})"
-        return model.FAILING, f"wrong in both, less often here: {change} (Fisher q = {q:.2g})"
-    return model.UNDECIDED, f"wrong in both; not enough evidence that it is more often here: {change}" + (
+            return model.REGRESSED, f"wrong in both, and more often in {here}: {change} (Fisher q = {q:.2g})"
+        return model.FAILING, f"wrong in both, less often in {here}: {change} (Fisher q = {q:.2g})"
+    return model.UNDECIDED, f"wrong in both; not enough evidence that it is more often so in {here}: {change}" + (
         f" (Fisher q = {q:.2g})" if q is not None else ""
     )

@@ -148,19 +148,19 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
 # Facts of an observed environment, and the sentence for a difference in each.
 INDEX, EXECUTOR, VARIABLE, SETTING, GPU = "index", "executor", "variable", "setting", "gpu"
 CONFOUNDING = {
-    "torch_cuda": "PyTorch was built for CUDA {0} in the baseline and {1} in {2}",
-    "python": "Python is {0} in the baseline and {1} in {2}",
-    "numpy": "numpy is {0} in the baseline and {1} in {2}",
-    "cxx11_abi": "the C++ ABI flag is {0} in the baseline and {1} in {2}",
-    "machine": "the machine is {0} in the baseline and {1} in {2}",
-    "cpu_model": "the processor is {0} in the baseline and {1} in {2}",
-    "cpu_flags_sha256": "the processor's instruction sets differ between the baseline and {2}",
-    "cpu_capability": "PyTorch chose {0} instructions in the baseline and {1} in {2}",
-    "threads": "{0} threads in the baseline and {1} in {2}",
-    "kernel_release": "the operating system's kernel is {0} in the baseline and {1} in {2}",
-    "compiler": "the C++ compiler is {0} in the baseline and {1} in {2}",
-    "nvcc": "nvcc is {0} in the baseline and {1} in {2}",
-    "libc": "the C library is {0} in the baseline and {1} in {2}",
+    "torch_cuda": "PyTorch was built for CUDA {0} in {2} and {1} in {3}",
+    "python": "Python is {0} in {2} and {1} in {3}",
+    "numpy": "numpy is {0} in {2} and {1} in {3}",
+    "cxx11_abi": "the C++ ABI flag is {0} in {2} and {1} in {3}",
+    "machine": "the machine is {0} in {2} and {1} in {3}",
+    "cpu_model": "the processor is {0} in {2} and {1} in {3}",
+    "cpu_flags_sha256": "the processor's instruction sets differ between {2} and {3}",
+    "cpu_capability": "PyTorch chose {0} instructions in {2} and {1} in {3}",
+    "threads": "{0} threads in {2} and {1} in {3}",
+    "kernel_release": "the operating system's kernel is {0} in {2} and {1} in {3}",
+    "compiler": "the C++ compiler is {0} in {2} and {1} in {3}",
+    "nvcc": "nvcc is {0} in {2} and {1} in {3}",
+    "libc": "the C library is {0} in {2} and {1} in {3}",
 }
 
 
@@ -226,7 +226,7 @@ def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     for name in run.environments:
         this = evidence.environments.get(name)
         if base is not None and this is not None and name != run.baseline:
-            for each in differing(base, this):
+            for each in differing(base, this, (evidence.names[run.baseline], evidence.names[name])):
                 yield name, each.text
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
@@ -249,14 +249,16 @@ def _same_gpus(one: Observation, two: Observation) -> bool:
     )
 
 
-def differing(base: EnvironmentRecord, this: EnvironmentRecord) -> list[Difference]:
-    """What differs besides PyTorch's version."""
-    return [Difference(kind=kind, name=name, text=text) for kind, name, text in _differing(base, this)]
+def differing(base: EnvironmentRecord, this: EnvironmentRecord, versions: tuple[str, str]) -> list[Difference]:
+    """What differs besides PyTorch's version. `versions`: the names of both."""
+    return [Difference(kind=kind, name=name, text=text) for kind, name, text in _differing(base, this, versions)]
 
 
-def _differing(base: EnvironmentRecord, this: EnvironmentRecord) -> Iterator[tuple[str, str, str]]:
+def _differing(
+    base: EnvironmentRecord, this: EnvironmentRecord, versions: tuple[str, str]
+) -> Iterator[tuple[str, str, str]]:
     def text(what: str, left: object, right: object) -> str:
-        return f"{what} {left} in the baseline and {right} in {this.id}"
+        return f"{what} {left} in {versions[0]} and {right} in {versions[1]}"
 
     if base.index != this.index:
         sources = ["the host's installation" if each.executor == "host" else each.index for each in (base, this)]
@@ -273,9 +275,9 @@ def _differing(base: EnvironmentRecord, this: EnvironmentRecord) -> Iterator[tup
     for kind, sentence in CONFOUNDING.items():
         left, right = _text(getattr(one, kind)), _text(getattr(two, kind))
         if left != right:
-            yield kind, "", sentence.format(left, right, this.id)
+            yield kind, "", sentence.format(left, right, *versions)
     if not _same_gpus(one, two):
-        yield GPU, "", f"the GPU or its driver differs between the baseline and {this.id}"
+        yield GPU, "", f"the GPU or its driver differs between {versions[0]} and {versions[1]}"
     for name in sorted(one.settings.keys() & two.settings.keys()):
         if one.settings[name] != two.settings[name]:
             yield SETTING, name, text(f"PyTorch's setting {name} is", one.settings[name], two.settings[name])

@@ -13,6 +13,7 @@ from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.load.evidence import Evidence
 from reports.model import Bits, Comparison, CorrectnessSide, Seen
+from reports.text import apart
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
 
@@ -32,13 +33,13 @@ def operator_names(operators: list[str]) -> set[str]:
     return {name.removesuffix("_for_cpu") for name in operators}
 
 
-def operators_seen(base: CorrectnessSide, this: CorrectnessSide) -> Seen:
+def operators_seen(base: CorrectnessSide, this: CorrectnessSide, versions: tuple[str, str]) -> Seen:
     one, two = (", ".join(side.operators) or "not recorded" for side in (base, this))
     if one == two:
         return Seen(text=f"operator: {one} in both", record=this.record)
     renamed = operator_names(base.operators) == operator_names(this.operators)
     note = " (the same operator under another name)" if renamed else ""
-    return Seen(text=f"operator: {one} in the baseline, {two} here{note}", record=this.record)
+    return Seen(text=f"operator: {apart(versions, one, two)}{note}", record=this.record)
 
 
 def _validations(evidence: Evidence, row: Comparison) -> tuple[ValidationRecord | None, ValidationRecord | None]:
@@ -96,10 +97,9 @@ def _code(record: BuildRecord) -> dict[str, str]:
 def native_code(evidence: Evidence, kernel: str, device: str, environment: str) -> dict[str, Seen]:
     """Machine code that a Python kernel brought into its processes, by digest."""
     found = {}
-    for record in evidence.validations.values():
-        if (record.environment, record.kernel, record.device) == (environment, kernel, device):
-            for name, sha256 in record.native.items():
-                found[sha256] = Seen(text=name, record=evidence.validation_pointer(record))
+    for record in evidence.validations_of(environment, kernel, device):
+        for name, sha256 in record.native.items():
+            found[sha256] = Seen(text=name, record=evidence.validation_pointer(record))
     return found
 
 
@@ -143,7 +143,8 @@ def build_inputs(evidence: Evidence, kernel: str, device: str, baseline: str, en
     record = evidence.build_pointer(environment, kernel, device)
     found = []
     if base.compiler != this.compiler:
-        found.append(Seen(text=f"compiler: {base.compiler} in the baseline, {this.compiler} here", record=record))
+        versions = evidence.names[baseline], evidence.names[environment]
+        found.append(Seen(text=f"compiler: {apart(versions, base.compiler, this.compiler)}", record=record))
     if not base.flags or not this.flags:  # it did not come that far
         return found
     gone, new = ([flag for flag in a if flag not in b] for a, b in ((base.flags, this.flags), (this.flags, base.flags)))

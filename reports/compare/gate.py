@@ -120,7 +120,7 @@ def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list
             ratio = next(ratios)
             verdict, why = rule(ratio, at_most, len(pairs))
             if correctness.side(evidence, each.cell, each.reference).status == protocol.WRONG:
-                why += "; the reference itself is wrong here"
+                why += f"; the reference itself is wrong in {evidence.names[each.cell.environment]}"
             each = replace(each, verdict=verdict, why=why, ratio=ratio)
         results.append(each)
     return results

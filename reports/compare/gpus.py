@@ -18,7 +18,7 @@ from harness.schema.records import LaunchRecord
 from harness.schema.run_records import Cell, GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
 from reports.model import Rates
-from reports.text import span, words
+from reports.text import apart, span, words
 
 # An environment's SM clock this far from the baseline's moves latency by as much.
 CLOCK_MOVED = 0.01
@@ -143,7 +143,8 @@ def gpu_confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     base = clocks.get(evidence.run.baseline)
     for name, mhz in clocks.items():
         if base and abs(mhz / base - 1) > CLOCK_MOVED:
-            clock = f"the SM clock was {base:.0f} MHz in the baseline and {mhz:.0f} in {name} while calls were sampled"
+            versions = evidence.names[evidence.run.baseline], evidence.names[name]
+            clock = f"the SM clock was {apart(versions, f'{base:.0f} MHz', f'{mhz:.0f}')}, while calls were sampled"
             yield name, f"{clock}; latency scales with the clock"
     for card in cards(evidence):
         if card.mig:

@@ -7,7 +7,7 @@ them on both sides, and the row names it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
@@ -118,25 +118,28 @@ def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], li
     return [left[block] for block in both], [right[block] for block in both]
 
 
-def _untested(base: LatencySide, this: LatencySide, min_effect: float, not_comparable: str) -> Latency:
+def _untested(
+    base: LatencySide, this: LatencySide, min_effect: float, names: Mapping[str, str], not_comparable: str
+) -> Latency:
     """The verdict where there is nothing to test, and none yet where both have times of the same blocks."""
     message = this.message or words(this.status)
+    then, here = names[base.environment], names[this.environment]
     if this.status == "ok" and not_comparable:
         word, why = model.UNDECIDED, not_comparable
     elif this.status == base.status == "ok":
         alike = shared_blocks(base, this)[0]
         word, why = ("", "") if alike else (model.UNDECIDED, "no block has launches of both environments")
     elif this.status in STOPPED:
-        also = "; the baseline has no times either" if base.status in STOPPED else ""
+        also = f"; {then} has no times either" if base.status in STOPPED else ""
         word, why = model.BROKEN, f"{words(this.status)}: {message}{also}"
     elif this.status == "unsupported" and base.status == "unsupported":
         word, why = model.UNSUPPORTED, f"refused in both: {message}"
     elif this.status == "unsupported" and base.status == "ok":
-        word, why = model.NO_LONGER_SUPPORTED, f"refused here: {message}"
+        word, why = model.NO_LONGER_SUPPORTED, f"refused in {here}: {message}"
     elif this.status == "ok" and base.status == "unsupported":
-        word, why = model.NEWLY_SUPPORTED, "refused in the baseline; timed here"
+        word, why = model.NEWLY_SUPPORTED, f"refused in {then}; timed in {here}"
     elif this.status == "ok":
-        word, why = model.UNDECIDED, f"the baseline has no times: {base.message or words(base.status)}"
+        word, why = model.UNDECIDED, f"{then} has no times: {base.message or words(base.status)}"
     else:
         word, why = model.UNDECIDED, f"no times: {message}"
     return Latency(verdict=word, why=why, baseline=base, this=this, min_effect=min_effect)
@@ -154,6 +157,7 @@ WORDS = {
 
 def decide_all(
     pairs: list[tuple[LatencySide, LatencySide, float]],
+    names: Mapping[str, str],
     confidence: float,
     rate: float,
     *,
@@ -161,11 +165,11 @@ def decide_all(
     not_comparable: str = "",
 ) -> list[Latency]:
     """Verdicts of all rows of a report together: the false-discovery rate is theirs in common. `looks`: at how many
-    numbers of launches the run could have stopped.
+    numbers of launches the run could have stopped. `names`: of environments, for sentences.
 
     `not_comparable` is the reason why times are shown but decide nothing, as where an environment was timed alone.
     """
-    results = [_untested(*pair, not_comparable) for pair in pairs]
+    results = [_untested(*pair, names, not_comparable) for pair in pairs]
     tested = [index for index, each in enumerate(results) if not each.verdict]
     blocks = [shared_blocks(results[index].baseline, results[index].this) for index in tested]
     rule = decide.Rule(confidence=confidence, rate=rate, rows=len(tested), looks=looks)

@@ -89,6 +89,7 @@ def cell_states(evidence: Evidence) -> list[CellState]:
 def failures(evidence: Evidence) -> list[Failure]:
     """Environments, builds, validations and launches that failed, in that order: first causes first."""
     found: dict[tuple[str, str, str], Failure] = {}
+    seen: set[tuple[tuple[str, str, str], str]] = set()
 
     def add(what: str, place: str, outcome: Outcome) -> None:
         """One entry for all places where the same thing failed with the same message."""
@@ -96,7 +97,8 @@ def failures(evidence: Evidence) -> list[Failure]:
             key = (what, outcome.status, outcome.message)
             new = Failure(where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt="")
             entry = found.setdefault(key, new)
-            if place not in entry.places:
+            if (key, place) not in seen:
+                seen.add((key, place))
                 entry.places.append(place)
             entry.log_excerpt = entry.log_excerpt or outcome.log_excerpt
 

@@ -8,9 +8,10 @@ against the rule, so what is right here is right in each; only `deterministic: t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
-from harness.schema.records import KnownWrong, ValidationRecord
+from harness.schema.records import DEVICES, KnownWrong, ValidationRecord
 from harness.worker import protocol
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide
@@ -70,16 +71,17 @@ def blind_spots(evidence: Evidence) -> list[str]:
     return [f"{workload} ({', '.join(devices)}): {sentence}" for (workload, sentence), devices in found.items()]
 
 
-def one_length(evidence: Evidence) -> dict[str, str]:
-    """What to say of each attention kernel that saw sequences of one length: a loop's end is often what is wrong."""
-    found = {}
-    ran = {(each.kernel, each.workload) for each in evidence.validations.values() if each.status in protocol.RAN}
-    for kernel in evidence.run.kernels:
-        infos = [evidence.workload(id) for id in kernel.workloads if (kernel.name, id) in ran]
-        lengths = {info.seq_len for info in infos if info is not None and info.seq_len}
-        if len(lengths) == 1:
-            found[kernel.name] = f"other lengths: it was tested at {lengths.pop()} keys only"
-    return found
+def one_length(evidence: Evidence, kernel: str) -> str:
+    """What to say of an attention kernel that saw sequences of one length: a loop's end is often what is wrong."""
+    records = [
+        record
+        for environment, device in itertools.product(evidence.run.environments, DEVICES)
+        for record in evidence.validations_of(environment, kernel, device)
+        if record.status in protocol.RAN
+    ]
+    infos = [evidence.workload(record.workload) for record in records]
+    lengths = {info.seq_len for info in infos if info is not None and info.seq_len}
+    return f"other lengths: it was tested at {lengths.pop()} keys only" if len(lengths) == 1 else ""
 
 
 def repeat_text(side: CorrectnessSide) -> str:

@@ -20,7 +20,7 @@ from reports import model
 from reports.compare import correctness, latency
 from reports.compare.correctness import FAILED
 from reports.compare.latency import STOPPED
-from reports.load.evidence import Evidence
+from reports.load.evidence import Evidence, same_stack
 from reports.model import Comparison, Correctness, Latency, LatencySide
 from reports.text import eval_command, matrix_command
 
@@ -80,16 +80,8 @@ def is_control(evidence: Evidence, environment: str) -> bool:
     something else may have changed."""
     if evidence.run.sides:
         return False
-    return environment != evidence.run.baseline and same_stack(evidence, evidence.run.baseline, environment)
-
-
-def same_stack(evidence: Evidence, left: str, right: str) -> bool:
-    """Whether two environments are replicas of one: the same versions from the same pins."""
-    one, two = (evidence.environments.get(name) for name in (left, right))
-    if one is None or two is None:
-        return False
-    names = ("torch", "cuda", "python", "index", "pins_sha256", "variables")
-    return all(getattr(one, name) == getattr(two, name) for name in names)
+    base, this = map(evidence.environments.get, (evidence.run.baseline, environment))
+    return environment != evidence.run.baseline and same_stack(base, this)
 
 
 def _not_comparable(evidence: Evidence) -> str:
@@ -152,6 +144,7 @@ def _latency(
             pairs[index, mode] = (base, this, evidence.min_effect(row.device))
     decided = latency.decide_all(
         list(pairs.values()),
+        evidence.names,
         evidence.confidence,
         evidence.false_discovery_rate,
         looks=evidence.looks,
@@ -178,7 +171,7 @@ def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctn
         observed.append((base, this, bits, errors, p))
     q_values = decide.adjust([p for *_, p in observed])
     level = evidence.false_discovery_rate
-    return [correctness.verdict(*each, q, level) for each, q in zip(observed, q_values, strict=True)]
+    return [correctness.verdict(*each, q, level, evidence.names) for each, q in zip(observed, q_values, strict=True)]
 
 
 def correctness_moved(row: Comparison) -> bool:

@@ -6,8 +6,10 @@ a file copied over another's place would else be reported under the wrong name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,17 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import ENDED_BADLY, CrossingRecord, LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.schema.records import (
+    ENDED_BADLY,
+    CrossingRecord,
+    LaunchRecord,
+    Outcome,
+    Record,
+    Timing,
+    ValidationRecord,
+)
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
-from harness.schema.storage import AnyRecord, Run, kind_of, load_record
+from harness.schema.storage import KIND_OF, AnyRecord, Run, load_any
 from harness.stats.decide import look_counts
 from harness.typed import typed
 from harness.worker import protocol
@@ -52,6 +62,8 @@ class Evidence:
     swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
+    # What the machine was like, by environment and device: every time that moved asks.
+    loads: dict[tuple[str, str], dict[str, list[float]]] = field(default_factory=dict, compare=False, repr=False)
 
     def timed(self, cell: Cell, target: str) -> list[Launch]:
         """One target's launches, in block order."""
@@ -65,20 +77,73 @@ class Evidence:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
         return [
             timing
-            for launch in self.launches_of(cell)
-            for timing in launch.timings
-            if (timing.workload, timing.target) == (cell.workload, protocol.KERNEL) and escapes(timing)
+            for _, timing in self.timings(cell.environment, cell.kernel, cell.device, cell.workload, protocol.KERNEL)
+            if escapes(timing)
         ]
+
+    def timings(self, *key: str) -> list[tuple[LaunchRecord, Timing]]:
+        """By environment, kernel, device, workload and target, in block order."""
+        return self._timings.get(key, [])
+
+    @cached_property
+    def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]]:
+        found: dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]] = {}
+        for key, launches in self.launch_records.items():
+            for launch in launches:
+                for timing in launch.timings:
+                    found.setdefault((*key, timing.workload, timing.target), []).append((launch, timing))
+        return found
 
     def references(self, kernel: str, device: str) -> list[str]:
         info = self.kernel(kernel)
         return info.references_on(device) if info else []
 
     def kernel(self, name: str) -> KernelInfo | None:
-        return next((kernel for kernel in self.run.kernels if kernel.name == name), None)
+        return self._kernels.get(name)
 
     def workload(self, name: str) -> WorkloadInfo | None:
-        return next((workload for workload in self.run.workloads if workload.id == name), None)
+        return self._workloads.get(name)
+
+    # A run may have thousands of each, and every row asks.
+    @cached_property
+    def _kernels(self) -> dict[str, KernelInfo]:
+        return {kernel.name: kernel for kernel in reversed(self.run.kernels)}
+
+    @cached_property
+    def _workloads(self) -> dict[str, WorkloadInfo]:
+        return {workload.id: workload for workload in reversed(self.run.workloads)}
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], list[Cell]]:
+        found: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.run.cells:
+            found.setdefault((cell.kernel, cell.device), []).append(cell)
+        return found
+
+    def validations_of(self, environment: str, kernel: str, device: str) -> list[ValidationRecord]:
+        return self._validations.get((environment, kernel, device), [])
+
+    @cached_property
+    def _validations(self) -> dict[tuple[str, str, str], list[ValidationRecord]]:
+        found: dict[tuple[str, str, str], list[ValidationRecord]] = {}
+        for record in self.validations.values():
+            found.setdefault((record.environment, record.kernel, record.device), []).append(record)
+        return found
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Each environment as sentences name it: by its PyTorch, such as PyTorch 2.5.0, where that names one alone;
+        else, and of a replica of another, by its id."""
+        stacks = {id: self.environments.get(id) for id in self.run.environments}
+        short = {id: torch_of(stack).partition("+")[0] for id, stack in stacks.items() if stack is not None}
+        earlier: list[EnvironmentRecord] = []
+        for id, stack in stacks.items():
+            if stack is not None and any(same_stack(stack, other) for other in earlier):
+                del short[id]
+            earlier += [stack] if stack is not None else []
+        several = Counter(short.values())
+        named = {id for id, torch in short.items() if torch[:1].isdigit() and several[torch] == 1}
+        return {id: f"PyTorch {short[id]}" if id in named else id for id in stacks}
 
     def _pointer(self, key: tuple[str, ...], path: Callable[[], Path]) -> str:
         if key not in self.known:
@@ -121,7 +186,7 @@ class Evidence:
     def ever_ran(self, kernel: str, device: str) -> bool:
         """Whether a kernel ran to its end on any workload in any environment, or may have: of one that has no record
         it is not known."""
-        cells = [cell for cell in self.run.cells if (cell.kernel, cell.device) == (kernel, device)]
+        cells = self._cells.get((kernel, device), [])
         return any(self.outcome(cell).status not in (protocol.BUILD_FAILED, *ENDED_BADLY) for cell in cells)
 
     def outcome(self, cell: Cell, *, built: bool = True) -> ValidationRecord | Outcome:
@@ -143,6 +208,17 @@ class Evidence:
         if build is not None and not build.runnable:
             return Outcome(status="not_run", message=build.message or "compiled only: no device to run it on")
         return None
+
+
+def torch_of(stack: EnvironmentRecord) -> str:
+    """As observed, else as asked for."""
+    return stack.observed.torch if stack.observed else stack.torch
+
+
+def same_stack(one: EnvironmentRecord | None, two: EnvironmentRecord | None) -> bool:
+    """Whether two environments are replicas of one: the same versions from the same pins."""
+    names = ("torch", "cuda", "python", "index", "pins_sha256", "variables")
+    return one is not None and two is not None and all(getattr(one, name) == getattr(two, name) for name in names)
 
 
 def load_evidence(folder: Path) -> Evidence:
@@ -177,26 +253,23 @@ def load_evidence(folder: Path) -> Evidence:
     )
 
 
-# By kind of record: its type, and the field of `Evidence`.
-EXPERIMENTS: dict[
-    str, tuple[type[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord], str]
-] = {
-    "conditions": (ConditionsRecord, "conditions"),
-    "checkers": (CheckersRecord, "checkers"),
-    "counters": (CountersRecord, "counters"),
-    "profile": (ProfileRecord, "profiles"),
-    "swap": (SwapRecord, "swaps"),
+# By type of record, the field of `Evidence`.
+EXPERIMENTS: dict[type[Record], str] = {
+    ConditionsRecord: "conditions",
+    CheckersRecord: "checkers",
+    CountersRecord: "counters",
+    ProfileRecord: "profiles",
+    SwapRecord: "swaps",
 }
 
 
 def _experiments(run: Run) -> dict[str, Any]:
-    found: dict[str, dict[Keyed, Any]] = {name: {} for _, name in EXPERIMENTS.values()}
+    found: dict[str, dict[Keyed, Any]] = {name: {} for name in EXPERIMENTS.values()}
     for path in sorted((run.folder / "experiments").rglob("*.json")):
-        kind = kind_of(path)
-        if kind not in EXPERIMENTS:
-            raise RecordError(str(path), f"is a {kind} record, and stands among experiments")
-        expected, name = EXPERIMENTS[kind]
-        record = load_record(path, expected)
+        record = load_any(path)
+        if not isinstance(record, ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord):
+            raise RecordError(str(path), f"is a {KIND_OF[type(record)]} record, and stands among experiments")
+        name = EXPERIMENTS[type(record)]
         key: Keyed = (record.kernel, record.workload, record.device)
         if isinstance(record, SwapRecord):
             place = run.swap_path(record.kernel, record.device, record.workload)

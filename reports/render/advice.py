@@ -162,7 +162,7 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
         texts.append("it ran in no version: `--fail-on` passes it, for nothing regressed; `gate` does not")
     if all(each.alone for each in told.rows):
         texts.append("whether a version changed it: there is nothing to compare with")
-    length = one_length(evidence).get(row.target)
+    length = one_length(evidence, row.target)
     tried = any(CellFacts(evidence, each).lengths for each in told.rows)
     return [*texts, *_open_times(told), *([length] if length and not tried else [])]
 

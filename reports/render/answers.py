@@ -24,7 +24,6 @@ from reports.render.verdict_text import (
     STATES,
     GridCell,
     Told,
-    labels,
     outcome,
     sides,
 )
@@ -121,11 +120,18 @@ def answers(
     controls = [row for row in rows if row.control]
     judged = [row for row in rows if not row.control] or list(rows)
     shown = {each.environment for row in judged for each in (row.correctness.baseline, row.correctness.this)}
-    names = labels(each for each in versions if each.id in shown)
+    names = {each.id: evidence.names[each.id].removeprefix("PyTorch ") for each in versions if each.id in shown}
     subjects: dict[tuple[str, str, str], list[Comparison]] = {}
     for row in judged:
         subjects.setdefault((row.kind, row.target, row.device), []).append(row)
-    every = [_answer(evidence, own, names, explained) for own in subjects.values()]
+    cards: dict[tuple[bool, str, str], list[tuple[Explanation, Cause]]] = {}
+    for explanation in explained:
+        for cause in explanation.causes:
+            cards.setdefault((bool(cause.kernel), cause.subject, cause.device), []).append((explanation, cause))
+    every = [
+        _answer(evidence, own, names, cards.get((kind == KERNEL, target, device), []))
+        for (kind, target, device), own in subjects.items()
+    ]
     kernels = _with_left_out(evidence, [each for each in every if each.kind == KERNEL], len(names))
     references = [each for each in every if each.kind != KERNEL]
     changed = [each for each in references if each.state not in advice.NO_WORSE or each.cards]
@@ -202,17 +208,20 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
     """With kernels that were planned on no device; and of others, the devices on which they were not."""
     planned = {(cell.kernel, cell.device) for cell in evidence.run.cells}
     answers = list(found)
+    numbers: dict[str, int] = {}
+    for number, each in enumerate(found):
+        numbers.setdefault(each.subjects[0], number)
     for kernel in evidence.run.kernels:
-        own = [number for number, each in enumerate(answers) if each.subjects == (kernel.name,)]
+        own = numbers.get(kernel.name)
         for device in kernel.devices:
             # What ran on a GPU may have been left out on the CPU by choice.
-            if (kernel.name, device) in planned or (own and device == "cpu"):
+            if (kernel.name, device) in planned or (own is not None and device == "cpu"):
                 continue
             why, do = _why_left_out(evidence, device)
             failed, only_built = _builds(evidence, kernel.name, device)
-            if own:
+            if own is not None:
                 more = f"on {device}: not run, since {'; besides, '.join([why, *failed])}"
-                answers[own[0]] = replace(answers[own[0]], open=(*answers[own[0]].open, more))
+                answers[own] = replace(answers[own], open=(*answers[own].open, more))
             else:
                 cells = [GridCell(outputs=ABSENT, verdict=STATES[ABSENT])] * versions
                 answers.append(
@@ -249,10 +258,12 @@ def _builds(evidence: Evidence, kernel: str, device: str) -> tuple[list[str], li
 
 
 def _answer(
-    evidence: Evidence, rows: Sequence[Comparison], names: Mapping[str, str], explained: Sequence[Explanation]
+    evidence: Evidence,
+    rows: Sequence[Comparison],
+    names: Mapping[str, str],
+    cards: Sequence[tuple[Explanation, Cause]],
 ) -> Answer:
     row = rows[0]
-    cards = [(each, cause) for each in explained for cause in each.causes if _is_of(cause, row)]
     cards = [(each, cause) for each, cause in cards if cause.cause != NOTHING_MOVED]
     leads = [cause for _, cause in cards]
     told = Told(rows, names, same_build=not any(BUILD_MOVED in cause.causes for cause in leads))
@@ -279,8 +290,3 @@ def _answer(
 def _built_otherwise(told: Told) -> str:
     """PyTorch's version is not all that differs where something got worse."""
     return "" if told.same_build or told.state in advice.NO_WORSE else BUILT_OTHERWISE
-
-
-def _is_of(cause: Cause, row: Comparison) -> bool:
-    kind_alike = bool(cause.kernel) == (row.kind == KERNEL)
-    return kind_alike and (cause.subject, cause.device) == (row.target, row.device)

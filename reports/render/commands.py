@@ -37,7 +37,7 @@ from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
 from reports.history.index import update
 from reports.load.evidence import load_evidence
-from reports.render import bisection, history, sweep
+from reports.render import bisection, history, machines, sweep
 from reports.render.marks import marks
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -170,6 +170,15 @@ def render_over_time(folder: Path) -> int:
     page = folder / history.PAGE
     _write(page, history.render_history(found), "make it writable")
     print("\n".join(map(printable, found.lines)))
+    print(page)
+    return errors.DONE
+
+
+def render_side_by_side(runs: Sequence[Path], out: Path) -> int:
+    """A page with a group of columns for each device of these runs, which have their reports."""
+    out.mkdir(parents=True, exist_ok=True)
+    page = out / "index.html"
+    _write(page, machines.render_machines(machines.groups(runs, out)), "give another --out")
     print(page)
     return errors.DONE
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -74,8 +75,8 @@ class Explanation:
         return list(dict.fromkeys(record for record in cited if record))
 
 
-def explanations(causes: Sequence[Cause]) -> list[Explanation]:
-    """In the order of the causes."""
+def explanations(causes: Sequence[Cause], names: Mapping[str, str] | None = None) -> list[Explanation]:
+    """In the order of the causes. `names`: of environments, by default their ids."""
     found: dict[tuple[str, ...], Explanation] = {}
     for cause in causes:
         known = found.get(cause.group_key)
@@ -83,7 +84,7 @@ def explanations(causes: Sequence[Cause]) -> list[Explanation]:
             found[cause.group_key] = Explanation(number=0, lead=cause)
         else:
             known.others.append(cause)
-    folded = [_best_first(each) for each in _fold(list(found.values()))]
+    folded = [_best_first(each, names or {}) for each in _fold(list(found.values()))]
     return [replace(each, number=number) for number, each in enumerate(sorted(folded, key=_order), 1)]
 
 
@@ -92,18 +93,25 @@ def _order(explanation: Explanation) -> tuple[object, ...]:
     return *order(explanation.lead), -len(explanation.rows)
 
 
-def _best_first(explanation: Explanation) -> Explanation:
-    """The one with the highest grade leads, with the evidence of all."""
+def _best_first(explanation: Explanation, names: Mapping[str, str]) -> Explanation:
+    """The one with the highest grade leads, with the evidence of all; what it says of one version, it says of all."""
     grades = list(GRADES)
     lead, *others = sorted((explanation.lead, *explanation.others), key=lambda cause: grades.index(cause.grade))
     if others and lead.cause == UNSUPPORTED_COMBINATION and lead.reference:
-        names = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
-        one, every = (f"refuses {each} attention" for each in (lead.reference, names))
+        refused = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
+        one, every = (f"refuses {each} attention" for each in (lead.reference, refused))
         lead = replace(lead, statement=lead.statement.replace(one, every, 1))
     if others:
+        version, versions = _versions([lead], names), _versions([lead, *others], names)
+        said = re.sub(rf"\bin {re.escape(version)}(?![\w.+-]*\w)", lambda _: f"in {versions}", lead.statement)
+        lead = replace(lead, statement=said)
         evidence = dict.fromkeys([*lead.evidence, *(cause.evidence[0] for cause in others if cause.evidence)])
-        lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others))
+        lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others, names))
     return replace(explanation, lead=lead, others=others)
+
+
+def _versions(causes: Iterable[Cause], names: Mapping[str, str]) -> str:
+    return " and ".join(dict.fromkeys(names.get(cause.environment, cause.environment) for cause in causes))
 
 
 MOST_ROWS = 10
@@ -111,16 +119,21 @@ MOST_BAD_ROWS = 16
 Row = tuple[str, tuple[Entry, ...]]
 
 
-def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
-    """The first figure with a row for each subject, where theirs has the same columns."""
+def _together(lead: Cause, others: Sequence[Cause], names: Mapping[str, str]) -> tuple[Figure, ...]:
+    """The first figure with a row for each subject, where theirs has the same columns; but for the version's."""
     if not lead.figures:
         return ()
     first, *rest = lead.figures
+
+    def columns(cause: Cause, figure: Figure) -> tuple[str, ...]:
+        version = names.get(cause.environment, cause.environment)
+        return tuple("compared" if column == version else column for column in figure.columns)
+
     same = [
         (cause, figure)
         for cause in (lead, *others)
         for figure in cause.figures[:1]
-        if (figure.title, figure.columns) == (first.title, first.columns)
+        if (figure.title, columns(cause, figure)) == (first.title, columns(lead, first))
     ]
     several = {cause.subject for cause, _ in same}, {cause.environment for cause, _ in same}
 
@@ -131,13 +144,16 @@ def _together(lead: Cause, others: Sequence[Cause]) -> tuple[Figure, ...]:
     each = max(1, MOST_ROWS // len(same))
     every = [[(label(cause, text), entries) for text, entries in figure.rows] for cause, figure in same]
     rows = (*chain(*(rows[:each] for rows in every)), *chain(*(rows[each:] for rows in every)))
+    if len(several[1]) > 1:
+        first = replace(first, columns=columns(lead, first))
     return (replace(first, rows=rows) if len(same) > 1 else first, *rest)
 
 
 def rows_shown(figure: Figure) -> tuple[list[Row], str]:
     """Its first rows, with those that are bad first of all, and a word on those that are left out."""
-    bad = [number for number, row in enumerate(figure.rows) if any(entry.state == BAD for entry in row[1])]
-    rest = [number for number in range(len(figure.rows)) if number not in bad]
+    is_bad = [any(entry.state == BAD for entry in row[1]) for row in figure.rows]
+    bad = [number for number, found in enumerate(is_bad) if found]
+    rest = [number for number, found in enumerate(is_bad) if not found]
     shown = sorted([*bad[:MOST_BAD_ROWS], *rest[: max(0, MOST_ROWS - len(bad))]])
     left = [row for number, row in enumerate(figure.rows) if number not in shown]
     if not left:

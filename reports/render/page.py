@@ -1,7 +1,8 @@
 """index.html: one file, nothing fetched. Pure: a report in, text out.
 
 The first rows of each table are in the page as HTML, so that a small run needs no script. Rows beyond them travel
-compressed, already escaped, and are unpacked by the page's script when they come into view, filter or permalink.
+compressed, already escaped, in chunks that the page's script unpacks when their rows come into view. What it filters
+and sorts by is one compact list for each column.
 """
 
 from __future__ import annotations
@@ -119,9 +120,9 @@ def other_conditions(report: Report) -> list[str]:
 
 def render_page(report: Report) -> str:
     macros = html_templates().get_template("rows.html.j2").make_module(
-        {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes}
+        {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes, "names": report.evidence.names}
     )
-    content = tables(report, macros)
+    content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)
     of_kernels = [each for each in report.explanations if not each.is_reference]
     return render_html(
@@ -129,8 +130,7 @@ def render_page(report: Report) -> str:
         report=report,
         run=report.evidence.run,
         tables=content,
-        payload=pack({name: table["index"] for name, table in content.items()}),
-        details=pack({key: html for table in content.values() for key, html in table["details"].items()}),
+        payload=pack(index),
         **inlined("script", "page.js"),
         grades=GRADES,
         most=MOST,
@@ -156,6 +156,7 @@ def render_page(report: Report) -> str:
         left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
         method=method_values(report),
         environments=report.evidence.run.environments,
+        names=report.evidence.names,
         verdicts=model.VERDICTS,
         row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reports.attribute.causes import Entry
 from reports.model import CorrectnessSide, Latency, LatencySide
-from reports.text import percent, rate_interval, rate_text, samples_text, time_text, words
+from reports.text import percent, rate_interval, rate_text, ratio_interval, samples_text, time_text, words
 
 CROSS, CHECK, ABOUT = "\N{MULTIPLICATION X}", "\N{CHECK MARK}", "\N{ALMOST EQUAL TO}"
+PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 SYMBOLS = {
     "broken": "!!",
     "regressed": CROSS,
@@ -32,6 +33,7 @@ SYMBOLS = {
 }
 STRIP_WIDTH, STRIP_HEIGHT = 160, 26
 INTERVAL_WIDTH, INTERVAL_HEIGHT = 120, 16
+NUMBER_WIDTH = 36  # beside it
 BAR_WIDTH = 48
 LEAST_REACH, MOST_REACH = math.log(1.1), math.log(4)  # of the axis of ratios, to either side
 
@@ -61,13 +63,13 @@ def median_cell(side: LatencySide) -> Markup:
     return Markup('<span class="num">{}</span>').format(time_text(side.median_us))
 
 
-def wrong_tag(latency: Latency) -> Markup:
-    """A time of a wrong output is marked wherever it is shown."""
-    sides = (latency.baseline.wrong_output, latency.this.wrong_output)
-    if not any(sides):
+def wrong_tag(latency: Latency, names: Mapping[str, str]) -> Markup:
+    """A time of a wrong output is marked wherever it is shown. `names`: of environments."""
+    wrong = [names[side.environment] for side in (latency.baseline, latency.this) if side.wrong_output]
+    if not wrong:
         return Markup("")
-    where = "in both" if all(sides) else "in the baseline" if sides[0] else "here"
-    return Markup(f' <span class="tag wrong">{CROSS} wrong output {where}</span>')
+    where = "both" if len(wrong) == 2 else wrong[0]
+    return Markup(' <span class="tag wrong">{} wrong output in {}</span>').format(CROSS, where)
 
 
 def share_cell(share: float | None, why: str) -> Markup:
@@ -103,9 +105,14 @@ def _dots(values: Sequence[float], place: float, low: float, scale: float) -> st
 
 
 def strip(
-    baseline: Sequence[float], this: Sequence[float], width: int = STRIP_WIDTH, height: int = STRIP_HEIGHT
+    baseline: Sequence[float],
+    this: Sequence[float],
+    names: Sequence[str],
+    width: int = STRIP_WIDTH,
+    height: int = STRIP_HEIGHT,
 ) -> Markup:
-    """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median.
+    """Launch medians on one scale: the baseline above, this environment below, a bar at each one's median. `names`: of
+    both.
 
     A dot is a zero-length stroke with a round cap: one path for a side keeps thousands of plots small.
     """
@@ -121,10 +128,10 @@ def strip(
             middle = 4 + (median(values) - low) * scale
             parts.append(f'<path class="d{name}" d="{_dots(values, place, low, scale)}"/>')
             parts.append(f'<path class="m{name}" d="M{middle:.0f} {place - 5}v10"/>')
+    above, below = (f"{name}, {samples_text(values)}" for name, values in zip(names, (baseline, this), strict=True))
     return Markup(
         f'<svg class="strip" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
-        f"<title>launch medians: above, baseline, {samples_text(baseline)}; "
-        f"below, this environment, {samples_text(this)}</title>"
+        f"<title>launch medians: above, {escape(above)}; below, {escape(below)}</title>"
         f'<path class="axis" d="M0 {height // 2}H{width}"/>{"".join(parts)}</svg>'
     )
 
@@ -137,23 +144,26 @@ def reach(ratios: Iterable[float | None]) -> float:
 def ratio_picture(
     ratio: float | None, low: float | None, high: float | None, widest: float, min_effect: float = 0.0
 ) -> Markup:
-    """A ratio and its interval on a logarithmic axis around 1, with the minimum effect as a band."""
+    """A ratio and its interval on a logarithmic axis around 1, with the minimum effect as a band and a number."""
     if ratio is None:
         return Markup("")
 
     def place(value: float) -> float:
         return INTERVAL_WIDTH * (0.5 + 0.48 * max(-1.0, min(1.0, math.log(value) / widest)))
 
-    half, parts, title = INTERVAL_HEIGHT // 2, "", "ratio and its interval"
+    half, width, parts, title = INTERVAL_HEIGHT // 2, INTERVAL_WIDTH, "", ratio_interval(ratio, low, high)
     if min_effect:
-        title += "; band: minimum effect"
-        left, right = place(1 / (1 + min_effect)), place(1 + min_effect)
+        least, most = 1 / (1 + min_effect), 1 + min_effect
+        title += f"; band, too small to count: {least:.3f} to {most:.3f}"
+        left, right = place(least), place(most)
         parts = f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{INTERVAL_HEIGHT}"/>'
+        parts += f'<text x="{width + 4}" y="12">{PLUS_MINUS}{100 * min_effect:.2g}%</text>'
+        width += NUMBER_WIDTH
     parts += f'<path class="axis" d="M{INTERVAL_WIDTH // 2} 0v{INTERVAL_HEIGHT}"/>'
     if low is not None and high is not None:
         parts += f'<path class="ci" d="M{place(low):.0f} {half}H{place(high):.0f}"/>'
     return Markup(
-        f'<svg class="forest" viewBox="0 0 {INTERVAL_WIDTH} {INTERVAL_HEIGHT}" width="{INTERVAL_WIDTH}" '
+        f'<svg class="forest" viewBox="0 0 {width} {INTERVAL_HEIGHT}" width="{width}" '
         f'height="{INTERVAL_HEIGHT}" role="img"><title>{title}</title>{parts}'
         f'<path class="dt" d="M{place(ratio):.0f} {half}h0"/></svg>'
     )

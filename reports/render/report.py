@@ -46,7 +46,7 @@ class Report:
         self.evidence = evidence
         self.calibration = calibration
         self.rows = rows = compare(evidence)
-        self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows)))
+        self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows), evidence.names))
         self.by_row = causes_by_row(self.explanations)
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
         self.unrepeatable = unrepeatable(rows)
@@ -142,11 +142,11 @@ def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
             )
             found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), each)
     environments = evidence.run.environments
-    workloads = [workload.id for workload in evidence.run.workloads]
+    workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
 
     def place(each: Measured) -> tuple[str, int, int, int]:
         target = targets[each.kind, each.target, each.workload, each.device]
-        return each.device, workloads.index(each.workload), target, environments.index(each.environment)
+        return each.device, workloads[each.workload], target, environments.index(each.environment)
 
     return sorted(found.values(), key=place)
 

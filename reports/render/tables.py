@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -13,11 +14,13 @@ from reports.compare.rows import leading_time, significance
 from reports.model import Comparison, Correctness, CorrectnessSide, Latency, LatencySide
 from reports.render import pictures
 from reports.render.report import Report
+from reports.render.templating import pack
 from reports.text import ABSENT
 
 # A table of more rows than this has only its first in the HTML: opening must not wait for rows out of sight.
 SERVER_ROWS = 150
 FIRST_ROWS = 40
+CHUNK_ROWS = 200  # of those out of sight, unpacked together
 Key = Callable[[Comparison], Any]
 
 
@@ -55,7 +58,7 @@ COLUMNS: dict[str, dict[str, Key]] = {
     "latency": {
         **SHARED,
         "Verdict": lambda row: _rank(_time(row).verdict),
-        "Ratio to baseline": lambda row: _time(row).ratio,
+        "Ratio": lambda row: _time(row).ratio,
         "Launch medians": lambda row: _time(row).spread,
         "Median": lambda row: _time(row).this.median_us,
         "FLOP/s": lambda row: _time(row).this.rates.tflops,
@@ -69,44 +72,58 @@ def _verdict(row: Comparison, table: str) -> str:
     return row.correctness.verdict if table == "correctness" else _time(row).verdict
 
 
-def tables(report: Report, macros: Any) -> dict[str, dict[str, Any]]:
-    """Per table: the first rows as HTML, the index of all with the HTML of the others, and what opens below those.
-    `macros`: those of rows.html.j2."""
+def tables(report: Report, macros: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Per table: the first rows as HTML, and the others packed in chunks, apart from what opens below them. And what
+    all are filtered and sorted by, a list for each column. `macros`: those of rows.html.j2."""
     rows = sorted(report.rows, key=significance)
     bounds = [bound for row in rows for timed in row.timed for bound in (timed.low, timed.high)]
     extra: dict[str, tuple[float, ...]] = {"correctness": (), "latency": (pictures.reach(bounds),)}
     hidden = {name for name in ("Environment", "Device") if len({SHARED[name](row) for row in rows}) <= 1}
     if all(row.hot for row in rows):
         hidden.add("FLOP/s")  # a section of their own shows rates, beside the device's peaks
+    shared = {name.lower(): _column(map(key, rows)) for name, key in SHARED.items()}
+    index: dict[str, Any] = {"rows": {"id": [r.id for r in rows], "kind": _column(r.kind for r in rows), **shared}}
     found = {}
     for name, columns in COLUMNS.items():
-        render, detail = getattr(macros, f"{name}_row"), getattr(macros, f"{name}_detail")
-        ordered = sorted(rows, key=lambda row: _rank(_verdict(row, name)))
         shown = {column: key for column, key in columns.items() if column not in hidden}
-        index, body, details = [], [], {}
-        first = SERVER_ROWS if len(ordered) <= SERVER_ROWS else FIRST_ROWS
-        for position, row in enumerate(ordered):
-            causes = [each for each in report.by_row.get(row.id, []) if each[1].about == name]
-            html = render(row, hidden, *extra[name]), detail(row, len(shown), causes)
-            item = {
-                "id": f"{name}/{row.id}",
-                "verdict": _verdict(row, name),
-                "environment": row.environment,
-                "kind": row.kind,
-                "keys": [_sortable(key(row)) for key in shown.values()],
-                "text": " ".join((row.target, row.kind, row.workload, row.device, row.environment)).lower(),
-            }
-            if position < first:
-                body.append(Markup("").join(html))
-            else:
-                item["html"], details[item["id"]] = html
-            index.append(item)
-        found[name] = {"columns": list(shown), "body": body, "index": index, "details": details, "total": len(ordered)}
-    return found
+        order = sorted(range(len(rows)), key=lambda number: _rank(_verdict(rows[number], name)))
+        first = SERVER_ROWS if len(rows) <= SERVER_ROWS else FIRST_ROWS
+        parts = partial(_parts, report, macros, name, (hidden, *extra[name]), len(shown))
+        ordered = [rows[number] for number in order]
+        chunks = (ordered[start : start + CHUNK_ROWS] for start in range(first, len(rows), CHUNK_ROWS))
+        found[name] = {
+            "columns": list(shown),
+            "body": [Markup("").join(pair) for pair in zip(*parts(ordered[:first]), strict=True)],
+            "chunks": [tuple(map(pack, parts(chunk))) for chunk in chunks],
+            "total": len(rows),
+        }
+        index[name] = {
+            "first": first,
+            "size": CHUNK_ROWS,
+            "order": order,
+            "verdict": _column(_verdict(row, name) for row in rows),
+            "keys": {column: _column(map(key, rows)) for column, key in shown.items() if column not in SHARED},
+        }
+    return found, index
 
 
-def _sortable(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+def _parts(
+    report: Report, macros: Any, table: str, given: tuple[Any, ...], span: int, rows: Sequence[Comparison]
+) -> tuple[list[str], list[str]]:
+    """HTML of these rows, and of what opens below them."""
+    render, detail = getattr(macros, f"{table}_row"), getattr(macros, f"{table}_detail")
+    causes = ([each for each in report.by_row.get(row.id, []) if each[1].about == table] for row in rows)
+    opened = [detail(row, span, each) for row, each in zip(rows, causes, strict=True)]
+    return [render(row, *given) for row in rows], opened
+
+
+def _column(values: Iterable[Any]) -> Any:
+    """Numbers, shortened; of text each word once, and where it stands."""
+    found = [float(f"{value:.6g}") if isinstance(value, float) else value for value in values]
+    if not any(isinstance(value, str) for value in found):
+        return found
+    words = {word: number for number, word in enumerate(dict.fromkeys(found))}
+    return {"words": list(words), "at": [words[value] for value in found]}
 
 
 def facts(judged: Correctness) -> list[tuple[str, str, str]]:
@@ -122,7 +139,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
             "Largest absolute error": text.number(side.max_abs),
             "Largest error, in rounding units (see Method)": text.number(side.max_units),
             "Judged as": side.precision,
-            "Known wrong answers that would pass here": side.unseen,
+            "Known wrong answers that would pass": side.unseen,
             "Smallest faults that would be detected": side.smallest,
             **{f"Agreement with {name} ({rule})": _rate(side.agreement.get(name)) for name, rule in rules.items()},
             "Nearer to": ", ".join(f"{name} {count}" for name, count in side.nearer_to.items()),

@@ -12,7 +12,6 @@ from packaging.version import Version as Number
 
 from harness.worker import protocol
 from reports import model
-from reports.compare.outcomes import Version
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
@@ -117,14 +116,6 @@ def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> Correctn
         if status in WHEN_TIMED:
             return replace(side, status=WHEN_TIMED[status], message=each.message)
     return side
-
-
-def labels(versions: Iterable[Version]) -> dict[str, str]:
-    """Each environment by its PyTorch, such as 2.5.0, where that names one alone; else by its id."""
-    asked = {each.id: each.torch or each.asked.partition(",")[0].removeprefix("PyTorch ") for each in versions}
-    short = {id: name.partition("+")[0] for id, name in asked.items()}
-    several = {name for name, count in Counter(short.values()).items() if count > 1}
-    return {id: name if name[:1].isdigit() and name not in several else id for id, name in short.items()}
 
 
 def by_workload(rows: Iterable[Comparison]) -> dict[str, list[Comparison]]:

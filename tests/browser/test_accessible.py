@@ -28,6 +28,12 @@ def run(folder: Path) -> Path:
     return write_run(folder, Spec(workloads=("seed-fp16", "causal-fp32"), cases=CASES)).folder
 
 
+def long(folder: Path) -> Path:
+    """Tables that scroll in boxes of their own."""
+    names = tuple(f"shape{number:03d}-fp16" for number in range(80))
+    return write_run(folder, Spec(workloads=names, trials=2, launches=2)).folder
+
+
 def gpu(folder: Path) -> Path:
     return write_run(folder, gpu_spec()).folder
 
@@ -62,7 +68,7 @@ def two_runs(folder: Path) -> Path:
     return folder / "page" / NEXT / "index.html"
 
 
-@pytest.mark.parametrize("kind", [run, gpu, problems, bisection, swept, history, two_runs])
+@pytest.mark.parametrize("kind", [run, long, gpu, problems, bisection, swept, history, two_runs])
 def test_axe_finds_nothing(watch: Watch, tmp_path: Path, kind: Callable[[Path], Path]) -> None:
     page = kind(tmp_path)
     if page.is_dir():

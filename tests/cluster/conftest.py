@@ -40,7 +40,8 @@ SlurmdParameters=config_overrides
 SlurmdTimeout=5
 KillWait=2
 MessageTimeout=5
-NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=1
+GresTypes=gpu
+NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=4 Gres=gpu:h200:1
 PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 State=UP
 """
 
@@ -53,6 +54,7 @@ class Cluster:
             (folder / name).mkdir(parents=True)
         host = socket.gethostname().partition(".")[0]
         (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder))
+        (folder / "gres.conf").write_text("NodeName=n[1-4] Name=gpu Type=h200 File=/dev/null\n")  # none that computes
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
         self.say("slurmctld")
         for node in NODES:

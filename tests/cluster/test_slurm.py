@@ -131,11 +131,63 @@ def test_what_happens_to_a_job_loses_nothing(cluster: Cluster, project: Path, ho
 @pytest.mark.parametrize(
     ("more", "said"),
     [(["--partition=nowhere"], "sinfo lists the partitions"), (["--time=600"], "--time chooses a shorter one"),
-     (["--gpu=h200"], "no kernel that was chosen is for cuda")],
+     (["--gpu=h200"], "no kernel that was chosen is for cuda"),
+     (["--gpu=l4", "--device=cuda", "--kernel=g"], "sinfo --format")],
 )  # fmt: skip
 def test_what_slurm_refuses_is_told_and_leaves_nothing_queued(
     cluster: Cluster, project: Path, more: list[str], said: str
 ) -> None:
+    if "--kernel=g" in more:
+        add_cuda_kernel(project)
     code, printed = attempt(words(project, *more), cluster.variables)
     assert code in (64, 30) and said in printed and "Traceback" not in printed, printed
     assert cluster.say("squeue", "--noheader") == ""
+
+
+def add_cuda_kernel(project: Path) -> None:
+    path = project / "matrix.yaml"
+    text = path.read_text().replace("workloads:", "  - {name: g, sources: {cuda: [csrc/g.cu]}}\nworkloads:")
+    path.write_text(text.replace("{cpu: [float32]}", "{cpu: [float32], cuda: [float32]}"))
+    (project / "csrc" / "g.cu").write_text('extern "C" int attention_forward;\n')
+
+
+def test_a_node_without_the_gpu_that_slurm_says_it_has_gives_no_number(cluster: Cluster, project: Path) -> None:
+    add_cuda_kernel(project)
+    code, printed = attempt(
+        words(project, "--device=cpu,cuda", "--gpu=h200", "--kernel=a", "--kernel=g"), cluster.variables
+    )
+    assert code == 30 and "Traceback" not in printed, printed
+    run = latest(project)
+    lost = [each for each in run.validations() if each.kernel == "g"]
+    assert len(lost) == 2 and {each.status for each in lost} == {"not_run"}
+    [why] = {each.message for each in lost}
+    assert "3 times, on n" in why and "--gpu h200: there is no GPU here" in why, why
+    assert why.partition(":")[0] in (run.folder / "index.html").read_text()
+    assert {launch.kernel for launch in run.launches()} == {"a"}
+
+
+UNPACK = f"""\
+#!/bin/sh
+mkdir "$1" || exit 0  # only once
+printf '#!/bin/sh\\nexec env PYTHONPATH={ROOT} {sys.executable} -m harness "$@" --executor venv\\n' >"$1/run"
+chmod +x "$1/run"
+echo "{{}}" >"$1/complete.json"
+"""
+
+
+def test_nodes_that_share_no_files(cluster: Cluster, project: Path, tmp_path: Path) -> None:
+    """Its nodes do, but the shard is read and written in a folder of the node's own. The bundle is a stand-in."""
+    bundle, node = tmp_path / "packed", tmp_path / "node"
+    bundle.mkdir()
+    (bundle / "contents.txt").write_text(f"format 1\nmanifest {'a1' * 32}\nend 1\n")
+    (bundle / "unpack.sh").write_text(UNPACK)
+    own = [word for word in words(project, "--carry", f"--bundle={bundle}") if word != "--executor=venv"]
+    variables = {**cluster.variables, "KERNEL_MATRIX_UNPACKED": str(node)}
+    code, printed = attempt(own, variables)
+    assert code == 0, printed
+    check_whole(latest(project))
+    assert [path.name for path in (node / "bundles").iterdir() if path.is_dir()] == ["a1" * 8]
+    assert not list((node / "shards").iterdir()), "nothing is left on nodes"
+    assert not list(project.glob("reports/shards/*/*/*.tar"))
+    refused, printed = attempt([*own[:-1], f"--bundle={tmp_path}"], cluster.variables)
+    assert refused == 64 and "nodes need a packed bundle" in printed, printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,12 +50,22 @@ def contradictions(causes: Sequence[Cause]) -> list[str]:
     return found
 
 
+UNNAMED = re.compile(r"\b(baseline|here)\b")  # where a version should stand
+
+
+def sentences(cause: Cause) -> list[str]:
+    columns = [column for figure in cause.figures for column in figure.columns]
+    seen = [each.text for each in cause.evidence]
+    return [cause.statement, *seen, *(each.how for each in cause.ruled_out), *columns]
+
+
 def test_over_every_committed_run(tmp_path: Path) -> None:
     runs = committed(tmp_path)
     assert len(runs) >= 9
     for run in runs:
         for card in explanations(explained(run)):
             assert not contradictions(card.causes), run.name
+            assert not [text for cause in card.causes for text in sentences(cause) if UNNAMED.search(text)], run.name
 
 
 LETTERS = ["".join(letters) for letters in itertools.product("AB", repeat=4)] + ["AAXX", "AXAX", "ABCD"]

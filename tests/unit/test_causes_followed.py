@@ -69,7 +69,7 @@ def older(run: Run) -> None:
 
 
 def test_another_way_through_the_file_is_the_kernels_own_choice(tmp_path: Path) -> None:
-    says = ["ran only in the baseline: line 2", "ran only here: line 3, line 4"]
+    says = ["ran only in PyTorch 2.1.0: line 2", "ran only in PyTorch 2.5.0: line 3, line 4"]
     never = [causes.REFERENCE_MOVED]
     made = [followed(lines=(ONE_WAY, ANOTHER))]
     found = check(Known(spec(FELL), made, causes.KERNEL_CODE_MOVED, STRONG, never=never, says=says), tmp_path)
@@ -118,7 +118,7 @@ def test_other_draws_than_the_models_are_other_inputs(as_model: Any, cause: str,
 def test_who_became_right_drew_otherwise_before(tmp_path: Path) -> None:
     made = spec((BASE, "kernel", Case(passed=2, units=400.0)), (NEXT, "kernel", Case(bits="new")))
     draws = [clean, followed(lines=(ONE_WAY, ONE_WAY), as_model=(False, True))]
-    check(Known(made, draws, causes.INPUTS_MOVED, STRONG, says=["in the baseline they are not the ones"]), tmp_path)
+    check(Known(made, draws, causes.INPUTS_MOVED, STRONG, says=["in PyTorch 2.1.0 they are not the ones"]), tmp_path)
 
 
 # -- machine code of its own --------------------------------------------------------------------------------

@@ -194,11 +194,10 @@ TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513
         (dict.fromkeys(TILES, False) | {1: True, 2: False}, "that is above 1 (10 of 10), right at every one that is 1"),
         (TILES | {500: True}, "none of the 3 wrong ones is a multiple of 32, 6 of the 7 right ones are"),
         (ODD, "wrong at 129, 181, 255; right at 6 of 9 lengths tried; none of the 3 wrong ones is even, 5 of the 6"),
-        (ODD | {257: False}, "that is odd (4 of 4), right at every one that is even (5 of 5); that every one is wrong"
-                             " that is no multiple of 4 fits as well; that"),
+        (ODD | {257: False}, "wrong at 129, 181, 255, 257; right at 5 of 9 lengths tried; more than one rule fits"),
         (ODD | {257: False, 2: True, 1: True}, "that is odd and above 1 (4 of 4), right at every one that is even, or 1"
                                                " (7 of 7)"),
-        ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "that is a multiple of 8 (3 of 3)"),
+        ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "right at 3 of 6 lengths tried; more than"),
         ({8: True, 16: True, 24: True, 9: False}, "wrong at 9; right at 3 of 4 lengths tried"),
     ],
 )  # fmt: skip
@@ -218,7 +217,7 @@ def test_a_process_that_died_was_not_right() -> None:
 
 def trials(results: list[ConditionResult]) -> LengthTrials:
     record = type("Record", (), {"results": results})()
-    own = {"batch": 1, "heads": 8, "seq_len": 255}
+    own = {"batch": 1, "heads": 8, "seq_len": 255, "head_dim": 64}
     return LengthTrials(conditions=Conditions(record=record, path="p"), own=own)
 
 
@@ -243,11 +242,27 @@ def test_what_was_asked_later_is_told_apart_and_the_smallest_input_is_named() ->
 def test_one_head_is_a_size_too() -> None:
     lengths = trials([sized(True), sized(True, seq_len=64), *(sized(n > 1, heads=n) for n in (1, 2, 3))])
     assert sizes_text(lengths) == (
-        "wrong at every number of heads tried that is above 1 (3 of 3), right at every one that is 1 (1 of 1)"
+        "wrong at every number of heads tried that is above 1 (3 of 3), right at every one that is 1 (1 of 1); "
+        "no further size was tried to refute it"
     )
     assert reproduced_at(lengths) == "sequence length 255, number of heads 2"
     lengths = trials([sized(True), *(sized(n > 1, heads=n) for n in (1, 2, 3)), sized(False, seq_len=1)])
-    assert sizes_text(lengths).endswith("that is 1 (1 of 1); at length 1 it is right with any")
+    assert sizes_text(lengths).endswith("to refute it; at length 1 it is right with any")
+
+
+def test_a_size_at_which_it_crashes_is_one_that_fails_and_is_called_so() -> None:
+    def died(message: str, length: int) -> ConditionResult:
+        return sized(True, seq_len=length).model_copy(update={"status": "crashed", "message": message, "runs": 0})
+
+    signal, of_gpu = "the kernel's process died by SIGSEGV", "CUDA error: an illegal memory access"
+    right = [sized(False, seq_len=length) for length in (66, 94, 128)]
+    crashing = [died(signal, 255), died(signal, 65), died(of_gpu, 129)]
+    text = sizes_text(trials([*crashing, *right]))
+    assert text.startswith("crashes at every sequence length tried that is odd (3 of 3), right at every one")
+    text = sizes_text(trials([*crashing, sized(True, seq_len=3), *right]))
+    assert text.startswith("wrong, or crashes, at every sequence length tried that is odd (4 of 4)")
+    text = sizes_text(trials([died("it raised ValueError", 7), *crashing[:2], *right]))
+    assert text.startswith("crashes at 65, 255; right at 3 of 5"), "what raised says nothing of the size"
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,6 @@ def test_a_difference_is_known_by_its_kind_whatever_its_sentence_says() -> None:
     }  # fmt: skip
     base = EnvironmentRecord(**shared, executor="venv")
     this = EnvironmentRecord(**shared, executor="the variable X is set", variables={"X": "PyTorch's setting threads"})
-    found = {each.kind: each for each in differing(base, this)}
+    found = {each.kind: each for each in differing(base, this, ("one", "two"))}
     assert set(found) == {EXECUTOR, VARIABLE} and found[VARIABLE].name == "X"
     assert not any(each.of_threads for each in found.values())

@@ -26,23 +26,23 @@ BEYOND: dict[str, Any] = {"busy_processors": {BASE: 1.0, NEXT: 1.9}, "threads": 
     [
         (
             spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}),
-            causes.LATENCY_THREAD_COUNT, DECISIVE, [], "1 thread computes here, and 2",
+            causes.LATENCY_THREAD_COUNT, DECISIVE, [], "1 thread computes in PyTorch 2.5.0, and 2",
         ),
         (
             spec(*slower(*TARGETS, by=9.0), **IN_64),
-            causes.LATENCY_THREAD_COUNT, STRONG, [], "64 threads here share 2 processors",
+            causes.LATENCY_THREAD_COUNT, STRONG, [], "64 threads in PyTorch 2.5.0 share 2 processors",
         ),
         (
             spec(*slower("kernel", by=1.9), busy_processors=LOST, **NEW), causes.LATENCY_THREAD_COUNT, STRONG,
-            [causes.KERNEL_CODE_MOVED], "1.90 processors busy in the baseline, 1.00 here",
+            [causes.KERNEL_CODE_MOVED], "1.90 processors busy in PyTorch 2.1.0, 1.00 in PyTorch 2.5.0",
         ),
         (
             spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}),
-            causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [], "0.2 times in the baseline, 900 here",
+            causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [], "0.2 times in PyTorch 2.1.0, 900 in PyTorch 2.5.0",
         ),
         (
             spec(*slower("kernel", by=9.0), **STARTED, **NEW), causes.LATENCY_THREAD_COUNT, SUGGESTIVE,
-            [causes.BUILD_MOVED], "started 16 threads in the baseline, 1,520 here",
+            [causes.BUILD_MOVED], "started 16 threads in PyTorch 2.1.0, 1,520 in PyTorch 2.5.0",
         ),
         (spec(*slower("kernel", by=3.0), **BEYOND), causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [], "more work to do"),
         (

@@ -19,6 +19,7 @@ from reports.model import CorrectnessSide, Rate
 from tests.unit.committed import committed
 
 LEVEL = 0.05
+NAMES = {"e": "PyTorch 2.5.0"}
 Side = list[tuple[RecipeResult, TargetResult]]
 
 
@@ -120,7 +121,7 @@ def side(failed: int, trials: int, differ: int) -> CorrectnessSide:
 def judged(base: CorrectnessSide, this: CorrectnessSide) -> str:
     p = fisher_p(base, this)
     bits = Bits(compared=0, identical=0, inputs_differ=0)
-    return verdict(base, this, bits, None, p, p, LEVEL).verdict
+    return verdict(base, this, bits, None, p, p, LEVEL, NAMES).verdict
 
 
 def test_failures_by_chance_on_both_sides_are_rarely_a_regression() -> None:

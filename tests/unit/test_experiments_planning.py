@@ -108,7 +108,7 @@ def test_what_makes_no_suspect_runs_nothing(base: dict[str, Any], this: dict[str
 def test_what_makes_a_suspect(base: dict[str, Any], this: dict[str, Any], reason: str) -> None:
     case = only(plan(validation(**base), validation(NEXT, **this)))
     assert any(reason in text for text in case.reasons)
-    assert case.environments == (BASE, NEXT) and case.experiments == EXPERIMENTS
+    assert case.environments == (BASE, NEXT) and case.experiments == EXPERIMENTS + LENGTHS * (reason == "crashed")
     assert [cell.environment for cell in case.cells] == [BASE, NEXT]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from reports.attribute import attribute
@@ -23,7 +24,7 @@ from reports.render.report import Report
 from reports.render.summaries import render_summary_text
 from tests.unit.experiments import FOLLOWS, poison
 from tests.unit.reporting import evidence_of, report_of
-from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.spec import BASE, HOST, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
 REFUSED = Case(status="unsupported", message="no kernel for this type")
@@ -43,6 +44,28 @@ def test_references_that_are_refused_alike_share_a_card_with_a_line_each(tmp_pat
     assert [(each.lead.cause, each.subjects) for each in told] == [(UNSUPPORTED_COMBINATION, ["flash", "math"])]
     assert [label for label, _ in told[0].lead.figures[0].rows] == ["flash, seed-fp16", "math, seed-fp16"]
     assert sum("no kernel for this type" in seen.text for seen in told[0].lead.evidence) == 2
+
+
+def test_one_card_of_several_versions_names_them_all(tmp_path: Path) -> None:
+    host = Case(passed=1, bits="new", units=30.0)
+    cases = {(name, "math", "*"): host for name in (NEXT, HOST)}
+    found = report_of(tmp_path, Spec(trials=5, environments=(BASE, NEXT, HOST), cases=cases)).explanations
+    (lead,) = [each.lead for each in found if each.is_reference]
+    assert "is wrong in PyTorch 2.5.0 and PyTorch 2.11.0 and was right in PyTorch 2.1.0" in lead.statement
+    assert lead.figures[0].columns == ("PyTorch 2.1.0", "compared")
+    assert {label.partition(",")[0] for label, _ in lead.figures[0].rows} == {NEXT, HOST}
+
+
+def test_a_replica_goes_by_its_id(tmp_path: Path) -> None:
+    evidence = evidence_of(tmp_path, Spec(trials=5))
+    assert evidence.names == {BASE: "PyTorch 2.1.0", NEXT: "PyTorch 2.5.0"}
+    again = evidence.environments[BASE].model_copy(update={"id": "again"})
+    run = evidence.run.model_copy(update={"environments": [BASE, NEXT, "again"]})
+    names = replace(evidence, run=run, environments={**evidence.environments, "again": again}).names
+    assert names == {BASE: "PyTorch 2.1.0", NEXT: "PyTorch 2.5.0", "again": "again"}
+    other = again.model_copy(update={"cuda": "11.8"})
+    names = replace(evidence, run=run, environments={**evidence.environments, "again": other}).names
+    assert names == {BASE: BASE, NEXT: "PyTorch 2.5.0", "again": "again"}
 
 
 def test_a_long_table_shows_what_fails_and_says_how_much_it_leaves_out() -> None:

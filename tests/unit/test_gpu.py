@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness import gpu
+from harness.errors import InfrastructureError
 from harness.run.folders import held, measure_lock
 from tests.conftest import ROOT
 from tests.unit.contexts import FakeContext, gpu_facts
@@ -30,6 +31,7 @@ class FakeLibrary:
 
     def __init__(self, silent: tuple[str, ...] = ()) -> None:
         self.silent = silent
+        self.mig, self.limits_mw = 0, [700_000, 700_000]
         self.processes = [[7], [7, 8], [7, 8, 9], [7, 8]]
 
     def __getattr__(self, name: str) -> Any:
@@ -50,15 +52,16 @@ class FakeLibrary:
         return {
             "nvmlDeviceGetCount": 2,
             "nvmlDeviceGetHandleByIndex": handle,
-            "nvmlDeviceGetHandleByUUID": 0,
+            "nvmlDeviceGetHandleByUUID": int(handle == "GPU-1a"),
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetUUID": f"GPU-{handle}a",
             "nvmlDeviceGetName": b"Fake 1",
             "nvmlSystemGetDriverVersion": "1.2",
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=1 << 30),
             "nvmlDeviceGetEccMode": [1, 0],
-            "nvmlDeviceGetMigMode": [0, 0],
-            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+            "nvmlDeviceGetMigMode": [self.mig, 0],
+            "nvmlDeviceGetEnforcedPowerLimit": self.limits_mw[handle == 1],
+            "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
             "nvmlDeviceGetMaxClockInfo": 1980,
             "nvmlDeviceGetClockInfo": 1500 if rest == (1,) else 3201,
             "nvmlDeviceGetPowerUsage": 300_500,
@@ -120,6 +123,33 @@ def test_one_gpu_is_chosen_and_handed_on_by_its_uuid(
     assert (found.uuid if found else None) == chosen
     assert environ == ({gpu.VISIBLE: chosen} if chosen else before)
     assert gpu.handed_on(environ) == ({gpu.VISIBLE: chosen} if chosen else {} if visible != "GPU-7" else before)
+
+
+def test_a_gpu_is_taken_by_its_model_where_it_is_whole_idle_and_at_its_usual_power(library: FakeLibrary) -> None:
+    library.processes = [[]]
+    environ: dict[str, str] = {}
+    assert gpu.take("fake", environ).uuid == environ[gpu.VISIBLE] == "GPU-0a"
+    library.limits_mw = [350_000, 700_000]
+    library.processes = [[], []]
+    assert gpu.take("fake", {}).uuid == "GPU-1a"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "changes", "said"),
+    [
+        ("h200", {}, "--gpu h200: there is Fake 1 here"),
+        ("fake", {"mig": 1}, "is cut into slices"),
+        ("fake", {"processes": [[7, 8]]}, "is used by 2 other processes"),
+        ("fake", {"processes": [[7]]}, "is used by 1 other process"),
+        ("fake", {"limits_mw": [350_000, 300_000], "processes": [[]]}, "limited to 350 W instead of 700 W; .* 300 W"),
+    ],
+)
+def test_a_gpu_that_is_not_what_was_asked_for_is_refused(
+    library: FakeLibrary, wanted: str, changes: dict[str, Any], said: str
+) -> None:
+    vars(library).update(changes)
+    with pytest.raises(InfrastructureError, match=said):
+        gpu.take(wanted, {})
 
 
 def test_a_watch_reads_and_counts_the_processes_of_others(
@@ -191,6 +221,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from harness import gpu
+from harness.errors import InfrastructureError
 from harness.run.folders import held
 gpu.LOCKS = Path(sys.argv[1])
 for _ in range(3):

@@ -49,7 +49,8 @@ def verdict(before: str, now: str) -> tuple[str, str]:
         for name, status in (("base", before), ("this", now))
     ]
     judged = correctness.verdict(
-        sides[0], sides[1], Bits(compared=0, identical=0, inputs_differ=0), None, None, None, 0.05
+        sides[0], sides[1], Bits(compared=0, identical=0, inputs_differ=0), None, None, None, 0.05,
+        {"base": "A", "this": "B"},
     )
     return judged.verdict, judged.why
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from harness.cli.on import groups_of, listed, refuse_too_short
 from harness.cluster import slurm
 from harness.cluster.collect import collect
 from harness.cluster.engine import State
@@ -19,6 +23,8 @@ from harness.schema.run_records import GpuFacts, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.workflow import shards as workflow
 from harness.workflow.shards import ATTEMPTS, Campaign, gather
+from reports.load.evidence import load_evidence
+from reports.render.report import Report
 from tests.unit.spec import Spec, gpu_spec
 from tests.unit.synthetic import write_run
 
@@ -69,6 +75,7 @@ def test_what_a_shard_is_sealed_with_stays_as_it_was(root: Path) -> None:
     seal(shard, matrix, text, root)
     assert (shard.project / "beside.h").read_text() == "// included\n"
     assert (shard.project / "docker" / "pins" / "torch2.5.0.txt").exists()
+    assert [path.name for path in shard.project.glob("*.c*")] == ["two.cpp"], "of its own kernel alone"
     assert digest_of(matrix, text, root, []) != before != digest_of(matrix, text, root, ["--quick"])
 
 
@@ -117,35 +124,32 @@ def test_a_job_without_a_result_is_queued_again_and_not_on_that_node(root: Path)
     engine, said = Scripted("bad", "worse", "ok"), list[str]()
     made = campaign(root, engine, "two")
     made.queue()
-    made.wait(said.append)
+    made.wait(lambda name, state: said.append(state))
     assert engine.avoided == [set(), {"bad"}, {"bad", "worse"}]
-    assert said == [
-        "shard two-cpu: ended without a result on bad", "shard two-cpu: ended without a result on worse",
-        "shard two-cpu: finished",
-    ]  # fmt: skip
+    assert said == ["ended without a result on bad", "ended without a result on worse", "finished"]
     assert made.shards[0].run() is not None
 
 
 def test_it_is_tried_so_often_and_another_command_is_another_chance(root: Path) -> None:
     made = campaign(root, Scripted(*["bad"] * ATTEMPTS), "two")
     made.queue()
-    made.wait(lambda _: None)
+    made.wait(lambda *_: None)
     assert made.shards[0].run() is None
     with pytest.raises(InfrastructureError, match="none of 1 shards"):
-        gather(root, made.shards, ["matrix"], Selection(), "d", None)
+        gather(root, made.shards, ["matrix"], Selection(), "d")
     again = campaign(root, Scripted("ok"), "two")
     again.queue()
-    again.wait(lambda _: None)
+    again.wait(lambda *_: None)
     assert again.shards[0].run() is not None
 
 
 def test_what_is_queued_or_finished_is_not_queued_again(root: Path) -> None:
     first = campaign(root, Scripted("ok", "ok"))
     first.queue()
-    first.wait(lambda _: None)
+    first.wait(lambda *_: None)
     again = campaign(root, Scripted())
     again.queue()
-    again.wait(lambda _: None)
+    again.wait(lambda *_: None)
     assert [shard.run() is not None for shard in again.shards] == [True, True]
 
 
@@ -153,7 +157,7 @@ def test_the_records_of_all_shards_are_one_run(root: Path, monkeypatch: pytest.M
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(root / "cache"))
     shards = planned(root)
     runs = [finish(shard) for shard in shards]
-    made = gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d", None)
+    made = gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d")
     record = made.load()
     assert [kernel.name for kernel in record.kernels] == ["one", "two"]
     assert record.command == ["kernel-matrix", "matrix"]
@@ -162,26 +166,37 @@ def test_the_records_of_all_shards_are_one_run(root: Path, monkeypatch: pytest.M
         of_shards = [each.model_dump() for run in runs for each in getattr(run, name)()]
         merged = [each.model_dump() for each in getattr(made, name)()]
         assert sorted(map(str, merged)) == sorted(map(str, of_shards)) and merged
-    assert gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d", None).folder == made.folder
+    assert gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d").folder == made.folder
 
 
 @pytest.mark.parametrize(
     ("changes", "gpu", "said"),
     [
-        ({"baseline": "other"}, None, "disagree on baseline"),
-        ({"gpus": [GPU.model_copy(update={"name": "NVIDIA L4", "uuid": "GPU-2"})]}, None, "different models of GPU"),
-        ({"gpus": [GPU]}, "l4", "ran on NVIDIA H200, not on a GPU named l4"),
+        ({"baseline": "other"}, "", "disagree on baseline"),
+        ({"gpus": [GPU.model_copy(update={"name": "NVIDIA L4", "uuid": "GPU-2"})]}, "", "different models of GPU"),
+        ({"gpus": [GPU]}, "l4", "one-cpu ran on NVIDIA H200"),
     ],
 )
 def test_what_is_not_of_one_run_is_not_put_together(
-    root: Path, changes: dict[str, object], gpu: str | None, said: str
+    root: Path, changes: dict[str, object], gpu: str, said: str
 ) -> None:
     shards = planned(root)
     finish(shards[0], gpus=[GPU])
     finish(shards[1], **changes)
     into = Run(root / "reports" / "runs" / "20260101-000000-d")
+    shards[0] = replace(shards[0], gpu=gpu)
     with pytest.raises(InfrastructureError, match=said):
-        collect(shards, into, [], Selection(), "d", gpu)
+        collect(shards, into, [], Selection(), "d")
+
+
+def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
+    [shard] = planned(root, "two")
+    run = finish(shard)
+    other = run.folder.with_name("20251231-000000-y")
+    (other / "scratch").mkdir(parents=True)
+    (other / "run.json").write_text(run.run_path().read_text())
+    collect([shard], Run(root / "into"), [], Selection(), "d")
+    assert [path.name for path in other.iterdir()] == ["run.json"], "its records stay"
 
 
 def test_a_damaged_record_stops_it(root: Path) -> None:
@@ -190,37 +205,25 @@ def test_a_damaged_record_stops_it(root: Path) -> None:
     path = next((run.folder / "launches").rglob("*.json"))
     path.write_text(path.read_text()[:-40])
     with pytest.raises(RecordError, match="truncated"):
-        collect([shard], Run(root / "into"), [], Selection(), "d", None)
-
-
-def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
-    [shard] = planned(root, "two")
-    run = finish(shard)
-    for name in ("20260101-000001-y", "20260101-000002-z"):
-        (run.folder.with_name(name) / "scratch").mkdir(parents=True)
-    (run.folder.with_name("20260101-000001-y") / "run.json").write_text(run.run_path().read_text())
-    shard_run = shard.run()
-    collect([shard], Run(root / "into"), [], Selection(), "d", None)
-    assert shard_run is not None and len(list(run.folder.parent.iterdir())) == 3, "records are never removed"
-    assert not list(run.folder.parent.glob("*/scratch"))
+        collect([shard], Run(root / "into"), [], Selection(), "d")
 
 
 def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
     engine = Scripted("ok", "ok")
     first = campaign(root, engine, "two")
     first.queue()
-    first.wait(lambda line: None)
-    made = gather(root, first.shards, [], Selection(), "d", None)
+    first.wait(lambda *_: None)
+    made = gather(root, first.shards, [], Selection(), "d")
     count, record = len(made.launches()), made.run_path().read_bytes()
     path = next((made.folder / "launches").rglob("*.json"))
     path.unlink()
-    assert gather(root, first.shards, [], Selection(), "d", None).folder == made.folder
+    assert gather(root, first.shards, [], Selection(), "d").folder == made.folder
     assert len(made.launches()) == count, "of the merged run alone: it is still its shard's"
-    gather(root, first.shards, [], Selection(), "d", None)
+    gather(root, first.shards, [], Selection(), "d")
     assert made.run_path().stat().st_size == len(record), "nothing was to do"
     [run] = [run for shard in first.shards if (run := shard.run())]
     (run.folder / path.relative_to(made.folder)).unlink()
-    assert first.shards[0].run() is None, "its shard is queued again"
+    assert planned(root, "two")[0].run() is None, "the next command queues it again"
 
 
 def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +235,7 @@ def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeyp
 
     monkeypatch.setattr(slurm, "_said", answer)
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    found = slurm.Slurm({}, None).states(["7", "8"])
+    found = slurm.Slurm({}).states(["7", "8"])
     assert said[-1] == ("scancel", "7")
     assert {job: state.status for job, state in found.items()} == {"7": "ended", "8": "queued"}
 
@@ -241,7 +244,7 @@ def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyP
     lines = "7|PENDING||Resources\n8|RUNNING|n2|None\n9|NODE_FAIL|n3|None\n11|RUNNING|n4|None\n"
     monkeypatch.setattr(slurm, "_said", lambda *words: lines)
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    found = slurm.Slurm({}, None).states(["7", "8", "9", "10"])
+    found = slurm.Slurm({}).states(["7", "8", "9", "10"])
     assert {job: (state.status, state.node) for job, state in found.items()} == {
         "7": ("queued", ""), "8": ("running", "n2"), "9": ("ended", "n3"),
     }  # fmt: skip
@@ -257,29 +260,28 @@ def test_jobs_that_slurm_would_never_start_are_taken_back(monkeypatch: pytest.Mo
     monkeypatch.setattr(slurm, "_said", answer)
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
     with pytest.raises(InfrastructureError, match="never start 1 of the jobs: PartitionTimeLimit"):
-        slurm.Slurm({}, None).states(["7", "8"])
-    assert said[-1] == ("scancel", "7")
+        slurm.Slurm({}).states(["7", "8"])
+    assert said[-1] == ("scancel", "7", "8"), "nor is another one left queued"
 
 
 def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     with pytest.raises(InfrastructureError, match="there is no sbatch"):
-        slurm.Slurm({}, None)
+        slurm.Slurm({})
 
 
 def test_options_of_sbatch_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    assert slurm.Slurm({"partition": "p"}, "h200").options == {
-        "exclusive": True, "partition": "p", "gres": "gpu:h200:1",
+    assert slurm.Slurm({"partition": "p", "cpus-per-task": "2"}).options == {
+        "partition": "p", "cpus_per_task": "2",
     }  # fmt: skip
-    assert slurm.Slurm({"gres": "gpu:2"}, "h200").options["gres"] == "gpu:2"
 
 
 def test_a_collected_launch_is_its_shards_own(root: Path) -> None:
     [shard] = planned(root, "two")
     run = finish(shard)
     into = Run(root / "into")
-    collect([shard], into, [], Selection(), "d", None)
+    collect([shard], into, [], Selection(), "d")
     path = next((into.folder / "launches").rglob("*.json"))
     assert load_record(path, type(into.launches()[0])) in run.launches()
 
@@ -293,7 +295,7 @@ def test_a_run_that_goes_on_on_another_gpu_keeps_whole_blocks_alone(tmp_path: Pa
     partial = [launch for launch in launches if launch.index == last]
     lost = partial.pop()
     run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
-    plan = SimpleNamespace(measured=sorted(environments))
+    plan = SimpleNamespace(measured=sorted(environments), launches=launches)
     save_record(run.run_path(), run.load().model_copy(update={"finished_utc": ""}))
     move_to(run, plan, GPU)  # type: ignore[arg-type]
     assert len(run.launches()) == len(launches) - 1, "the same GPU"
@@ -301,3 +303,90 @@ def test_a_run_that_goes_on_on_another_gpu_keeps_whole_blocks_alone(tmp_path: Pa
     move_to(run, plan, other)  # type: ignore[arg-type]
     left = [launch for launch in launches if (launch.kernel, launch.index) != (lost.kernel, last)]
     assert sorted(map(str, run.launches())) == sorted(map(str, left)) and run.load().gpus == [GPU, other]
+
+
+def test_a_kernel_is_a_shard_on_every_gpu_that_is_asked_for_and_each_model_is_a_run(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    shards = plan_shards(matrix, root, root, [], ("cpu", "cuda"), [], ["h200", "l4"])
+    assert [shard.name for shard in shards] == ["one-cpu", "one-cuda-h200", "one-cuda-l4", "two-cpu"]
+    assert shards[2].command[-3:] == ["--gpu", "l4", "--no-report"]
+    assert [[each.name for each in group] for group in groups_of(shards)] == [
+        ["one-cpu", "two-cpu"], ["one-cuda-h200"], ["one-cuda-l4"],
+    ]  # fmt: skip
+    of_one_model = plan_shards(matrix, root, root, [], ("cpu", "cuda"), [], ["h200"])
+    assert [len(group) for group in groups_of(of_one_model)] == [3]
+    assert slurm.place(shards[2])["gres"] == "gpu:l4:1" and slurm.place(shards[0]) == {"exclusive": True}
+    assert slurm.place(replace(shards[2], gpu=""))["gres"] == "gpu:1"
+
+
+def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(root / "cache"))
+    made = campaign(root, Scripted("ok", *["bad"] * ATTEMPTS))
+    made.queue()
+    (made.shards[1].folder / "local.log").write_text("something\nerror: no driver\n\n")
+    made.wait(lambda *_: None)
+    lost = made.lost(Selection())
+    run = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost)
+    why = "its job ended without a result, 3 times, on bad: no driver"
+    rows = [each for each in run.validations() if each.kernel == "two"]
+    assert {row.message for row in rows} == {why} and {row.status for row in rows} == {"not_run"}
+    record = run.load()
+    assert {cell.environment for cell in record.cells if cell.kernel == "two"} == set(record.environments)
+    assert any(why in line for line in Report(load_evidence(run.folder)).answers.lines)
+    assert gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost).folder == run.folder
+    made.engine = Scripted("ok")
+    made.queue()
+    made.wait(lambda *_: None)
+    whole = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", made.lost(Selection()))
+    assert whole.folder != run.folder
+
+
+def test_what_is_left_to_run_and_how_long_a_block_takes_is_known_from_the_newest_run(root: Path) -> None:
+    shards = planned(root)
+    first, *_, all_of_them = listed(root, shards)
+    assert "time not known" in first and "2 shards whose time is not known" in all_of_them
+    run = write_run(root / "reports" / "runs" / "20260101-000000-x", Spec(kernels=("one",)))
+    blocks = Counter[int]()
+    for launch in run.launches():
+        blocks[launch.index] += launch.duration_s  # type: ignore[assignment]
+    assert "about" in listed(root, shards)[0] and "1 shards whose time" in listed(root, shards)[-1]
+    longest = max(blocks.values())
+    refuse_too_short(root, shards, math.ceil(longest / 60) + 1)
+    monkey = run.launches()[0]
+    path = run.launch_path(monkey.environment, monkey.kernel, monkey.device, monkey.index)
+    path.unlink()
+    save_record(path, monkey.model_copy(update={"duration_s": 90.0}))
+    with pytest.raises(InputError, match="--time 1: a block of one-cpu took"):
+        refuse_too_short(root, shards, 1)
+
+
+def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
+    class Slow(Scripted):
+        """Each job makes one launch, and ends at its limit of time."""
+
+        def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+            folder = made.shards[0].project / "reports" / "runs" / "20260101-000000-y" / "launches" / "e" / "k-cpu"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{len(self.shards):03d}.json").write_text("{}") if self.shards else None
+            return super().states(jobs)
+
+    engine, said = Slow(*["limit"] * (2 * ATTEMPTS), "ok"), list[str]()
+    made = campaign(root, engine, "two")
+    made.queue()
+    made.wait(lambda name, state: said.append(state))
+    assert said[-1] == "finished" and said[0].startswith("ended after 1 more steps on limit")
+    assert engine.avoided == [set()] * len(engine.avoided), "nothing is held against the node"
+
+
+def test_a_finished_run_of_which_a_launch_was_deleted_mixes_no_gpus_either(tmp_path: Path) -> None:
+    run, other = write_run(tmp_path, gpu_spec()), GPU.model_copy(update={"uuid": "GPU-2"})
+    save_record(run.run_path(), run.load().model_copy(update={"gpus": [GPU], "finished_utc": "2026-01-01"}))
+    launches = run.launches()
+    plan = SimpleNamespace(measured=sorted({launch.environment for launch in launches}), launches=launches)
+    move_to(run, plan, other)  # type: ignore[arg-type]
+    assert len(run.launches()) == len(launches) and run.load().gpus == [GPU], "all is there"
+    lost = launches[0]
+    run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
+    move_to(run, plan, other)  # type: ignore[arg-type]
+    assert not [each for each in run.launches() if (each.kernel, each.index) == (lost.kernel, lost.index)]
+    assert run.load().gpus == [GPU, other]

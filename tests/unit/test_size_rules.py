@@ -25,15 +25,15 @@ from harness.experiments.size_rules import (
 )
 from tests.unit.hand_made import workload
 
-World = Callable[[int, int, int], bool | None]  # batch, heads, length: whether it is wrong there; None: refused
-OWN = {"batch": 2, "heads": 8, "seq_len": 239}
+World = Callable[[int, int, int, int], bool | None]  # batch, heads, length, head dimension: is it wrong? None: refused
+OWN = {"batch": 2, "heads": 8, "seq_len": 239, "head_dim": 64}
 
 
 def explored(wrong: World, own: dict[str, int] = OWN) -> list[Point]:
     """What the experiment tries, and then what is asked, as `Session.ask_on` does."""
 
     def point(chosen: dict[str, int], asked: bool) -> Point:
-        found = wrong(chosen["batch"], chosen["heads"], chosen["seq_len"])
+        found = wrong(chosen["batch"], chosen["heads"], chosen["seq_len"], chosen["head_dim"])
         return Point(chosen, None if found is None else not found, asked)
 
     planned = workload(**own)
@@ -58,24 +58,24 @@ def rule(dimension: str, kind: str, number: int, but_one: bool = False) -> Rule:
 @pytest.mark.parametrize(
     ("wrong", "told", "least"),
     [
-        (lambda b, h, s: s % 2 == 1, rule("seq_len", "off", 2), (1, 1, 1)),
-        (lambda b, h, s: s % 2 == 1 and s > 1, rule("seq_len", "off", 2, but_one=True), (1, 1, 3)),
-        (lambda b, h, s: s % 16 != 0, rule("seq_len", "off", 16), (1, 1, 1)),
-        (lambda b, h, s: s % 4 != 0 and s > 1, rule("seq_len", "off", 4, but_one=True), (1, 1, 2)),
-        (lambda b, h, s: s % 32 == 0, rule("seq_len", "on", 32), (1, 1, 32)),
-        (lambda b, h, s: s > 128, rule("seq_len", "above", 128), (1, 1, 129)),
-        (lambda b, h, s: s > 1, rule("seq_len", "above", 1), (1, 1, 2)),
-        (lambda b, h, s: h == 1, rule("heads", "up_to", 1), (1, 1, 1)),
-        (lambda b, h, s: s > 150, rule("seq_len", "above", 148), (1, 1, 152)),  # all was asked that may be
-        (lambda b, h, s: h > 1, rule("heads", "above", 1), (1, 2, 1)),
-        (lambda b, h, s: h % 2 == 1, rule("heads", "off", 2), (1, 1, 1)),
-        (lambda b, h, s: b > 1, rule("batch", "above", 1), (2, 1, 1)),
-        (lambda b, h, s: None if s < 16 else s % 16 != 0, rule("seq_len", "off", 16), (1, 1, 17)),
-        (lambda b, h, s: s > 64 and h > 2, None, (1, 3, 65)),
-        (lambda b, h, s: True, None, (1, 1, 1)),
-        (lambda b, h, s: False, None, None),
-        (lambda b, h, s: None, None, None),
-        (lambda b, h, s: s == 239 and b == 2, None, (2, 1, 239)),
+        (lambda b, h, s, d: s % 2 == 1, rule("seq_len", "off", 2), (1, 1, 1)),
+        (lambda b, h, s, d: s % 2 == 1 and s > 1, rule("seq_len", "off", 2, but_one=True), (1, 1, 3)),
+        (lambda b, h, s, d: s % 16 != 0, rule("seq_len", "off", 16), (1, 1, 1)),
+        (lambda b, h, s, d: s % 4 != 0 and s > 1, rule("seq_len", "off", 4, but_one=True), (1, 1, 2)),
+        (lambda b, h, s, d: s % 32 == 0, rule("seq_len", "on", 32), (1, 1, 32)),
+        (lambda b, h, s, d: s > 128, rule("seq_len", "above", 128), (1, 1, 129)),
+        (lambda b, h, s, d: s > 1, rule("seq_len", "above", 1), (1, 1, 2)),
+        (lambda b, h, s, d: h == 1, rule("heads", "up_to", 1), (1, 1, 1)),
+        (lambda b, h, s, d: s > 150, rule("seq_len", "above", 148), (1, 1, 152)),  # all was asked that may be
+        (lambda b, h, s, d: h > 1, rule("heads", "above", 1), (1, 2, 1)),
+        (lambda b, h, s, d: h % 2 == 1, rule("heads", "off", 2), (1, 1, 1)),
+        (lambda b, h, s, d: b > 1, rule("batch", "above", 1), (2, 1, 1)),
+        (lambda b, h, s, d: None if s < 16 else s % 16 != 0, rule("seq_len", "off", 16), (1, 1, 17)),
+        (lambda b, h, s, d: s > 64 and h > 2, None, (1, 3, 65)),
+        (lambda b, h, s, d: True, None, (1, 1, 1)),
+        (lambda b, h, s, d: False, None, None),
+        (lambda b, h, s, d: None, None, None),
+        (lambda b, h, s, d: s == 239 and b == 2, None, (2, 1, 239)),
     ],
 )  # fmt: skip
 def test_a_world_of_one_rule_is_told_by_it_alone_and_its_smallest_failure_is_found(
@@ -83,19 +83,40 @@ def test_a_world_of_one_rule_is_told_by_it_alone_and_its_smallest_failure_is_fou
 ) -> None:
     points = explored(wrong)
     assert fitting(points, OWN) == [told] * (told is not None)
-    bad = [tuple(point.sizes.values()) for point in points if point.right is False]
+    assert {point.sizes["head_dim"] for point in points} > {32, 48, 64, 80, 128}
+    bad = [tuple(point.sizes.values())[:3] for point in points if point.right is False]
     assert min(bad, key=math.prod, default=None) == least
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda d: d % 32 != 0, rule("head_dim", "off", 32)),
+        (lambda d: d > 64, rule("head_dim", "above", 64)),
+        (lambda d: None if d % 16 else d > 64, rule("head_dim", "above", 64)),  # of others all are refused
+        (lambda d: None if d != 80 else True, None),
+    ],
+)
+def test_the_head_dimension_is_a_size_too(wrong: Callable[[int], bool | None], told: Rule | None) -> None:
+    own = OWN | {"head_dim": 80}
+    points = explored(lambda b, h, s, d: wrong(d), own)
+    assert fitting(points, own) == [told] * (told is not None)
+    assert smallest(points, own) == {"batch": 2, "heads": 8, "seq_len": 239, "head_dim": 80} | {
+        name: 1 for name in ("batch", "heads", "seq_len")
+    }
+    asked = {point.sizes["head_dim"] for point in points if point.asked}
+    assert all(size % 8 == 0 for size in asked) and (told is None or asked), "what could refute it was tried"
+
+
 def test_what_is_right_at_length_1_alone_is_no_word_for_the_other_dimensions() -> None:
-    own = {"batch": 1, "heads": 1, "seq_len": 239}
-    points = explored(lambda b, h, s: h == 1 and s > 1, own)
+    own = {"batch": 1, "heads": 1, "seq_len": 239, "head_dim": 64}
+    points = explored(lambda b, h, s, d: h == 1 and s > 1, own)
     assert fitting(points, own) == [rule("heads", "up_to", 1)]
 
 
 def test_a_size_that_was_asked_may_refute_the_rule_and_then_none_is_told() -> None:
-    planned = {point.sizes["seq_len"] for point in explored(lambda b, h, s: s % 2 == 1) if not point.asked}
-    points = explored(lambda b, h, s: s % 2 == 1 and s in planned)
+    planned = {point.sizes["seq_len"] for point in explored(lambda b, h, s, d: s % 2 == 1) if not point.asked}
+    points = explored(lambda b, h, s, d: s % 2 == 1 and s in planned)
     assert fitting([point for point in points if not point.asked], OWN) == [rule("seq_len", "off", 2)]
     assert any(point.asked for point in points) and not fitting(points, OWN)
 
@@ -152,8 +173,8 @@ def test_no_point_contradicts_what_is_told_and_nothing_that_was_tried_is_asked(
 def test_what_is_told_of_any_world_of_the_language_holds_beyond_what_was_tried(
     kind: str, number: int, but_one: bool, length: int
 ) -> None:
-    world, own = rule("seq_len", kind, number, but_one), {"batch": 1, "heads": 2, "seq_len": length}
-    points = explored(lambda b, h, s: world.wrong_at(s), own)
+    world, own = rule("seq_len", kind, number, but_one), {"batch": 1, "heads": 2, "seq_len": length, "head_dim": 64}
+    points = explored(lambda b, h, s, d: world.wrong_at(s), own)
     told = fitting(points, own)
     for each in told:
         if each.kind in ("on", "off"):

@@ -77,11 +77,8 @@ class CaseFacts:
 
     @property
     def versions(self) -> tuple[str, str]:
-        """Each environment by its PyTorch where these differ, else by its id."""
-        known = [stack.observed.torch.partition("+")[0] for stack in self.stacks if stack and stack.observed]
-        if len(set(known)) < 2:
-            return self.environments
-        return f"PyTorch {known[0]}", f"PyTorch {known[1]}"
+        """Both environments as sentences name them."""
+        return self.cells[0].versions
 
     @cached_property
     def builds(self) -> tuple[BuildRecord | None, BuildRecord | None]:
@@ -112,7 +109,7 @@ class CaseFacts:
     def differences(self) -> list[Difference]:
         """What differs between the environments besides the version that was asked to differ."""
         base, this = self.stacks
-        return differing(base, this) if base is not None and this is not None else []
+        return differing(base, this, self.versions) if base is not None and this is not None else []
 
     @property
     def variables(self) -> list[Difference]:

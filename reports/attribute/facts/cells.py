@@ -91,6 +91,11 @@ class CellFacts:
     def environments(self) -> tuple[str, str]:
         return self.row.baseline, self.row.environment
 
+    @property
+    def versions(self) -> tuple[str, str]:
+        """Both environments as sentences name them."""
+        return self.evidence.names[self.row.baseline], self.evidence.names[self.row.environment]
+
     @cached_property
     def validations(self) -> tuple[ValidationRecord | None, ValidationRecord | None]:
         base, this = (self.evidence.validations.get(self.cell(name).id) for name in self.environments)

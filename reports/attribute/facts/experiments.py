@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.experiments.size_rules import LENGTH, Point, Rule, Sizes, fitting, points_of
+from harness.experiments.size_rules import HEAD_DIM, LENGTH, Point, Rule, Sizes, fitting, points_of
 from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
@@ -289,7 +289,7 @@ def _wrong_later(others: Iterable[Conditions]) -> dict[tuple[str, str, str], set
 
 @dataclass(frozen=True, kw_only=True)
 class LengthTrials:
-    """One kernel in one environment, on inputs of other lengths, of other numbers of heads and in other batches."""
+    """One kernel in one environment, on inputs of other sizes."""
 
     conditions: Conditions
     own: Sizes
@@ -317,8 +317,8 @@ class LengthTrials:
 
     @cached_property
     def smallest(self) -> Sizes | None:
-        """Of all inputs that are wrong."""
-        wrong = [each.sizes for each in self.points if each.right is False]
+        """Of all inputs that are wrong, with the workload's head dimension: the kernel may be made for that alone."""
+        wrong = [each.sizes for each in self.points if each.right is False and HEAD_DIM not in each.varies(self.own)]
         return min(wrong, key=lambda sizes: (math.prod(sizes.values()), sizes[LENGTH]), default=None)
 
     @cached_property
@@ -327,9 +327,14 @@ class LengthTrials:
         return fitting(self.points, self.own)
 
     @property
+    def rule(self) -> Rule | None:
+        """The only one: what cannot be told apart from another is not told."""
+        return self.rules[0] if len(self.rules) == 1 else None
+
+    @property
     def tail(self) -> bool:
         """Whether it is wrong at every length that something does not divide, and right at all others."""
-        return any(rule.dimension == LENGTH and rule.kind == "off" for rule in self.rules)
+        return self.rule is not None and (self.rule.dimension, self.rule.kind) == (LENGTH, "off")
 
     @cached_property
     def worst(self) -> list[tuple[Sizes, list[int]]]:

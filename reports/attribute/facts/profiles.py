@@ -13,6 +13,7 @@ from reports.attribute.facts.cells import SDPA, CellFacts
 from reports.attribute.facts.messages import asks_version
 from reports.compare.factors import operator_names
 from reports.model import Seen
+from reports.text import apart
 
 PUBLIC = "aten::scaled_dot_product_attention"
 
@@ -112,14 +113,14 @@ def profiles(case: CaseFacts, cells: Iterable[CellFacts]) -> Profiles | None:
 class Backends:
     """What attention ran as, by the profiles of one cell in both environments."""
 
-    workload: str
+    cell: CellFacts
     before: str
     here: str
     record: str
 
     @property
     def text(self) -> str:
-        return f"{self.workload}: {self.before} in the baseline, {self.here} here"
+        return f"{self.cell.workload}: {apart(self.cell.versions, self.before, self.here)}"
 
 
 def another_backend(case: CaseFacts, cell: CellFacts) -> Backends | None:
@@ -132,7 +133,7 @@ def another_backend(case: CaseFacts, cell: CellFacts) -> Backends | None:
     if not (one and two) or one == two or not all(PUBLIC in each for each in names):
         return None
     before, here = (", ".join(sorted(each)).replace("aten::", "").replace(SDPA, "") for each in (one, two))
-    return Backends(workload=cell.workload, before=before, here=here, record=this[1])
+    return Backends(cell=cell, before=before, here=here, record=this[1])
 
 
 LINES_SHOWN = 8
@@ -159,10 +160,10 @@ class LinesRun:
         """Which lines these are, in words."""
         return [
             Seen(
-                text=f"lines of its file that ran only {where}: {', '.join(map(_named, lines[:LINES_SHOWN]))}",
+                text=f"lines of its file that ran only in {where}: {', '.join(map(_named, lines[:LINES_SHOWN]))}",
                 record=self.path,
             )
-            for where, lines in zip(("in the baseline", "here"), self.alone, strict=True)
+            for where, lines in zip(self.cell.versions, self.alone, strict=True)
             if lines
         ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,9 +121,10 @@ class TimeChange:
         base, this = (
             [
                 value
-                for launch, timing in self.timings(cell, environment)
-                if (timing.workload, timing.target) == (cell.workload, cell.target)
-                and (value := read(launch, timing)) is not None
+                for launch, timing in self.case.evidence.timings(
+                    environment, cell.timed_with, self.case.device, cell.workload, cell.target
+                )
+                if timing.status == "ok" and (value := read(launch, timing)) is not None
             ]
             for environment in self.case.environments
         )
@@ -165,11 +167,19 @@ def processors(case: CaseFacts) -> int | None:
 
 def loads(case: CaseFacts, environment: str) -> dict[str, list[float]]:
     """What the machine was like in an environment's launches: shares of its processors, and their clock in MHz."""
+    known, key = case.evidence.loads, (environment, case.device)
+    if key not in known:
+        known[key] = _loads(case, environment)
+    return known[key]
+
+
+def _loads(case: CaseFacts, environment: str) -> dict[str, list[float]]:
     found: dict[str, list[float | None]] = {"busy": [], "steal": [], "clock": [], "own": []}
+    cores = processors(case) or 1
     for kernel in case.evidence.run.kernels:
         for launch in case.evidence.launch_records.get((environment, kernel.name, case.device), []):
             if launch.idle_processors is not None:
-                found["own"].append(launch.idle_processors / (processors(case) or 1))
+                found["own"].append(launch.idle_processors / cores)
             if launch.load is not None:
                 found["busy"].append(launch.load.busy_share_others)
                 found["steal"].append(launch.load.steal_share)
@@ -210,7 +220,7 @@ def time_changes(cases: Sequence[CaseFacts]) -> list[TimeChange]:
             if latency.verdict in CALLED:
                 groups.setdefault((latency.verdict, mode), []).append(cell)
         for (verdict, mode), cells in groups.items():
-            around = _around(counted, case, verdict, mode)
+            around = _around(counted.get((case.environment, case.device, mode), Counted()), case, verdict)
             found.append(TimeChange(case=case, verdict=verdict, mode=mode, cells=tuple(cells), around=around))
     return found
 
@@ -223,26 +233,39 @@ def leading(row: Comparison) -> tuple[str, Latency]:
 
 
 Subject = tuple[str, str]  # kind and name
-Counted = dict[tuple[str, str, str], list[tuple[Subject, str, float]]]
 
 
-def _count(rows: Sequence[Comparison]) -> Counted:
-    found: Counted = {}
+class Counted:
+    """Verdicts on the times of one environment, device and mode, of all targets and of each."""
+
+    def __init__(self) -> None:
+        self.verdicts: Counter[str] = Counter()
+        self.of: dict[Subject, Counter[str]] = {}
+        self.ratios: list[float] = []
+
+    @cached_property
+    def median_ratio(self) -> float:
+        return statistics.median(self.ratios) if self.ratios else 1.0
+
+
+def _count(rows: Sequence[Comparison]) -> dict[tuple[str, str, str], Counted]:
+    found: dict[tuple[str, str, str], Counted] = {}
     for row in rows:
         for mode, latency in zip((model.COLD, model.HOT), row.timed, strict=False):
             if latency.ratio is not None:
-                key = (row.environment, row.device, mode)
-                found.setdefault(key, []).append(((row.kind, row.target), latency.verdict, latency.ratio))
+                counted = found.setdefault((row.environment, row.device, mode), Counted())
+                counted.verdicts[latency.verdict] += 1
+                counted.of.setdefault((row.kind, row.target), Counter())[latency.verdict] += 1
+                counted.ratios.append(latency.ratio)
     return found
 
 
-def _around(counted: Counted, case: CaseFacts, verdict: str, mode: str) -> Neighbours:
-    every = counted.get((case.environment, case.device, mode), [])
-    verdicts = [other for subject, other, _ in every if subject != (case.rows[0].kind, case.rows[0].target)]
+def _around(counted: Counted, case: CaseFacts, verdict: str) -> Neighbours:
+    others = counted.verdicts - counted.of.get((case.rows[0].kind, case.rows[0].target), Counter())
     return Neighbours(
-        total=len(verdicts),
-        alike=verdicts.count(verdict),
-        steady=verdicts.count(model.PASS),
-        against=sum(other in CALLED and other != verdict for other in verdicts),
-        median_ratio=statistics.median(ratio for _, _, ratio in every) if every else 1.0,
+        total=others.total(),
+        alike=others[verdict],
+        steady=others[model.PASS],
+        against=sum(count for other, count in others.items() if other in CALLED and other != verdict),
+        median_ratio=counted.median_ratio,
     )

@@ -60,7 +60,7 @@ def build_failed(case: CaseFacts) -> Cause | None:
             RuledOut(rival="the kernel's results", how="there are none to compare", record=pointer),
             RuledOut(rival="compiler and flags", how="the same in both builds", record=pointer) if alike else None,
         ],
-        measured=True, where="here" if build is case.builds[1] else "in the baseline",
+        measured=True, where=f"in {case.versions[build is case.builds[1]]}",
     )  # fmt: skip
 
 
@@ -73,15 +73,14 @@ def does_not_build(case: CaseFacts) -> Cause | None:
     builds = list(failed.values())
     pointers = [case.evidence.build_pointer(build.environment, case.kernel, case.device) for build in builds]
     message = builds[-1].message or "the build failed"
+    alike = RuledOut(rival="the upgrade", how=f"{case.versions[0]} fails alike", record=pointers[0])
     return make(
         case, causes.DOES_NOT_BUILD, STRONG, "does_not_build", cells,
         [
             Seen(text=f"{build.environment}: {build.message or 'the build failed'}", record=pointer)
             for build, pointer in zip(builds, pointers, strict=True)
         ],
-        ruled_out=[
-            None if case.alone else RuledOut(rival="the upgrade", how="the baseline fails alike", record=pointers[0])
-        ],
+        ruled_out=[None if case.alone else alike],
         group=("does not build", case.kernel, message), where=where_all(case), message=ended(message),
     )  # fmt: skip
 
@@ -138,7 +137,7 @@ def code_moved(case: CaseFacts) -> Cause | None:
         grade = DECISIVE if case.memory_clean or not case.unsteady else STRONG
     else:
         grade = STRONG if case.memory_clean and not case.unsteady and not headers else SUGGESTIVE
-    died_here = "dies here" if died(cells[0].sides[1]) else "no longer dies here"
+    died_here = f"{'dies' if died(cells[0].sides[1]) else 'no longer dies'} in {case.versions[1]}"
     swapped = Seen(text=SWAPPED[OBJECT], record=case.swap[1].path) if case.swap and follows == OBJECT else None
     compiler = RuledOut(rival="compiler and flags", how="the same in both builds", record=case.code.seen.record)
     return make(

@@ -27,7 +27,7 @@ from reports.attribute.figures import profile_figure
 from reports.attribute.wording import make, make_of_time
 from reports.compare.factors import DIFFERS, SAME, operator_names, operators_seen
 from reports.model import Latency, Seen
-from reports.text import brief_time
+from reports.text import apart, brief_time
 
 # -- the machine ------------------------------------------------------------------------------------------
 
@@ -71,11 +71,11 @@ def _busier_in_every_launch(change: TimeChange, kind: str, who: str) -> list[See
     slower, faster = change.slower_first(base, this)
     if min(len(slower), len(faster)) < thresholds.FEWEST_LAUNCHES or min(slower) - max(faster) <= thresholds.BUSIER:
         return []
-    text = (
-        f"{who} {min(base):.0%} to {max(base):.0%} of the machine in each of the baseline's "
-        f"{len(base)} launches, {min(this):.0%} to {max(this):.0%} in each of {len(this)} here"
+    shares = (
+        f"{who} {min(base):.0%} to {max(base):.0%} of the machine in each of {len(base)} launches",
+        f"{min(this):.0%} to {max(this):.0%} in each of {len(this)}",
     )
-    return [Seen(text=text)]
+    return [Seen(text=apart(change.case.versions, *shares))]
 
 
 # -- operators --------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def operator(change: TimeChange) -> Cause | None:
     return make_of_time(
         change, causes.LATENCY_OPERATOR, STRONG if moved or change.around.steady else SUGGESTIVE,
         "another_operator" if moved else "same_operator",
-        [operators_seen(*cells[0].sides)] if operators else [],
+        [operators_seen(*cells[0].sides, case.versions)] if operators else [],
         [machine_ruled_out(change), RuledOut(rival="the kernel", how="a reference's time does not depend on it")],
         group=("operator", *sorted(operator_names(operators))) if operators else (),
     )  # fmt: skip
@@ -120,8 +120,8 @@ def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
     operators = "; ".join(f"{each.name} {each.word} ({brief_time(each.delta_us, '+')} a call)" for each in leading)
     medians = f", in the launches {_more(measured)}" if measured is not None else ""
     text = (
-        f"under the profiler, whose own cost is included, a call takes {_more(total)} than in the baseline{medians}; "
-        f"the operators named make {min(share, 1):.0%} of the change under the profiler"
+        f"under the profiler, whose own cost is included, a call takes {_more(total)} than in "
+        f"{case.versions[0]}{medians}; the operators named make {min(share, 1):.0%} of the change under the profiler"
     )
     cause = make_of_time(
         change, causes.LATENCY_OPERATOR, DECISIVE if certain else STRONG, "operators_of_profile",
@@ -167,7 +167,7 @@ def many_small_calls(change: TimeChange) -> Cause | None:
         return None
     if longer / many > thresholds.SHORTER * shorter / few:
         return None
-    text = f"an operator takes {brief_time(before / one)} in the baseline, {brief_time(here / two)} here"
+    text = f"an operator takes {apart(change.case.versions, brief_time(before / one), brief_time(here / two))}"
     how = "each call of an operator takes less time than before"
     return make_of_time(
         change, causes.LATENCY_LAUNCH_OVERHEAD, STRONG, "many_small_calls",
@@ -184,7 +184,8 @@ def _in_replays(change: TimeChange) -> str:
     if not hot or any(replayed.ratio is None for replayed, _ in hot):
         return "The time goes into starting them."
     if all(_still(replayed, cold) for replayed, cold in hot):
-        return "The time goes into starting them: replays of a CUDA graph take as long as in the baseline."
+        before = change.case.versions[0]
+        return f"The time goes into starting them: replays of a CUDA graph take as long as in {before}."
     return f"Replays of a CUDA graph are {change.word} too: on the device itself so many small ones take longer."
 
 
@@ -200,7 +201,7 @@ def launch_overhead_on_gpu(change: TimeChange) -> Cause | None:
         one, two = (side.gpu.enqueue_us if side.gpu else None for side in (latency.baseline, latency.this))
         if one is None or two is None:
             continue
-        text = f"the host enqueues a call in {brief_time(one)} in the baseline, {brief_time(two)} here"
+        text = f"the host enqueues a call in {apart(cell.versions, brief_time(one), brief_time(two))}"
         evidence.append(cell.seen(text, latency.this.record))
         moved = _change_us(latency)
         if moved:
@@ -208,7 +209,7 @@ def launch_overhead_on_gpu(change: TimeChange) -> Cause | None:
     # More of it than moved explains nothing.
     enough = bool(shares) and thresholds.MOST <= statistics.median(shares) <= 1 / thresholds.MOST
     ratios = listed(f"{each.ratio:.3f}\N{MULTIPLICATION SIGN}" for each in hot)
-    how = f"replays of a CUDA graph, which contain no launches, take {ratios} the baseline's time"
+    how = f"replays of a CUDA graph, which contain no launches, take {ratios} the time of {change.case.versions[0]}"
     return make_of_time(
         change, causes.LATENCY_LAUNCH_OVERHEAD, DECISIVE if enough else SUGGESTIVE, "overhead_on_gpu", evidence[:4],
         [RuledOut(rival="the device's work", how=how, record=cells[0].row.latency.this.record)],
@@ -256,8 +257,6 @@ def launch_overhead_on_cpu(change: TimeChange) -> Cause | None:
 
 # -- the kernel's code, and what is left ------------------------------------------------------------------
 
-OTHER_CODE = "its source compiles to other machine code here"
-
 
 def code(change: TimeChange) -> Cause | None:
     """A kernel alone moved, and its machine code with it."""
@@ -271,7 +270,9 @@ def code(change: TimeChange) -> Cause | None:
         [case.code.seen, *case.build_differences, *_wrong_output(change)],
         [machine_ruled_out(change), threads_ruled_out(change)],
         [profile_figure(found)] if found is not None else (),
-        how=f"its build changed ({in_words(case.build_differences)})" if case.build_differences else OTHER_CODE,
+        how=f"its build changed ({in_words(case.build_differences)})"
+        if case.build_differences
+        else f"its source compiles to other machine code in {case.versions[1]}",
     )  # fmt: skip
 
 

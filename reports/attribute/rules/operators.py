@@ -186,10 +186,10 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
     if not found:
         return None
     cells, lines = [each.cell for each in found], found[0]
-    wrong, right = ("here", "in the baseline") if cells[0].wrong[1] else ("in the baseline", "here")
+    right, wrong = case.versions if cells[0].wrong[1] else reversed(case.versions)
     text = (
-        f"{right} constructing it leaves PyTorch's generators where constructing the model leaves them, "
-        f"{wrong} it does not, under the same seed"
+        f"in {right} constructing it leaves PyTorch's generators where constructing the model leaves them, "
+        f"in {wrong} it does not, under the same seed"
     )
     how = "the model is constructed in the same process and is right"
     return make(

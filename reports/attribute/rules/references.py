@@ -12,6 +12,7 @@ from reports.attribute.facts.cells import CellFacts, Reference, backends, operat
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, SAME, operators_seen
 from reports.model import Seen
+from reports.text import apart
 
 
 def _same_bits(case: CaseFacts, cell: CellFacts) -> bool:
@@ -48,8 +49,9 @@ def _under_kernel(case: CaseFacts, wanted: str) -> Cause | None:
     evidence = []
     for cell, each in found[:4]:
         one, two = map(share, each.agreed)
-        text = f"{case.kernel} agrees with {each.name} in {one} trials in the baseline, in {two} here"
-        evidence += [cell.seen(text), cell.bits.seen, each.bits.seen, operators_seen(each.base, each.this)]
+        text = f"{case.kernel} agrees with {each.name} in {apart(case.versions, f'{one} trials', f'in {two}')}"
+        operators = operators_seen(each.base, each.this, case.versions)
+        evidence += [cell.seen(text), cell.bits.seen, each.bits.seen, operators]
     same = all(_same_bits(case, cell) for cell in cells)
     stays = RuledOut(rival="the kernel's code and build", how=cells[0].bits.seen.text, record=cells[0].record)
     return make(
@@ -71,13 +73,16 @@ def default_moved_under(case: CaseFacts) -> Cause | None:
 
 
 MOVED = {
-    frozenset({model.REGRESSED}): "is wrong here and was right in the baseline",
-    frozenset({model.FIXED}): "was wrong in the baseline and is right here",
-    frozenset({model.LESS_EXACT}): "is right in both environments, and less exact here",
-    frozenset({model.MORE_EXACT}): "is right in both environments, and more exact here",
-    frozenset({model.REGRESSED, model.LESS_EXACT}): "is wrong here where it was right, or less exact",
-    frozenset({model.FIXED, model.MORE_EXACT}): "is right here where it was wrong in the baseline, or more exact",
+    frozenset({model.REGRESSED}): "is wrong in {this} and was right in {base}",
+    frozenset({model.FIXED}): "was wrong in {base} and is right in {this}",
+    frozenset({model.LESS_EXACT}): "is right in both environments, and less exact in {this}",
+    frozenset({model.MORE_EXACT}): "is right in both environments, and more exact in {this}",
+    frozenset({model.REGRESSED, model.LESS_EXACT}): "is wrong in {this} where it was right, or less exact",
+    frozenset({model.FIXED, model.MORE_EXACT}): "is right in {this} where it was wrong in {base}, or more exact",
 }
+
+
+MIXED = "is better in {this} on some workloads, and worse on others"
 
 
 def reference_moved(case: CaseFacts) -> Cause | None:
@@ -87,15 +92,17 @@ def reference_moved(case: CaseFacts) -> Cause | None:
         return None
     swapped = any(operators_moved(*cell.sides) for cell in cells)
     cause = causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED
-    how = MOVED.get(frozenset(cell.verdict for cell in cells), "is better here on some workloads, and worse on others")
+    base, this = case.versions
+    how = MOVED.get(frozenset(cell.verdict for cell in cells), MIXED)
     dtypes = dtypes_of(case, cells)
     evidence = []
     for cell in cells[:3]:
         evidence.append(cell.why)
         one, two = cell.units
         if one is not None and two is not None:
-            evidence.append(cell.seen(f"largest error {one:.3g} rounding units in the baseline, {two:.3g} here"))
-        evidence += [cell.bits.seen, operators_seen(*cell.sides)]
+            errors = apart(case.versions, f"{one:.3g} rounding units", f"{two:.3g}")
+            evidence.append(cell.seen(f"largest error {errors}"))
+        evidence += [cell.bits.seen, operators_seen(*cell.sides, case.versions)]
     return make(
         case, causes.ENVIRONMENT_CONFOUNDER if case.one_torch else cause, DECISIVE, "reference_moved", cells, evidence,
         ruled_out=[
@@ -104,7 +111,7 @@ def reference_moved(case: CaseFacts) -> Cause | None:
             excluded("the truth and the tolerance", cells[0].yardstick),
         ],
         figures=[figures.recipes_figure(cells[0]), figures.crossing_figure(cells[0], [case.reference])],
-        group=("reference", case.reference, how, dtypes), how=how, dtypes=dtypes,
+        group=("reference", case.reference, how, dtypes), how=how.format(base=base, this=this), dtypes=dtypes,
     )  # fmt: skip
 
 
@@ -122,7 +129,7 @@ def default_moved(case: CaseFacts) -> Cause | None:
         case, causes.DEFAULT_BACKEND_MOVED, DECISIVE, "default_moved", cells,
         [
             Seen(
-                text=f"{one} in the baseline, {two} here: {listed((cell.workload for cell in group), 6)}",
+                text=f"{apart(case.versions, one, two)}: {listed((cell.workload for cell in group), 6)}",
                 record=group[0].record,
             )
             for (one, two), group in by_backends.items()

@@ -27,7 +27,7 @@ def refused_by_itself(case: CaseFacts) -> Cause | None:
     cells = [cell for cell in case.cells if all(map(refused, cell.sides))]
     if not case.is_kernel or not cells:
         return None
-    alike = RuledOut(rival="the upgrade", how="the baseline refuses alike", record=cells[0].sides[0].record)
+    alike = RuledOut(rival="the upgrade", how=f"{case.versions[0]} refuses alike", record=cells[0].sides[0].record)
     before = "by its interface, it returns such a code before it computes anything"
     return make(
         case, causes.UNSUPPORTED_COMBINATION, STRONG, "refused_by_itself", cells,
@@ -49,7 +49,7 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE if references else STRONG, "refused_by_error", cells,
         [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
         ruled_out=[no_results(cells[0])],
-        where="in both environments" if base and this else "here" if this else "in the baseline",
+        where="in both environments" if base and this else f"in {case.versions[this]}",
         message=without[-1].message,
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ def own_error(case: CaseFacts) -> Cause | None:
     if not cells:
         return None
     side = cells[0].sides[1]
-    alike = RuledOut(rival="the upgrade", how="the baseline ends alike", record=cells[0].sides[0].record)
+    alike = RuledOut(rival="the upgrade", how=f"{case.versions[0]} ends alike", record=cells[0].sides[0].record)
     return make(
         case, causes.OWN_ERROR, STRONG, "own_error", cells,
         [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
@@ -83,11 +83,12 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
     cells = [each for each, which in found if which == number]
     side = cell.sides[number]
     same = "the same exception each time, and no signal"
+    where = f"in {case.versions[number]}"
     return make(
         case, causes.UNSUPPORTED_COMBINATION, STRONG, "raises_on_one_side", cells,
         [
             *(each.seen(each.sides[number].message, side.record) for each in cells[:4]),
-            Seen(text="every call that was tried there does the same, in every process and on all inputs"),
+            Seen(text=f"every call that was tried {where} does the same, in every process and on all inputs"),
             cell.inputs.seen,
         ],
         ruled_out=[
@@ -95,7 +96,7 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
             RuledOut(rival="a fault in memory", how=same, record=side.record),
             no_results(cell),
         ],
-        where="here" if number else "in the baseline", message=side.message,
+        where=where, message=side.message,
     )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def _always_raises(cell: CellFacts, number: int) -> bool:
 def _references_refuse(cell: CellFacts) -> list[Seen]:
     """PyTorch's own references that are refused where the kernel is."""
     found = [
-        Seen(text=f"{target.target} is refused there too: {target.message}", record=side.record)
+        Seen(text=f"{target.target} is refused in {side.environment} too: {target.message}", record=side.record)
         for side, record in zip(cell.sides, cell.validations, strict=True)
         if record is not None and lacks_code(side)
         for recipe in record.recipes
@@ -133,9 +134,9 @@ def _references_refuse(cell: CellFacts) -> list[Seen]:
 
 
 REFUSED = {
-    model.NEWLY_SUPPORTED: "is refused in the baseline and accepted here",
-    model.NO_LONGER_SUPPORTED: "is accepted in the baseline and refused here",
-    model.FAILING: "is refused in the baseline, and wrong here",
+    model.NEWLY_SUPPORTED: "is refused in {} and accepted in {}",
+    model.NO_LONGER_SUPPORTED: "is accepted in {} and refused in {}",
+    model.FAILING: "is refused in {}, and wrong in {}",
 }
 
 
@@ -153,7 +154,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
         return None
     verdict = cells[0].verdict
     cells = [cell for cell in cells if cell.verdict == verdict]
-    how = REFUSED.get(verdict, "is refused in every environment")
+    how = REFUSED.get(verdict, "is refused in every environment").format(*case.versions)
     evidence = []
     for cell in cells[:4]:
         side = next(side for side in cell.sides if side.status == protocol.UNSUPPORTED)
@@ -167,7 +168,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported" if case.is_kernel else "reference_unsupported",
         cells, evidence,
         ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
-        group=("unsupported", case.kernel, how, dtypes, case.device),
+        group=("unsupported", case.kernel, verdict, dtypes, case.device),
         how=how, device=case.device, what=dtypes or listed(cell.workload for cell in cells),
         reference=case.reference, refusing=this if gone else base, running=runs,
     )  # fmt: skip

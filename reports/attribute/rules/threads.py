@@ -13,6 +13,7 @@ from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.times import TimeChange, processors
 from reports.attribute.wording import make_of_time
 from reports.model import Seen
+from reports.text import apart
 
 
 def thread_count(change: TimeChange) -> Cause | None:
@@ -32,7 +33,7 @@ def thread_count(change: TimeChange) -> Cause | None:
         return None
     explained = max(one / two, two / one) * thresholds.THREADS_EXPLAIN
     within = all(max(ratio, 1 / ratio) <= explained for ratio in change.ratios)
-    where = f"{number(one, 'thread')} in the baseline's launches, {two} here"
+    where = apart(case.versions, number(one, "thread"), two)
     return make_of_time(
         change, causes.LATENCY_THREAD_COUNT, DECISIVE if fewer and within and change.around.alike else STRONG,
         "fewer_threads" if fewer else "too_many_threads",
@@ -40,7 +41,7 @@ def thread_count(change: TimeChange) -> Cause | None:
         [excluded("the kernel's code", case.code) if case.is_kernel else None],
         group=("threads", str(one), str(two)),
         here=number(two, "thread"), compute="computes" if two == 1 else "compute", before=one,
-        most=number(most, "thread"), where="here" if two > one else "in the baseline",
+        most=number(most, "thread"), where=case.versions[two > one],
         processors=number(shared, "processor"),
     )  # fmt: skip
 
@@ -79,8 +80,8 @@ def _fewer_at_work(change: TimeChange, cell: CellFacts) -> Seen | None:
     if not thresholds.MOST <= fell <= 1 / thresholds.MOST or abs(math.log(ratio * two / one)) > thresholds.SAME_WORK:
         return None
     text = (
-        f"its calls kept {one:.2f} processors busy in the baseline, {two:.2f} here; the processor time of a call is "
-        f"{ratio * two / one:.2f} times the baseline's"
+        f"its calls kept {apart(cell.versions, f'{one:.2f} processors busy', f'{two:.2f}')}; the processor time of a "
+        f"call is {ratio * two / one:.2f} times that of {cell.versions[0]}"
     )
     return cell.seen(text, latency.this.record)
 
@@ -104,7 +105,7 @@ def _own_threads(change: TimeChange, seen: list[list[Seen]]) -> Cause:
     return make_of_time(
         change, causes.LATENCY_THREAD_COUNT, SUGGESTIVE, "own_threads", [*(s for each in seen[:3] for s in each), rest],
         [machine_ruled_out(change)],
-        group=("threads of its own", change.case.subject), where="here" if change.sign > 0 else "in the baseline",
+        group=("threads of its own", change.case.subject), where=change.case.versions[change.sign > 0],
     )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def _beyond(change: TimeChange, cell: CellFacts) -> Seen | None:
         return None
     one, two = map(statistics.median, sides)
     reported = f"PyTorch reports {number(threads, 'thread')} in both"
-    text = f"its calls kept {one:.2f} processors busy in the baseline, {two:.2f} here; {reported}"
+    text = f"its calls kept {apart(cell.versions, f'{one:.2f} processors busy', f'{two:.2f}')}; {reported}"
     return cell.seen(text, change.latency(cell).this.record)
 
 
@@ -134,7 +135,7 @@ def _starts(change: TimeChange, cell: CellFacts) -> Seen | None:
     if min(slower) < least or not _by_itself(change, cell):
         return None
     one, two = (f"{statistics.median(side):,.0f}" for side in sides)
-    text = f"each of its calls started {one} threads in the baseline, {two} here"
+    text = f"each of its calls started {apart(cell.versions, f'{one} threads', two)}"
     return cell.seen(text, change.latency(cell).this.record)
 
 
@@ -167,7 +168,7 @@ def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
         return None
     one, two = (f"{statistics.median(side):.3g}" for side in sides)
     text = (
-        f"in each millisecond of its calls threads left their processors {one} times in the baseline, {two} here; "
+        f"in each millisecond of its calls threads left their processors {apart(cell.versions, f'{one} times', two)}; "
         f"PyTorch reports {number(threads, 'thread')} in both"
     )
     return cell.seen(text, change.latency(cell).this.record)

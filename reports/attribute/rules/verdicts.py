@@ -18,7 +18,7 @@ from reports.attribute.evidence import (
 )
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import INDEPENDENT, CellFacts
-from reports.attribute.facts.experiments import Conditions
+from reports.attribute.facts.experiments import Conditions, LengthTrials
 from reports.attribute.facts.times import CALLED
 from reports.attribute.wording import make
 from reports.compare.correctness import FAILED
@@ -34,9 +34,14 @@ def stops_everywhere(case: CaseFacts) -> Cause | None:
         return None
     stopped = cells[0].sides[1]
     return make(
-        case, causes.WRONG_EVERYWHERE, STRONG, "stops_everywhere", cells, [cell.why for cell in cells[:4]],
+        case, causes.WRONG_EVERYWHERE, STRONG, "stops_everywhere", cells,
+        [*(cell.why for cell in cells[:4]), *map(lengths_seen, _sized(cells)[:2])],
         group=("stopped", case.kernel, stopped.status), message=stopped.message or "it fails in both",
     )  # fmt: skip
+
+
+def _sized(cells: list[CellFacts]) -> list[LengthTrials]:
+    return [each for cell in cells for each in cell.lengths[-1:] if each.right or each.wrong]
 
 
 def wrong_everywhere(case: CaseFacts) -> Cause | None:
@@ -47,7 +52,7 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
         return None
     same = [cell for cell in cells if cell.bits.state == SAME or case.alone]
     first, within, right = _wrong_as_the_first_call(case), _within_range(case), _right_elsewhere(case, cells)
-    sizes = [each for cell in cells for each in cell.lengths[-1:] if each.right or each.wrong]
+    sizes = _sized(cells)
     at_every_length = bool(sizes) and all(not lengths.right or lengths.tail for lengths in sizes)
     shown = bool(len(same) == len(cells) and case.steady and not case.alone and right is None)
     infinite = next((cell for cell in cells if not cell.finite), None) if within is None else None
@@ -248,7 +253,7 @@ def _harmless(case: CaseFacts, cells: list[CellFacts], time_moved: bool) -> list
     references = [(cell, reference) for cell in cells for reference in cell.references]
     drifted = {each.name: cell for cell, each in reversed(references) if each.bits.state == DIFFERS}
     found += [
-        operators_seen(each.base, each.this)
+        operators_seen(each.base, each.this, case.versions)
         for _, each in references
         if each.bits.state == DIFFERS and each.operators_moved
     ]

@@ -1,0 +1,73 @@
+"""Slurm whose nodes share no file system with this machine: a shard goes to its node by sbcast, with a packed bundle
+where the node has not unpacked that yet, and its records come back through srun: `carry.sh`.
+
+Each job is an allocation that a process on this machine holds. It outlives the command, but not this machine's start;
+what a job had recorded when its node died, or its time was over, is lost with the node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from harness.cluster.shards import Shard
+from harness.cluster.slurm import Slurm, place, remedy
+from harness.errors import InfrastructureError, InputError
+from harness.isolate.bundle.manifest import COMPLETE, CONTENTS
+from harness.isolate.bundle.once import FOLDER, contents
+
+SCRIPT = Path(__file__).with_name("carry.sh")
+LOG = "carry.log"
+ALLOCATED = re.compile(r"job allocation (\d+)")
+ANSWER_S = 60.0  # of salloc: queued, granted or refused
+BUNDLE = {"--bundle", "--executor"}  # the node's own
+
+
+class Carry(Slurm):
+    """`bundle`: a packed one. InputError where it is not, InfrastructureError where there is no Slurm here."""
+
+    name = "carry"
+    programs = ("salloc", "sbcast", "srun", "squeue", "scancel")
+
+    def __init__(self, options: Mapping[str, str], bundle: Path | None) -> None:
+        super().__init__(options)
+        if bundle is None or not (bundle / CONTENTS).is_file() or (bundle / COMPLETE).is_file():
+            raise InputError("--carry: nodes need a packed bundle", "nox -s bundle makes one: --bundle DIR")
+        self.bundle = bundle.resolve()
+        self.digest = contents(self.bundle / CONTENTS)[0][:16]
+        self.there = os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}"
+
+    def submit(self, shard: Shard, avoid: Collection[str]) -> str:
+        options = {**place(shard), **self.options, "nodes": 1, "job_name": f"km-{shard.name}"}
+        if avoid:
+            options["exclude"] = ",".join(sorted(avoid))
+        named = {name.replace("_", "-"): value for name, value in options.items()}
+        words = [f"--{name}" + ("" if value is True else f"={value}") for name, value in named.items()]
+        path = shard.folder / LOG
+        path.touch()
+        begin = path.stat().st_size
+        with path.open("ab") as log:
+            child = subprocess.Popen(
+                ["salloc", *words, "sh", str(SCRIPT), str(shard.folder), str(self.bundle), self.digest, self.there,
+                 *_without_place(shard.arguments())],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + ANSWER_S
+        while time.monotonic() < deadline:
+            said = path.read_bytes()[begin:].decode("utf-8", "replace")
+            if found := ALLOCATED.search(said):
+                return found[1]
+            if child.poll() is not None:
+                raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said.strip()[-400:]}", remedy(said))
+            time.sleep(0.1)
+        child.kill()
+        raise InfrastructureError(f"salloc gave no answer within {ANSWER_S:.0f} s", "look at sinfo; type it again")
+
+
+def _without_place(words: list[str]) -> list[str]:
+    """Without where environments are: the node's own bundle names itself."""
+    return [word for word, before in zip(words, ["", *words], strict=False) if not {word, before} & BUNDLE]

@@ -1,0 +1,38 @@
+# A shard on a node that shares no file system with this machine: in an allocation of that node, on the machine that
+# queued it. sbcast carries files there, and srun brings them back.
+#
+#   sh carry.sh SHARD BUNDLE DIGEST THERE [WORD]...
+#
+# SHARD: the shard's folder. BUNDLE: a packed bundle, DIGEST: of its manifest. THERE: a folder of the node's own.
+# WORDs: of the node's `kernel-matrix matrix`, beside --matrix.
+set -eu
+shard=$1 bundle=$2 digest=$3 there=$4
+shift 4
+work=$there/shards/$SLURM_JOB_ID unpacked=$there/bundles/$digest
+
+on_node() { srun --ntasks=1 --quiet "$@" </dev/null; }
+
+# 1. The bundle, unless the node has unpacked it.
+on_node mkdir -p "$work/packed" "$there/bundles"
+if ! on_node test -f "$unpacked/complete.json"; then
+    for file in "$bundle"/*; do
+        sbcast --force "$file" "$work/packed/${file##*/}"
+    done
+    on_node flock "$there/unpack.lock" sh "$work/packed/unpack.sh" "$unpacked"
+    on_node rm -rf "$work/packed"
+fi
+
+# 2. The shard, as far as it has got.
+tar -C "$shard" -cf "$shard/there.tar" project
+sbcast --force "$shard/there.tar" "$work/there.tar"
+on_node tar -C "$work" -xf "$work/there.tar"
+
+# 3. Its command. Records are brought back however it ended.
+status=0
+on_node flock --shared "$there/bundles/$digest.used" sh -c 'cd "$1" && shift && exec "$@"' sh "$work/project" \
+    "$unpacked/run" matrix --matrix "$work/project/matrix.yaml" "$@" || status=$?
+on_node tar -C "$work/project" -cf - reports >"$shard/back.tar"
+tar -C "$shard/project" -xf "$shard/back.tar"
+rm -f "$shard/there.tar" "$shard/back.tar"
+on_node rm -rf "$work"
+exit $status
