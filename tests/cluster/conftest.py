@@ -1,4 +1,4 @@
-"""Four nodes of Slurm on this machine, each a slurmd of its own name. Debian: apt-get install slurmctld slurmd."""
+"""Four nodes of Slurm on this machine, each a slurmd of its own name. Debian: apt-get install slurmctld slurmd munge."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import psutil
 import pytest
 
 NODES = ("n1", "n2", "n3", "n4")
-PROGRAMS = ("slurmctld", "slurmd", "sbatch")
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 CONFIGURATION = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort=16817
-AuthType=auth/none
-CredType=cred/none
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -56,10 +57,22 @@ class Cluster:
         (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder))
         (folder / "gres.conf").write_text("NodeName=n[1-4] Name=gpu Type=h200 File=/dev/null\n")  # none that computes
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
+        self._munge()
         self.say("slurmctld")
         for node in NODES:
             self.start(node)
         self.wait_idle()
+
+    def _munge(self) -> None:
+        """Who says which user, by a key of this cluster's own."""
+        own = {name: self.folder / f"munge.{name}" for name in ("key", "socket", "pid", "seed", "log")}
+        own["key"].touch(0o600)
+        own["key"].write_bytes(os.urandom(1024))
+        # --force: its folder lies below one that others may write.
+        self.say(
+            "munged", "--force", f"--key-file={own['key']}", f"--socket={own['socket']}", f"--pid-file={own['pid']}",
+            f"--seed-file={own['seed']}", f"--log-file={own['log']}",
+        )  # fmt: skip
 
     def wait_idle(self) -> None:
         deadline = time.monotonic() + 60
@@ -85,7 +98,7 @@ class Cluster:
                 process.kill()
 
     def stop(self) -> None:
-        for name in ("slurmctld", *NODES):
+        for name in ("slurmctld", *NODES, "munge"):
             try:
                 os.kill(int((self.folder / f"{name}.pid").read_text()), signal.SIGTERM)
             except (OSError, ValueError):

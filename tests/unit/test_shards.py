@@ -6,10 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from harness.cli.on import groups_of, listed, refuse_too_short
 from harness.cluster import slurm
@@ -18,6 +20,7 @@ from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError, RecordError
+from harness.progress import Table
 from harness.run.reuse import move_to
 from harness.schema.run_records import GpuFacts, Selection
 from harness.schema.storage import Run, load_record, save_record
@@ -393,3 +396,16 @@ def test_a_finished_run_of_which_a_launch_was_deleted_mixes_no_gpus_either(tmp_p
     move_to(run, plan, other)  # type: ignore[arg-type]
     assert not [each for each in run.launches() if (each.kernel, each.index) == (lost.kernel, lost.index)]
     assert run.load().gpus == [GPU, other]
+
+
+def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Table(["one-cpu", "two-cpu", "three-cpu"]) as table:
+        table.say("one-cpu", "finished")
+        table.say("two-cpu", "running on n1\x1b[2J")
+    assert capsys.readouterr().out.splitlines() == ["shard one-cpu: finished", "shard two-cpu: running on n1\ufffd[2J"]
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(table._drawn())
+    shown = console.export_text()
+    assert shown.index("two-cpu") < shown.index("one-cpu") and "1 of 3 finished" in shown and "waiting" in shown

@@ -148,7 +148,7 @@ def test_an_order_may_take_longer_in_one_process_than_in_another(
     monkeypatch.setattr(pretended, "LESS_ORDER_US", 0.5 * CALL_US)
     row = measured(pretended, CALL_US, CALL_US, lag_us=lag_us)
     assert (row.status, row.message, row.correct) == ("ok", "", True)
-    assert row.hot_ordered_us == pytest.approx(CALL_US, rel=0.1)
+    assert row.hot_ordered_us == pytest.approx(CALL_US, rel=0.2)
 
 
 @pytest.mark.parametrize(("says_us", "unconfirmed"), [(0.01, True), (2.0, False)])
