@@ -35,13 +35,11 @@ IF_GIVEN = ("quick", "strict", "trust", "no_check", "profile")
 
 def add_on(parser: Options) -> None:
     parser.add_argument("--on", choices=["slurm", "local"], help="each kernel as a job: of Slurm, or on a GPU here")
-    parser.add_argument("--gpu", action="append", default=[], metavar="NAME", help="only on a GPU whose name holds "
-                        "this, whole, idle and at its usual power; with --on it may be repeated")  # fmt: skip
+    parser.add_argument("--gpu", action="append", default=[], metavar="NAME", help="on a GPU whose name holds this")
     parser.add_argument("--partition", metavar="P", help="of Slurm")
     parser.add_argument("--time", type=at_least(1), metavar="MIN", help="limit of a job of Slurm, in minutes")
     parser.add_argument("--sbatch", action="append", default=[], metavar="NAME=VALUE", help="option of sbatch")
-    parser.add_argument("--carry", action="store_true", help="nodes share no files with this machine: carry them there "
-                        "and back; with a packed --bundle")  # fmt: skip
+    parser.add_argument("--carry", action="store_true", help="to nodes that share no files with this machine")
     parser.add_argument("--detach", action="store_true", help="queue and return; the same command gathers later")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -63,10 +64,12 @@ def collect(
 
 def _sweep_others(shard: Shard, finished: Run) -> None:
     """Scratch of runs that its jobs were killed in, and began anew on another machine: none comes back to it. Their
-    records stay."""
+    records stay; where there are none, so does no folder."""
     for folder in runs_folder(shard.project).iterdir():
         if folder != finished.folder:
             Run(folder).sweep()
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
 
 
 def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:

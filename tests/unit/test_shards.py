@@ -192,6 +192,19 @@ def test_what_is_not_of_one_run_is_not_put_together(
         collect(shards, into, [], Selection(), "d")
 
 
+def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
+    [shard] = planned(root, "two")
+    run = finish(shard)
+    other = run.folder.with_name("20251231-000000-y")
+    unborn = run.folder.with_name("20251231-000001-z")
+    (other / "scratch").mkdir(parents=True)
+    (unborn / "scratch").mkdir(parents=True)
+    (other / "run.json").write_text(run.run_path().read_text())
+    collect([shard], Run(root / "into"), [], Selection(), "d")
+    assert [path.name for path in other.iterdir()] == ["run.json"], "its records stay"
+    assert not unborn.exists()
+
+
 def test_a_damaged_record_stops_it(root: Path) -> None:
     [shard] = planned(root, "two")
     run = finish(shard)
@@ -231,18 +244,6 @@ def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeyp
     found = slurm.Slurm({}).states(["7", "8"])
     assert said[-1] == ("scancel", "7")
     assert {job: state.status for job, state in found.items()} == {"7": "ended", "8": "queued"}
-
-
-def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
-    [shard] = planned(root, "two")
-    run = finish(shard)
-    for name in ("20260101-000001-y", "20260101-000002-z"):
-        (run.folder.with_name(name) / "scratch").mkdir(parents=True)
-    (run.folder.with_name("20260101-000001-y") / "run.json").write_text(run.run_path().read_text())
-    shard_run = shard.run()
-    collect([shard], Run(root / "into"), [], Selection(), "d")
-    assert shard_run is not None and len(list(run.folder.parent.iterdir())) == 3, "records are never removed"
-    assert not list(run.folder.parent.glob("*/scratch"))
 
 
 def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,8 @@ UnkillableStepTimeout=10
 MessageTimeout=5
 MinJobAge=1800
 FirstJobId={port}01
-NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=1
+GresTypes=gpu
+NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=4 Gres=gpu:1
 PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 State=UP
 """
 # The first process of a node stays when its daemon is killed: what the daemon had started goes on.
@@ -84,6 +85,7 @@ class Nodes:
         host = socket.gethostname().partition(".")[0]
         told = CONFIGURATION.format(host=host, folder=folder, port=port, first=port + 1, last=port + len(NODES))
         self.conf.write_text(told)
+        (folder / "gres.conf").write_text("NodeName=n[1-4] Name=gpu File=/dev/null\n")
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
 
     def __enter__(self) -> Nodes:
