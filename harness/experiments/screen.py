@@ -53,7 +53,7 @@ Place = tuple[str, str, str, Device]  # kernel, target, workload, device
 
 
 def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Profiled]:
-    """A reference once, whichever kernels it stands beside; a kernel by itself."""
+    """A reference once, whichever kernels it stands beside; a kernel by itself. In a quick run kernels alone."""
     times: dict[str, dict[Place, list[float]]] = defaultdict(lambda: defaultdict(list))
     for launch in launches:
         for timing in launch.timings:
@@ -65,6 +65,8 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
     for environment in (each for each in run.environments if each != run.baseline):
         for place, this in times[environment].items():
             kernel, target, workload, device = place
+            if run.quick and target != protocol.KERNEL:
+                continue
             ratio = moved(times[run.baseline][place], this, run.thresholds.min_effect(device))
             if ratio is not None:
                 found = Profiled(kernel=kernel, target=target, workload=workload, device=device,

@@ -14,10 +14,10 @@ from tests.unit.hand_made import launch, timing
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run
 
-RUN = RunRecord.model_construct(baseline=BASE, environments=[BASE, NEXT], thresholds=Thresholds())
+RUN = RunRecord.model_construct(baseline=BASE, environments=[BASE, NEXT], thresholds=Thresholds(), quick=False)
 
 
-def moved_of(times: dict[tuple[str, str, str], tuple[float, float]]) -> list[Profiled]:
+def moved_of(times: dict[tuple[str, str, str], tuple[float, float]], *, quick: bool = False) -> list[Profiled]:
     """What moved in three blocks, where `times` are those of (kernel, target, workload) in either environment."""
     found = [
         launch(
@@ -28,7 +28,7 @@ def moved_of(times: dict[tuple[str, str, str], tuple[float, float]]) -> list[Pro
         for kernel in dict.fromkeys(kernel for kernel, _, _ in times)
         for side, environment in enumerate((BASE, NEXT))
     ]  # fmt: skip
-    return moved_targets(RUN, found)
+    return moved_targets(RUN.model_copy(update={"quick": quick}), found)
 
 
 def test_launches_that_overlap_or_lie_close_did_not_move() -> None:
@@ -57,6 +57,7 @@ def test_a_reference_is_profiled_once_on_the_workload_that_moved_most() -> None:
     ]  # fmt: skip
     assert found[0].environments == (BASE, NEXT) and found[0].ratio == 4.0
     assert [cell.environment for cell in found[0].cells] == [BASE, NEXT]
+    assert [each.target for each in moved_of(times, quick=True)] == [protocol.KERNEL] * 2
 
 
 def test_the_targets_that_moved_most_are_profiled() -> None:
