@@ -19,7 +19,6 @@ from harness.run.context import Context
 from harness.run.folders import all_runs, now_utc
 from harness.run.launch import Launch, launch_path
 from harness.schema.records import LaunchRecord
-from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KIND_OF, Run, load_any, load_record, save_record
 from harness.worker import protocol
 
@@ -74,27 +73,6 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
     for path in list(outgrown(run, raised)):
         path.unlink()
     return bool(raised)
-
-
-def move_to(run: Run, plan: Plan, gpu: GpuFacts | None) -> None:
-    """Go on with a run on this GPU, if it is unfinished, or a launch of it was deleted. Where it began on another one,
-    launches of blocks that are not whole are made again: environments are compared within a block, and a block is of
-    one GPU."""
-    known = run.load()
-    if gpu is None or not known.gpus or known.gpus[-1].uuid == gpu.uuid:
-        return
-    if known.finished_utc and all(launch_path(run, launch).exists() for launch in plan.launches):
-        return
-    blocks: dict[tuple[str, int], list[LaunchRecord]] = {}
-    for launch in run.launches():
-        if launch.device == "cuda":
-            blocks.setdefault((launch.kernel, launch.index), []).append(launch)
-    for block in blocks.values():
-        if len(block) < len(plan.measured):
-            for each in block:
-                run.launch_path(each.environment, each.kernel, each.device, each.index).unlink()
-    earlier = [each for each in known.gpus if each.uuid != gpu.uuid]
-    save_record(run.run_path(), known.model_copy(update={"gpus": [*earlier, gpu]}))
 
 
 def settle(run: Run, plan: Plan) -> None:

@@ -26,7 +26,7 @@ from harness.run.folders import all_runs, find_run, held, new_run, now_utc, poin
 from harness.run.launch import launch_all, launch_path, launches_of
 from harness.run.pairwise import compare_all, uncompared
 from harness.run.prepare import Options, Prepared, make_plan
-from harness.run.reuse import move_to, recall_blocks, renew, settle
+from harness.run.reuse import recall_blocks, renew, settle
 from harness.run.stores import store_problems
 from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
@@ -94,7 +94,6 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
         is_new = not run.run_path().exists() and not (run.folder / "launches").exists()
         if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, selection, prepared, run, gpu))
-        move_to(run, plan, gpu)
         raised = renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")
         if plan.most_launches > plan.launches_each:

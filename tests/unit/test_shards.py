@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -21,14 +20,13 @@ from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError, RecordError
 from harness.progress import Table
-from harness.run.reuse import move_to
 from harness.schema.run_records import GpuFacts, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.workflow import shards as workflow
 from harness.workflow.shards import ATTEMPTS, Campaign, gather
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
-from tests.unit.spec import Spec, gpu_spec
+from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
 MATRIX = """\
@@ -292,25 +290,6 @@ def test_a_collected_launch_is_its_shards_own(root: Path) -> None:
     assert load_record(path, type(into.launches()[0])) in run.launches()
 
 
-def test_a_run_that_goes_on_on_another_gpu_keeps_whole_blocks_alone(tmp_path: Path) -> None:
-    run = write_run(tmp_path, gpu_spec())
-    save_record(run.run_path(), run.load().model_copy(update={"gpus": [GPU]}))
-    launches = run.launches()
-    environments = {launch.environment for launch in launches}
-    last = max(launch.index for launch in launches)
-    partial = [launch for launch in launches if launch.index == last]
-    lost = partial.pop()
-    run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
-    plan = SimpleNamespace(measured=sorted(environments), launches=launches)
-    save_record(run.run_path(), run.load().model_copy(update={"finished_utc": ""}))
-    move_to(run, plan, GPU)  # type: ignore[arg-type]
-    assert len(run.launches()) == len(launches) - 1, "the same GPU"
-    other = GPU.model_copy(update={"uuid": "GPU-2"})
-    move_to(run, plan, other)  # type: ignore[arg-type]
-    left = [launch for launch in launches if (launch.kernel, launch.index) != (lost.kernel, last)]
-    assert sorted(map(str, run.launches())) == sorted(map(str, left)) and run.load().gpus == [GPU, other]
-
-
 def test_a_kernel_is_a_shard_on_every_gpu_that_is_asked_for_and_each_model_is_a_run(root: Path) -> None:
     matrix, _ = load_matrix(root / "matrix.yaml")
     shards = plan_shards(matrix, root, root, [], ("cpu", "cuda"), [], ["h200", "l4"])
@@ -382,20 +361,6 @@ def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
     made.wait(lambda name, state: said.append(state))
     assert said[-1] == "finished" and said[0].startswith("ended after 1 more steps on limit")
     assert engine.avoided == [set()] * len(engine.avoided), "nothing is held against the node"
-
-
-def test_a_finished_run_of_which_a_launch_was_deleted_mixes_no_gpus_either(tmp_path: Path) -> None:
-    run, other = write_run(tmp_path, gpu_spec()), GPU.model_copy(update={"uuid": "GPU-2"})
-    save_record(run.run_path(), run.load().model_copy(update={"gpus": [GPU], "finished_utc": "2026-01-01"}))
-    launches = run.launches()
-    plan = SimpleNamespace(measured=sorted({launch.environment for launch in launches}), launches=launches)
-    move_to(run, plan, other)  # type: ignore[arg-type]
-    assert len(run.launches()) == len(launches) and run.load().gpus == [GPU], "all is there"
-    lost = launches[0]
-    run.launch_path(lost.environment, lost.kernel, lost.device, lost.index).unlink()
-    move_to(run, plan, other)  # type: ignore[arg-type]
-    assert not [each for each in run.launches() if (each.kernel, each.index) == (lost.kernel, lost.index)]
-    assert run.load().gpus == [GPU, other]
 
 
 def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_terminal(
