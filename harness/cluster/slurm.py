@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ NEVER = {
     "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
 }  # fmt: skip
 PROCESSORS = 4  # beside a GPU
+AWAY, AWAY_S, AGAIN_S = "Unable to contact slurm controller", 60.0, 3.0
 HELD = "launch failed requeued held"  # a node could not start it, and Slurm holds it until somebody comes
 PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
 
@@ -95,14 +97,19 @@ def place(shard: Shard) -> dict[str, Any]:
 def _state(status: str, node: str, why: str) -> State:
     if status in RUNNING:
         return State(status="running", node=node)
-    return State(status="queued", why=why) if status in QUEUED else State(status="ended", node=node, why=status.lower())
+    return State(status="queued", why="" if why == "None" else why) if status in QUEUED else State(status="ended", node=node, why=status.lower())
 
 
 def _said(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise InfrastructureError(f"{words[0]}: {done.stderr.strip()}", "the shards go on; type the command again")
-    return done.stdout
+    """What a command of Slurm prints. A controller that starts again is waited for."""
+    deadline = time.monotonic() + AWAY_S
+    while True:
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout
+        if AWAY not in done.stderr or time.monotonic() > deadline:
+            raise InfrastructureError(f"{words[0]}: {done.stderr.strip()}", "the shards go on; type the command again")
+        time.sleep(AGAIN_S)
 
 
 def _user() -> str:

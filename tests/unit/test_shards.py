@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -374,3 +375,16 @@ def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_termina
     console.print(table._drawn())
     shown = console.export_text()
     assert shown.index("two-cpu") < shown.index("one-cpu") and "1 of 3 finished" in shown and "waiting" in shown
+
+
+def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [(1, "", f"slurm_load_jobs error: {slurm.AWAY} (connect failure)"), (0, "8|PENDING||None\n", "")]
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    monkeypatch.setattr(slurm, "AGAIN_S", 0.0)
+    monkeypatch.setattr(
+        slurm.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, *answers.pop(0))
+    )
+    assert slurm.Slurm({}).states(["8"]) == {"8": State(status="queued")} and not answers
+    answers.append((1, "", "squeue: error: Invalid user"))
+    with pytest.raises(InfrastructureError, match="Invalid user"):
+        slurm.Slurm({}).states(["8"])
