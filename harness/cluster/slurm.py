@@ -97,7 +97,9 @@ def place(shard: Shard) -> dict[str, Any]:
 def _state(status: str, node: str, why: str) -> State:
     if status in RUNNING:
         return State(status="running", node=node)
-    return State(status="queued", why="" if why == "None" else why) if status in QUEUED else State(status="ended", node=node, why=status.lower())
+    if status in QUEUED:
+        return State(status="queued", why="" if why == "None" else why)
+    return State(status="ended", node=node, why=status.lower())
 
 
 def _said(*words: str) -> str:
