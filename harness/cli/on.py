@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
 from harness.progress import Table, printable
-from harness.run.folders import all_runs
-from harness.schema.records import DEVICES
+from harness.run.folders import all_runs, held
+from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Selection
-from harness.schema.storage import Run
+from harness.tools import cache_folder
+from harness.worker import protocol
 from harness.workflow.shards import Campaign, gather
 
 SHARDS = Path("reports", "shards")
@@ -69,6 +70,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
         raise InputError(f"--kernel {unknown[0]}: no such kernel", f"the matrix has {', '.join(known)}")
     if options.bundle is None and not options.list:
         pin(matrix, root, strict=options.strict)
+    options.gpu = list(dict.fromkeys(options.gpu))
     devices = options.device or (("cuda",) if options.gpu else DEVICES if options.on == "local" else ("cpu",))
     words = shard_words(options)
     digest = digest_of(matrix, text, root, [*words, *options.kernel, *devices, *options.gpu])
@@ -83,12 +85,15 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     if options.time:
         refuse_too_short(root, shards, options.time)
     campaign = Campaign(matrix, text, root, shards, engine_of(options))
-    campaign.queue()
-    if options.detach:
-        print(f"{len(shards)} shards are queued or finished; the same command without --detach gathers them")
-        return DONE
-    with Table([shard.name for shard in shards]) as table:
-        campaign.wait(table.say)
+    lock = cache_folder() / "locks" / f"shards-{protocol.digest([str(root), digest])[:16]}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with held(lock, "another process waits for these very shards; waiting for it"):
+        campaign.queue()
+        if options.detach:
+            print(f"{len(shards)} shards are queued or finished; the same command without --detach gathers them")
+            return DONE
+        with Table([shard.name for shard in shards]) as table:
+            campaign.wait(table.say)
     lost = campaign.lost(selection)
     for each in lost:
         print(printable(f"shard {each.shard.name}: {each.why}; all that it printed: {folder / each.shard.name}"))
@@ -150,13 +155,14 @@ def shard_words(options: argparse.Namespace) -> list[str]:
 
 def listed(root: Path, shards: Sequence[Shard]) -> list[str]:
     """A line for each shard, and what all that are left to run take."""
-    lines, left_s, unknown = [], Counter[str](), 0
+    lines, left_s, unknown = [], defaultdict[str, float](float), 0
+    spent = {key: [*blocks, validated] for key, (blocks, validated) in known_s(root, shards).items()}
     for shard in shards:
-        expected, done = expected_s(root, shard), shard.run() is not None
+        expected, done = sum(spent.get((shard.kernel, shard.device), [])), shard.run() is not None
         hours = f"about {expected / 3600:.2g} h, as in its newest run" if expected else "time not known: it never ran"
         place = shard.gpu or ("any GPU" if shard.device == "cuda" else "CPU")
         lines.append(f"shard {shard.name}: {'finished' if done else 'to run'}; {place}; {hours}")
-        left_s[place] += 0.0 if done else expected  # type: ignore[assignment]
+        left_s[place] += 0.0 if done else expected
         unknown += not done and not expected
     told = ", ".join(f"{seconds / 3600:.2g} h on {place}" for place, seconds in left_s.items())
     return [*lines, f"left to run: about {told}" + (f", and {unknown} shards whose time is not known" * bool(unknown))]
@@ -164,8 +170,9 @@ def listed(root: Path, shards: Sequence[Shard]) -> list[str]:
 
 def refuse_too_short(root: Path, shards: Sequence[Shard], minutes: int) -> None:
     """InputError where a job would end before a block, which cannot be cut: all environments' launches of one turn."""
+    known = known_s(root, shards)
     for shard in shards:
-        longest = max(_blocks_s(root, shard), default=0.0)
+        longest = max(known.get((shard.kernel, shard.device), ([], 0.0))[0], default=0.0)
         if longest > minutes * 60:
             raise InputError(
                 f"--time {minutes}: a block of {shard.name} took {longest / 60:.1f} min in its newest run",
@@ -173,29 +180,21 @@ def refuse_too_short(root: Path, shards: Sequence[Shard], minutes: int) -> None:
             )
 
 
-def _blocks_s(root: Path, shard: Shard) -> list[float]:
-    """How long each block of its newest run took."""
-    wanted = shard.kernel, shard.device
+def known_s(root: Path, shards: Sequence[Shard]) -> dict[tuple[str, Device], tuple[list[float], float]]:
+    """Of each shard's kernel and device, in the newest run that has launches of it: the seconds of each block, and
+    those of its validations. Runs are read once, and no further back than is needed."""
+    missing = {(shard.kernel, shard.device) for shard in shards}
+    found: dict[tuple[str, Device], tuple[list[float], float]] = {}
     for run in all_runs(root):
-        blocks = Counter[int]()
+        if not missing:
+            break
+        blocks: dict[tuple[str, Device], dict[int, float]] = {}
         for each in run.launches():
-            if (each.kernel, each.device) == wanted:
-                blocks[each.index] += each.duration_s  # type: ignore[assignment]
-        if blocks:
-            return [float(seconds) for seconds in blocks.values()]
-    return []
-
-
-def expected_s(root: Path, shard: Shard) -> float:
-    """Seconds that its records took in the newest run that has some; 0 where none has."""
-    for run in all_runs(root):
-        if spent := _spent_s(run, shard):
-            return spent
-    return 0.0
-
-
-def _spent_s(run: Run, shard: Shard) -> float:
-    wanted = shard.kernel, shard.device
-    validations = [each.duration_s for each in run.validations() if (each.kernel, each.device) == wanted]
-    launches = [each.duration_s for each in run.launches() if (each.kernel, each.device) == wanted]
-    return sum(each or 0.0 for each in (*validations, *launches))
+            if (each.kernel, each.device) in missing:
+                blocks.setdefault((each.kernel, each.device), defaultdict(float))[each.index] += each.duration_s
+        validated = defaultdict[tuple[str, Device], float](float)
+        for row in run.validations() if blocks else ():
+            validated[row.kernel, row.device] += row.duration_s or 0.0
+        found |= {key: ([*own.values()], validated[key]) for key, own in blocks.items()}
+        missing -= blocks.keys()
+    return found

@@ -34,6 +34,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     folder: Path = options.run_folder
+    if options.beside and options.calibration:
+        raise InputError("--calibration: not with --beside", "each run's own page cites its own")
     if options.beside:
         runs = [folder, *options.beside]
         codes = [report_run(each, argparse.Namespace(**vars(options) | {"out": None})) for each in runs]

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from harness.cluster.shards import Shard
-from harness.cluster.slurm import Slurm, place, remedy
+from harness.cluster.slurm import Slurm, remedy
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.manifest import COMPLETE, CONTENTS
 from harness.isolate.bundle.once import FOLDER, contents
@@ -42,9 +42,7 @@ class Carry(Slurm):
         self.there = os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}"
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
-        options = {**place(shard), **self.options, "nodes": 1, "job_name": f"km-{shard.name}"}
-        if avoid:
-            options["exclude"] = ",".join(sorted(avoid))
+        options = {**self._asked(shard, avoid), "nodes": 1, "job_name": f"km-{shard.name}"}
         named = {name.replace("_", "-"): value for name, value in options.items()}
         words = [f"--{name}" + ("" if value is True else f"={value}") for name, value in named.items()]
         path = shard.folder / LOG
@@ -64,7 +62,8 @@ class Carry(Slurm):
             if child.poll() is not None:
                 raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said.strip()[-400:]}", remedy(said))
             time.sleep(0.1)
-        child.kill()
+        child.terminate()  # it takes its request back
+        child.wait()
         raise InfrastructureError(f"salloc gave no answer within {ANSWER_S:.0f} s", "look at sinfo; type it again")
 
 

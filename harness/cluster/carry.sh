@@ -11,14 +11,21 @@ shift 4
 work=$there/shards/$SLURM_JOB_ID unpacked=$there/bundles/$digest
 
 on_node() { srun --ntasks=1 --quiet "$@" </dev/null; }
+cleaned() {
+    rm -rf "$shard/there.tar" "$shard/back.tar" "$shard/back"
+    on_node rm -rf "$work"
+}
+trap cleaned EXIT
 
 # 1. The bundle, unless the node has unpacked it.
-on_node mkdir -p "$work/packed" "$there/bundles"
+on_node mkdir -p "$work/packed" "$there/bundles" "$there/locks"
+on_node test -O "$there" || { echo "error: $there belongs to another user on this node" >&2; exit 1; }
+on_node touch "$there/bundles/$digest.used"
 if ! on_node test -f "$unpacked/complete.json"; then
     for file in "$bundle"/*; do
         sbcast --force "$file" "$work/packed/${file##*/}"
     done
-    on_node flock "$there/unpack.lock" sh "$work/packed/unpack.sh" "$unpacked"
+    on_node flock "$there/locks/unpack.lock" sh "$work/packed/unpack.sh" "$unpacked"
     on_node rm -rf "$work/packed"
 fi
 
@@ -31,8 +38,13 @@ on_node tar -C "$work" -xf "$work/there.tar"
 status=0
 on_node flock --shared "$there/bundles/$digest.used" sh -c 'cd "$1" && shift && exec "$@"' sh "$work/project" \
     "$unpacked/run" matrix --matrix "$work/project/matrix.yaml" "$@" || status=$?
+on_node mkdir -p "$work/project/reports"
 on_node tar -C "$work/project" -cf - reports >"$shard/back.tar"
-tar -C "$shard/project" -xf "$shard/back.tar"
-rm -f "$shard/there.tar" "$shard/back.tar"
-on_node rm -rf "$work"
+tar -C "$shard/project" --exclude=run.json -xf "$shard/back.tar"
+mkdir -p "$shard/back"  # a run counts once its run.json is there, whole and last
+tar -C "$shard/back" --wildcards -xf "$shard/back.tar" 'reports/runs/*/run.json' || exit $status
+cd "$shard/back"
+for run in reports/runs/*/run.json; do
+    mv "$run" "$shard/project/$run"
+done
 exit $status

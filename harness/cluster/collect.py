@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc, runs_folder
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_any, render_record, save_record
@@ -89,10 +89,13 @@ def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:
 
 
 def parts_of(run: Run) -> list[Run]:
-    """The shards' runs that a collected run was made of, where they still are; none for another run."""
+    """The shards' runs that a collected run was made of; none for another run. InputError where one is gone."""
     path = run.folder / PARTS
-    found = protocol.read_json(str(path)) if path.is_file() else []
-    return [Run((run.folder / each).resolve()) for each in found if (run.folder / each / "run.json").is_file()]
+    found = [(run.folder / each).resolve() for each in protocol.read_json(str(path))] if path.is_file() else []
+    for folder in found:
+        if not (folder / "run.json").is_file():
+            raise InputError(f"{folder}: the shard's run is gone", "type the command again that made the run")
+    return [Run(folder) for folder in found]
 
 
 def _link(source: Path, place: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Collection, Mapping
 
 from harness.cluster.engine import State
@@ -14,9 +16,13 @@ from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
 from harness.gpu import VISIBLE, gpus
 
+Waiting = tuple[str, Shard, frozenset[str]]  # a job, and the places that it should not go to
+POLL_S = 0.5
+SETPRIV = shutil.which("setpriv")  # ends a shard with this process; where there is none, it goes on by itself
+
 
 class Local:
-    """Shards end with this process, and go on when the command is typed again."""
+    """A shard ends with this process, also where that is killed, and goes on when the command is typed again."""
 
     name = "local"
 
@@ -24,7 +30,7 @@ class Local:
         self._numbers = itertools.count(1)
         self._states: dict[str, State] = {}
         self._models = {gpu.uuid: gpu.name.lower() for gpu in gpus()}
-        self._waiting: dict[str, queue.Queue[tuple[str, Shard]]] = {}  # of a kind of place: "cpu", or a GPU's name
+        self._waiting: dict[str, queue.Queue[Waiting]] = {}  # of a kind of place: "cpu", or a GPU's name
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
         uuids = [uuid for uuid, name in self._models.items() if shard.gpu.lower() in name]
@@ -38,17 +44,25 @@ class Local:
                 threading.Thread(target=self._work, args=(self._waiting[kind], place), daemon=True).start()
         job = str(next(self._numbers))
         self._states[job] = State(status="queued")
-        self._waiting[kind].put((job, shard))
+        self._waiting[kind].put((job, shard, frozenset(avoid) if set(uuids) - set(avoid) else frozenset()))
         return job
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         return {job: self._states[job] for job in jobs if job in self._states}
 
-    def _work(self, waiting: queue.Queue[tuple[str, Shard]], place: str | None) -> None:
+    def _work(self, waiting: queue.Queue[Waiting], place: str | None) -> None:
         while True:
-            job, shard = waiting.get()
-            variables = {VISIBLE: place} if place else {}
-            self._states[job] = State(status="running", node=place or "this host")
-            with open(shard.folder / "local.log", "ab") as log:
-                subprocess.run(shard.command, stdout=log, stderr=log, env={**os.environ, **variables})
-            self._states[job] = State(status="ended", node=place or "this host")
+            job, shard, avoid = waiting.get()
+            if place in avoid:  # another one may take it
+                waiting.put((job, shard, avoid))
+                time.sleep(POLL_S)
+                continue
+            node = place or "this host"
+            self._states[job] = State(status="running", node=node)
+            try:
+                variables = {VISIBLE: place} if place else {}
+                with open(shard.folder / "local.log", "ab") as log:
+                    command = ["setpriv", "--pdeathsig", "TERM", *shard.command] if SETPRIV else shard.command
+                    subprocess.run(command, stdout=log, stderr=log, env={**os.environ, **variables})
+            finally:
+                self._states[job] = State(status="ended", node=node)

@@ -66,10 +66,9 @@ class Shard:
         return self._finished[0] if self._finished else None
 
     def records(self) -> int:
-        """How many launches and validations its run has that got furthest: on another machine it begins anew."""
-        kinds = ("launches", "validations")
+        """How many records its run has that got furthest: on another machine it begins anew."""
         runs = runs_folder(self.project).glob("*")
-        return max((sum(1 for kind in kinds for _ in run.glob(f"{kind}/**/*.json")) for run in runs), default=0)
+        return max((sum(1 for _ in run.glob("*/**/*.json")) for run in runs), default=0)
 
 
 def is_whole(run: Run) -> bool:

@@ -51,10 +51,10 @@ class Slurm:
         import submitit
         from submitit.core.utils import FailedJobError
 
-        options = place(shard) | self.options
-        known = {name: value for name, value in options.items() if name in PARAMETERS}
+        options = self._asked(shard, avoid)
+        unset = {"time": None, "wckey": None}  # submitit's own are five minutes, and its name
+        known = unset | {name: value for name, value in options.items() if name in PARAMETERS}
         more = {name: value for name, value in options.items() if name not in PARAMETERS}
-        more |= {"exclude": ",".join(sorted(avoid))} if avoid else {}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
             job_name=f"km-{shard.name}", use_srun=False, stderr_to_stdout=True, additional_parameters=more, **known
@@ -65,6 +65,11 @@ class Slurm:
             said = str(error).strip()[-400:]
             raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", remedy(said)) from None
         return str(job.job_id)
+
+    def _asked(self, shard: Shard, avoid: Collection[str]) -> dict[str, Any]:
+        options = place(shard) | self.options
+        excluded = [node for node in (self.options.get("exclude"), *sorted(avoid)) if node]
+        return options | ({"exclude": ",".join(excluded)} if excluded else {})
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         listed = _said("squeue", "--noheader", "--states=all", "--format=%i|%T|%N|%r", f"--user={_user()}")

@@ -52,12 +52,12 @@ class Campaign:
     def queue(self) -> None:
         """Every shard that is neither finished nor queued already."""
         states = self._states()
-        for shard in self.shards:
-            job = self.jobs[shard.name]
-            if shard.run() is None and not _goes_on(states.get(job.id)):
-                seal(shard, self.matrix, self.text, self.root)
-                self.jobs[shard.name] = Job(nodes=job.nodes)  # another command is another chance
-                self._submit(shard)
+        due = [each for each in self.shards if each.run() is None and not _goes_on(states.get(self.jobs[each.name].id))]
+        for shard in due:
+            seal(shard, self.matrix, self.text, self.root)
+        for shard in due:
+            self.jobs[shard.name] = Job()  # another command is another chance
+            self._submit(shard)
 
     def wait(self, say: Say) -> None:
         """Until every shard is finished, or was tried often enough. `say` gets each one's name and its new state."""
@@ -92,7 +92,13 @@ class Campaign:
         every = Counter(node for each in self.jobs.values() for node in set(each.nodes))
         bad = {node for node in job.nodes if node} | {node for node, shards in every.items() if node and shards > 1}
         job.records = shard.records()
-        job.id, job.engine = self.engine.submit(shard, bad), self.engine.name
+        try:
+            job.id = self.engine.submit(shard, bad)
+        except InfrastructureError:
+            if not bad:
+                raise
+            job.id = self.engine.submit(shard, ())  # no other node is left
+        job.engine = self.engine.name
         job.attempts += 1
         protocol.write_json(str(shard.folder / JOB), vars(job))
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from harness.errors import InputError
 from reports.render.templating import render_html
@@ -23,7 +24,6 @@ class Group:
 
     title: str
     page: str
-    verdict: str
     versions: Sequence[str]
     cells: Mapping[str, Sequence[Mapping[str, str]]]
     lines: Sequence[str]
@@ -51,9 +51,9 @@ def _of_run(run: Path, beside: Path) -> Iterator[Group]:
         if any(each["state"] != NOT_RUN for each in own):
             yield Group(
                 title=_title(summary, device),
-                page=os.path.relpath(run / "index.html", beside),
-                verdict=summary["verdict"],
-                versions=[f"PyTorch {each['torch'] or each['asked']}" for each in summary["environments"]],
+                page=quote(os.path.relpath(run.resolve() / "index.html", beside.resolve())),
+                versions=[f"PyTorch {each['torch']}" if each["torch"] else each["asked"]
+                          for each in summary["environments"]],
                 cells={name: cells for each in own for name, cells in each["grid"].items()},
                 lines=[f"{', '.join(each['subjects'])}: {each['what']}" for each in own],
                 unchanged={row["target"] for row in summary["comparisons"] if row["device"] == device},

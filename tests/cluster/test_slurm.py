@@ -78,6 +78,8 @@ def test_every_kernel_is_a_job_and_the_page_is_one(cluster: Cluster, project: Pa
     assert code == 0, printed
     check_whole(latest(project))
     assert printed.count(": finished") == len(NAMES) and "running on n" in printed
+    scripts = [path.read_text() for path in project.glob("reports/shards/*/*/slurm/*.sh")]
+    assert scripts and not any("--time" in text for text in scripts), "the partition's own limit holds"
     known = jobs(project)
     again, printed = attempt(words(project), cluster.variables)
     assert again == 0 and jobs(project) == known, "nothing is queued twice"

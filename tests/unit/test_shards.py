@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli.on import groups_of, listed, refuse_too_short
-from harness.cluster import slurm
+from harness.cluster import local, slurm
 from harness.cluster.collect import collect
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
@@ -388,3 +389,41 @@ def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.Monkey
     answers.append((1, "", "squeue: error: Invalid user"))
     with pytest.raises(InfrastructureError, match="Invalid user"):
         slurm.Slurm({}).states(["8"])
+
+
+def test_where_no_other_node_is_left_a_bad_one_is_tried_again(root: Path) -> None:
+    class OneNode(Scripted):
+        def submit(self, shard: Shard, avoid: Collection[str]) -> str:
+            if avoid:
+                raise InfrastructureError("node configuration is not available")
+            return super().submit(shard, avoid)
+
+    made = campaign(root, OneNode("n1", "ok"), "two")
+    made.queue()
+    made.wait(lambda *_: None)
+    assert made.shards[0].run() is not None
+
+
+def test_what_a_user_excludes_stays_excluded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    [shard] = planned(root, "two")
+    assert slurm.Slurm({"exclude": "n9"})._asked(shard, {"n2", "n1"})["exclude"] == "n9,n1,n2"
+    assert "exclude" not in slurm.Slurm({})._asked(shard, ())
+
+
+@pytest.mark.process
+def test_on_this_host_a_shard_goes_to_another_gpu_than_the_bad_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "gpus", lambda: [GPU, GPU.model_copy(update={"uuid": "GPU-2"})])
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    [shard] = plan_shards(matrix, root, root, ["one"], ("cuda",), [], ["h200"])
+    shard.folder.mkdir(parents=True)
+    monkeypatch.setattr(Shard, "command", ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"])
+    engine = local.Local()
+    for avoid in (["GPU-1"], ["GPU-2"], ["GPU-1", "GPU-2"]):
+        job = engine.submit(shard, avoid)
+        while engine.states([job])[job].status != "ended":
+            time.sleep(0.01)
+    seen = (shard.folder / "local.log").read_text().split()
+    assert seen[:2] == ["GPU-2", "GPU-1"] and len(seen) == 3
+    with pytest.raises(InfrastructureError, match="no GPU named l4"):
+        engine.submit(replace(shard, gpu="l4"), [])

@@ -31,6 +31,8 @@ def unpacked(folder: Path) -> Path:
     base = Path(os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}")
     bundles = base / "bundles"
     bundles.mkdir(parents=True, exist_ok=True)
+    if base.stat().st_uid != os.getuid():
+        raise InputError(f"{base}: belongs to another user", f"{FOLDER}=DIR names a folder of yours")
     place = bundles / digest[:16]
     with cache_lock(base, "unpack"):
         _use(place)
