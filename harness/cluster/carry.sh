@@ -11,11 +11,11 @@ shift 4
 work=$there/shards/$SLURM_JOB_ID unpacked=$there/bundles/$digest
 
 on_node() { srun --ntasks=1 --quiet "$@" </dev/null; }
-cleaned() {
-    rm -rf "$shard/there.tar" "$shard/back.tar" "$shard/back"
+clean() {
     on_node rm -rf "$work"
+    rm -rf "$shard/there.tar" "$shard/back.tar" "$shard/back"
 }
-trap cleaned EXIT
+trap clean EXIT
 
 # 1. The bundle, unless the node has unpacked it.
 on_node mkdir -p "$work/packed" "$there/bundles" "$there/locks"
@@ -43,8 +43,12 @@ on_node tar -C "$work/project" -cf - reports >"$shard/back.tar"
 tar -C "$shard/project" --exclude=run.json -xf "$shard/back.tar"
 mkdir -p "$shard/back"  # a run counts once its run.json is there, whole and last
 tar -C "$shard/back" --wildcards -xf "$shard/back.tar" 'reports/runs/*/run.json' || exit $status
-cd "$shard/back"
-for run in reports/runs/*/run.json; do
-    mv "$run" "$shard/project/$run"
+mv "$shard/back/reports" "$shard/back.$SLURM_JOB_ID"
+trap - EXIT
+clean
+cd "$shard/back.$SLURM_JOB_ID"
+for run in runs/*/run.json; do
+    mv "$run" "$shard/project/reports/$run"
 done
+rm -rf "$shard/back.$SLURM_JOB_ID"
 exit $status
