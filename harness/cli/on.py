@@ -25,8 +25,6 @@ from harness.progress import Table, printable
 from harness.run.folders import all_runs, held
 from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Selection
-from harness.tools import cache_folder
-from harness.worker import protocol
 from harness.workflow.shards import Campaign, gather
 
 SHARDS = Path("reports", "shards")
@@ -85,9 +83,8 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     if options.time:
         refuse_too_short(root, shards, options.time)
     campaign = Campaign(matrix, text, root, shards, engine_of(options))
-    lock = cache_folder() / "locks" / f"shards-{protocol.digest([str(root), digest])[:16]}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with held(lock, "another process waits for these very shards; waiting for it"):
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    with held(root / folder / "wait.lock", "another process waits for these very shards; waiting for it"):
         campaign.queue()
         if options.detach:
             print(f"{len(shards)} shards are queued or finished; the same command without --detach gathers them")
