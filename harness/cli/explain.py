@@ -56,14 +56,15 @@ def run(options: argparse.Namespace) -> int:
         devices=options.device,
         everything=options.all,
     )
-    codes = []
-    for own in parts_of(run) or [run]:
+    codes, parts = [], parts_of(run)
+    for own in parts or [run]:
         made = own.load()
-        if own is run or is_meant(made, focus):
-            path = options.matrix if own is run else own.folder.parents[2] / "matrix.yaml"
-            codes += run_explain(recorded_options(made, path, bundle), made.selection, own, focus)
-            if own is not run:
-                link_records(own, run, ("experiments",))
+        if parts and not is_meant(made, focus):
+            continue
+        path = own.folder.parents[2] / "matrix.yaml" if parts else options.matrix
+        codes += run_explain(recorded_options(made, path, bundle), made.selection, own, focus)
+        if parts:
+            link_records(own, run, ("experiments",))
     print(f"records: {run.folder}", flush=True)
     return exit_code([*codes, report_run(run.folder, options)])
 

@@ -7,7 +7,6 @@ what a job had recorded when its node died, or its time was over, is lost with t
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
@@ -18,10 +17,9 @@ from harness.cluster.shards import Shard
 from harness.cluster.slurm import Slurm, remedy
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.manifest import COMPLETE, CONTENTS
-from harness.isolate.bundle.once import FOLDER, contents
+from harness.isolate.bundle.once import contents, own_folder
 
 SCRIPT = Path(__file__).with_name("carry.sh")
-LOG = "carry.log"
 ALLOCATED = re.compile(r"job allocation (\d+)")
 ANSWER_S = 60.0  # of salloc: queued, granted or refused
 BUNDLE = {"--bundle", "--executor"}  # the node's own
@@ -38,20 +36,19 @@ class Carry(Slurm):
         if bundle is None or not (bundle / CONTENTS).is_file() or (bundle / COMPLETE).is_file():
             raise InputError("--carry: nodes need a packed bundle", "nox -s bundle makes one: --bundle DIR")
         self.bundle = bundle.resolve()
-        self.digest = contents(self.bundle / CONTENTS)[0][:16]
-        self.there = os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}"
+        self.unpacked, _ = contents(self.bundle / CONTENTS)
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
         options = {**self._asked(shard, avoid), "nodes": 1, "job_name": f"km-{shard.name}"}
         named = {name.replace("_", "-"): value for name, value in options.items()}
         words = [f"--{name}" + ("" if value is True else f"={value}") for name, value in named.items()]
-        path = shard.folder / LOG
+        path = shard.log
         path.touch()
         begin = path.stat().st_size
         with path.open("ab") as log:
             child = subprocess.Popen(
-                ["salloc", *words, "sh", str(SCRIPT), str(shard.folder), str(self.bundle), self.digest, self.there,
-                 *_without_place(shard.arguments())],
+                ["salloc", *words, "sh", str(SCRIPT), str(shard.folder), str(self.bundle), self.unpacked,
+                 str(own_folder()), *_without_place(shard.arguments())],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + ANSWER_S

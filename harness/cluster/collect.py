@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +49,20 @@ def collect(
     if into.run_path().exists() and not any(linked):
         return
     protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
-    environments = records[0][1].environments
-    rows = [row for each in lost for row in each.rows(environments)]
+    rows = [row for each in lost for row in each.rows(records[0][1].environments)]
     for cell, row in rows:
         save_record(into.validation_path(cell), row)
-    record = _merged([record for _, record in records], into, command, selection, digest)
+    every = [record for _, record in records]
+    parts: list[RunRecord | Lost] = [*every, *lost]
     changed = {
-        "kernels": _one_each([*record.kernels, *(kernel for each in lost for kernel in each.kernels)], "name"),
-        "workloads": _one_each([*record.workloads, *(info for each in lost for info in each.workloads)], "id"),
-        "cells": [*record.cells, *(cell for cell, _ in rows)],
+        "kernels": _one_each([kernel for each in parts for kernel in each.kernels], "name"),
+        "workloads": _one_each([workload for each in parts for workload in each.workloads], "id"),
+        "cells": [*(cell for record in every for cell in record.cells), *(cell for cell, _ in rows)],
+        "command": list(command),
+        "selection": selection,
+        "plan_digest": digest,
     }
-    save_record(into.run_path(), record.model_copy(update=changed))
+    save_record(into.run_path(), _merged(every, into, changed))
 
 
 def _sweep_others(shard: Shard, finished: Run) -> None:
@@ -130,9 +133,7 @@ def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]]) -> None:
         )
 
 
-def _merged(
-    records: Sequence[RunRecord], into: Run, command: Sequence[str], selection: Selection, digest: str
-) -> RunRecord:
+def _merged(records: Sequence[RunRecord], into: Run, asked: Mapping[str, Any]) -> RunRecord:
     first = records[0]
     gpus: dict[str, GpuFacts] = {gpu.uuid: gpu for record in records for gpu in record.gpus}
     fallbacks: dict[str, Fallback] = {str(each): each for record in records for each in record.fallbacks}
@@ -140,12 +141,7 @@ def _merged(
         "run_id": into.folder.name,
         "created_utc": min(record.created_utc for record in records),
         "finished_utc": now_utc(),
-        "plan_digest": digest,
-        "command": list(command),
-        "selection": selection,
-        "kernels": _one_each([kernel for record in records for kernel in record.kernels], "name"),
-        "workloads": _one_each([workload for record in records for workload in record.workloads], "id"),
-        "cells": [cell for record in records for cell in record.cells],
+        **asked,
         "gpus": list(gpus.values()),
         "fallbacks": list(fallbacks.values()),
         "sources_sha256": {name: digest for record in records for name, digest in record.sources_sha256.items()},

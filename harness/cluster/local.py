@@ -61,7 +61,7 @@ class Local:
             self._states[job] = State(status="running", node=node)
             try:
                 variables = {VISIBLE: place} if place else {}
-                with open(shard.folder / "local.log", "ab") as log:
+                with shard.log.open("ab") as log:
                     command = ["setpriv", "--pdeathsig", "TERM", *shard.command] if SETPRIV else shard.command
                     subprocess.run(command, stdout=log, stderr=log, env={**os.environ, **variables})
             finally:

@@ -58,7 +58,7 @@ def lost(matrix: Matrix, root: Path, shard: Shard, selection: Selection, attempt
 
 def last_line(shard: Shard) -> str:
     """The last error that its last job printed; what it printed last, where it printed none."""
-    logs = [shard.folder / "local.log", shard.folder / "carry.log", *(shard.folder / "slurm").glob("*.out")]
+    logs = [shard.log, *(shard.folder / "slurm").glob("*.out")]
     newest = max((log for log in logs if log.is_file()), key=lambda log: log.stat().st_mtime, default=None)
     if newest is None:
         return ""

@@ -48,6 +48,11 @@ class Shard:
         return self.folder / "project"
 
     @property
+    def log(self) -> Path:
+        """What its jobs print, unless the engine keeps a file for each."""
+        return self.folder / "job.log"
+
+    @property
     def command(self) -> list[str]:
         """As a node runs it, with this Python."""
         own = ["--matrix", str(self.project / "matrix.yaml"), *self.arguments()]

@@ -310,7 +310,7 @@ def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: 
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(root / "cache"))
     made = campaign(root, Scripted("ok", *["bad"] * ATTEMPTS))
     made.queue()
-    (made.shards[1].folder / "local.log").write_text("something\nerror: no driver\n\n")
+    (made.shards[1].folder / "job.log").write_text("something\nerror: no driver\n\n")
     made.wait(lambda *_: None)
     lost = made.lost(Selection())
     run = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost)
@@ -423,7 +423,7 @@ def test_on_this_host_a_shard_goes_to_another_gpu_than_the_bad_one(root: Path, m
         job = engine.submit(shard, avoid)
         while engine.states([job])[job].status != "ended":
             time.sleep(0.01)
-    seen = (shard.folder / "local.log").read_text().split()
+    seen = (shard.folder / "job.log").read_text().split()
     assert seen[:2] == ["GPU-2", "GPU-1"] and len(seen) == 3
     with pytest.raises(InfrastructureError, match="no GPU named l4"):
         engine.submit(replace(shard, gpu="l4"), [])

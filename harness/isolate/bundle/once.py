@@ -27,13 +27,13 @@ def unpacked(folder: Path) -> Path:
     InfrastructureError where that cannot be done."""
     if not (folder / CONTENTS).is_file() or (folder / COMPLETE).is_file():
         return folder
-    digest, size = contents(folder / CONTENTS)
-    base = Path(os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}")
+    name, size = contents(folder / CONTENTS)
+    base = own_folder()
     bundles = base / "bundles"
     bundles.mkdir(parents=True, exist_ok=True)
     if base.stat().st_uid != os.getuid():
         raise InputError(f"{base}: belongs to another user", f"{FOLDER}=DIR names a folder of yours")
-    place = bundles / digest[:16]
+    place = bundles / name
     with cache_lock(base, "unpack"):
         _use(place)
         if not (place / COMPLETE).is_file():
@@ -43,13 +43,18 @@ def unpacked(folder: Path) -> Path:
     return place
 
 
+def own_folder() -> Path:
+    """Where bundles are unpacked on each machine."""
+    return Path(os.environ.get(FOLDER) or f"/var/tmp/kernel-matrix-{os.getuid()}")
+
+
 def contents(path: Path) -> tuple[str, int]:
-    """The digest of a packed bundle's manifest, and the bytes that it takes unpacked."""
+    """What a packed bundle's folder is called once it is unpacked, and the bytes that it then takes."""
     lines = [line.split() for line in path.read_text().splitlines()]
     digests = [words[1] for words in lines if words[:1] == ["manifest"] and len(words) == 2]
     if len(digests) != 1 or not digests[0].isalnum():
         raise InputError(f"{path}: damaged", "copy the bundle again")
-    return digests[0], sum(int(words[2]) for words in lines if words[:1] == ["archive"])
+    return digests[0][:16], sum(int(words[2]) for words in lines if words[:1] == ["archive"])
 
 
 def _use(place: Path) -> None:
