@@ -16,19 +16,12 @@ import pytest
 
 NODES = ("n1", "n2", "n3", "n4")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
-CONFIGURATION = """\
-ClusterName=tests
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=16817
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CredType=cred/munge
+# Of every cluster on one machine.
+SHARED = """\
 SlurmUser=root
 SlurmdUser=root
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/%n.pid
-SlurmdSpoolDir={folder}/spool-%n
 StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
@@ -42,8 +35,18 @@ SlurmdTimeout=5
 KillWait=2
 MessageTimeout=5
 GresTypes=gpu
-NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=4 Gres=gpu:h200:1
 PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 State=UP
+"""
+CONFIGURATION = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort=16817
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmdPidFile={folder}/%n.pid
+SlurmdSpoolDir={folder}/spool-%n
+NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=4 Gres=gpu:h200:1
 """
 
 
@@ -54,7 +57,7 @@ class Cluster:
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir(parents=True)
         host = socket.gethostname().partition(".")[0]
-        (folder / "slurm.conf").write_text(CONFIGURATION.format(host=host, folder=folder))
+        (folder / "slurm.conf").write_text((CONFIGURATION + SHARED).format(host=host, folder=folder))
         (folder / "gres.conf").write_text("NodeName=n[1-4] Name=gpu Type=h200 File=/dev/null\n")  # none that computes
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
         self._munge()

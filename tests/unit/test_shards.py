@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,48 +13,27 @@ import pytest
 from rich.console import Console
 
 from harness.cli.on import groups_of, listed, refuse_too_short
-from harness.cluster import local, slurm
+from harness.cluster import slurm
 from harness.cluster.collect import collect
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError, RecordError
 from harness.progress import Table
-from harness.schema.run_records import GpuFacts, Selection
+from harness.schema.run_records import Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.workflow import shards as workflow
 from harness.workflow.shards import ATTEMPTS, Campaign, gather
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
+from tests.unit.sharded import GPU, lay_out, planned
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
-
-MATRIX = """\
-environments: [{torch: "2.5.0", cuda: "12.1", python: "3.11"}]
-kernels:
-  - {name: one, sources: {cpu: [one.cpp], cuda: [one.cu]}}
-  - {name: two, sources: {cpu: [two.cpp]}}
-workloads:
-  - {name: w, shape: {batch: 1, heads: 1, seq_len: 65, head_dim: 64}, dtypes: {cpu: [float32], cuda: [float32]}}
-"""
-GPU = GpuFacts(uuid="GPU-1", name="NVIDIA H200", driver="580", memory_bytes=1, ecc=True, mig=False, power_limit_w=700,
-               max_sm_mhz=1980)  # fmt: skip
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    (tmp_path / "matrix.yaml").write_text(MATRIX)
-    for name in ("one.cpp", "one.cu", "two.cpp"):
-        (tmp_path / name).write_text('#include "beside.h"\n')
-    (tmp_path / "beside.h").write_text("// included\n")
-    (tmp_path / "docker" / "pins").mkdir(parents=True)
-    (tmp_path / "docker" / "pins" / "torch2.5.0.txt").write_text("pins\n")
-    return tmp_path
-
-
-def planned(root: Path, *kernels: str, devices: tuple[str, ...] = ("cpu",)) -> list[Shard]:
-    matrix, _ = load_matrix(root / "matrix.yaml")
-    return plan_shards(matrix, root, root / "reports" / "shards" / "x", kernels, devices, ["--quick"])  # type: ignore[arg-type]
+    return lay_out(tmp_path)
 
 
 def test_a_shard_is_a_kernel_on_a_device_with_all_environments(root: Path) -> None:
@@ -232,57 +209,6 @@ def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
     assert planned(root, "two")[0].run() is None, "the next command queues it again"
 
 
-def test_a_job_that_a_node_could_not_start_is_taken_back_and_queued_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = []
-
-    def answer(*words: str) -> str:
-        said.append(words)
-        return "7|PENDING||launch failed requeued held\n8|PENDING||JobHeldUser\n"
-
-    monkeypatch.setattr(slurm, "_said", answer)
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    found = slurm.Slurm({}).states(["7", "8"])
-    assert said[-1] == ("scancel", "7")
-    assert {job: state.status for job, state in found.items()} == {"7": "ended", "8": "queued"}
-
-
-def test_states_of_slurm_are_queued_running_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "7|PENDING||Resources\n8|RUNNING|n2|None\n9|NODE_FAIL|n3|None\n11|RUNNING|n4|None\n"
-    monkeypatch.setattr(slurm, "_said", lambda *words: lines)
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    found = slurm.Slurm({}).states(["7", "8", "9", "10"])
-    assert {job: (state.status, state.node) for job, state in found.items()} == {
-        "7": ("queued", ""), "8": ("running", "n2"), "9": ("ended", "n3"),
-    }  # fmt: skip
-
-
-def test_jobs_that_slurm_would_never_start_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = []
-
-    def answer(*words: str) -> str:
-        said.append(words)
-        return "7|PENDING||PartitionTimeLimit\n8|PENDING||Priority\n"
-
-    monkeypatch.setattr(slurm, "_said", answer)
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    with pytest.raises(InfrastructureError, match="never start 1 of the jobs: PartitionTimeLimit"):
-        slurm.Slurm({}).states(["7", "8"])
-    assert said[-1] == ("scancel", "7", "8"), "nor is another one left queued"
-
-
-def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
-    with pytest.raises(InfrastructureError, match="there is no sbatch"):
-        slurm.Slurm({})
-
-
-def test_options_of_sbatch_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    assert slurm.Slurm({"partition": "p", "cpus-per-task": "2"}).options == {
-        "partition": "p", "cpus_per_task": "2",
-    }  # fmt: skip
-
-
 def test_a_collected_launch_is_its_shards_own(root: Path) -> None:
     [shard] = planned(root, "two")
     run = finish(shard)
@@ -378,19 +304,6 @@ def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_termina
     assert shown.index("two-cpu") < shown.index("one-cpu") and "1 of 3 finished" in shown and "waiting" in shown
 
 
-def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [(1, "", f"slurm_load_jobs error: {slurm.AWAY} (connect failure)"), (0, "8|PENDING||None\n", "")]
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    monkeypatch.setattr(slurm, "AGAIN_S", 0.0)
-    monkeypatch.setattr(
-        slurm.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, *answers.pop(0))
-    )
-    assert slurm.Slurm({}).states(["8"]) == {"8": State(status="queued")} and not answers
-    answers.append((1, "", "squeue: error: Invalid user"))
-    with pytest.raises(InfrastructureError, match="Invalid user"):
-        slurm.Slurm({}).states(["8"])
-
-
 def test_where_no_other_node_is_left_a_bad_one_is_tried_again(root: Path) -> None:
     class OneNode(Scripted):
         def submit(self, shard: Shard, avoid: Collection[str]) -> str:
@@ -402,28 +315,3 @@ def test_where_no_other_node_is_left_a_bad_one_is_tried_again(root: Path) -> Non
     made.queue()
     made.wait(lambda *_: None)
     assert made.shards[0].run() is not None
-
-
-def test_what_a_user_excludes_stays_excluded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    [shard] = planned(root, "two")
-    assert slurm.Slurm({"exclude": "n9"})._asked(shard, {"n2", "n1"})["exclude"] == "n9,n1,n2"
-    assert "exclude" not in slurm.Slurm({})._asked(shard, ())
-
-
-@pytest.mark.process
-def test_on_this_host_a_shard_goes_to_another_gpu_than_the_bad_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "gpus", lambda: [GPU, GPU.model_copy(update={"uuid": "GPU-2"})])
-    matrix, _ = load_matrix(root / "matrix.yaml")
-    [shard] = plan_shards(matrix, root, root, ["one"], ("cuda",), [], ["h200"])
-    shard.folder.mkdir(parents=True)
-    monkeypatch.setattr(Shard, "command", ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"])
-    engine = local.Local()
-    for avoid in (["GPU-1"], ["GPU-2"], ["GPU-1", "GPU-2"]):
-        job = engine.submit(shard, avoid)
-        while engine.states([job])[job].status != "ended":
-            time.sleep(0.01)
-    seen = (shard.folder / "job.log").read_text().split()
-    assert seen[:2] == ["GPU-2", "GPU-1"] and len(seen) == 3
-    with pytest.raises(InfrastructureError, match="no GPU named l4"):
-        engine.submit(replace(shard, gpu="l4"), [])

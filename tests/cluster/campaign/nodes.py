@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 
-NODES = ("n1", "n2", "n3", "n4")
+from tests.cluster.conftest import NODES, SHARED
+
 DISK_MIB = 96
 FILLER = "filler"
 # Shorter than Slurm's own: a node counts as gone after 5 s, not 5 min, and what is queued again waits for 11 s, not 2
@@ -29,31 +30,13 @@ SlurmctldPort={port}
 AuthType=auth/none
 AuthInfo=cred_expire=10
 CredType=cred/none
-SlurmUser=root
-SlurmdUser=root
-SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/nodes/%n/slurmd.pid
 SlurmdSpoolDir={folder}/nodes/%n/spool
-StateSaveLocation={folder}/state
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/linear
-SchedulerType=sched/builtin
-MpiDefault=none
-ReturnToService=2
-SlurmdParameters=config_overrides
-SlurmdTimeout=5
 SlurmctldTimeout=5
-KillWait=2
 UnkillableStepTimeout=10
-MessageTimeout=5
 MinJobAge=1800
 FirstJobId={port}01
-GresTypes=gpu
 NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=4 Gres=gpu:1
-PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 State=UP
 """
 # The first process of a node stays when its daemon is killed: what the daemon had started goes on.
 BOOT = """\
@@ -83,8 +66,8 @@ class Nodes:
         self.mounted: list[Path] = []
         (folder / "state").mkdir(parents=True)
         host = socket.gethostname().partition(".")[0]
-        told = CONFIGURATION.format(host=host, folder=folder, port=port, first=port + 1, last=port + len(NODES))
-        self.conf.write_text(told)
+        ports = {"port": port, "first": port + 1, "last": port + len(NODES)}
+        self.conf.write_text((CONFIGURATION + SHARED).format(host=host, folder=folder, **ports))
         (folder / "gres.conf").write_text("NodeName=n[1-4] Name=gpu File=/dev/null\n")
         (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
 
