@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from harness.errors import InputError
 from reports.render.templating import render_html
-
-NOT_RUN = "not run"
+from reports.render.verdict_text import ABSENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,7 @@ def _of_run(run: Path, beside: Path) -> Iterator[Group]:
     answers = [*summary["answers"]["kernels"], *summary["answers"]["references"]]
     for device in dict.fromkeys(each["device"] for each in answers):
         own = [each for each in answers if each["device"] == device]
-        if any(each["state"] != NOT_RUN for each in own):
+        if any(each["state"] != ABSENT for each in own):
             yield Group(
                 title=_title(summary, device),
                 page=quote(os.path.relpath(run.resolve() / "index.html", beside.resolve())),
