@@ -39,8 +39,7 @@ SENTENCES = {
     "Differences: {differences}.",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
-    "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
-    "data.{so_far}",
+    "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
     "out_of_bounds": "{kernel} {how} {what}{which}.",
     "race": "{kernel} has a race: {shown}.",

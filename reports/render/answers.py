@@ -279,7 +279,7 @@ def _answer(
         what=told.text + _built_otherwise(told),
         also=(*told.more, *(advice.beside(leads, told.state) if is_kernel else ())),
         why=tuple(advice.why(leads, changed) if is_kernel else advice.graded_names(leads)),
-        do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
+        do=tuple(advice.to_do(evidence, leads, bad, told.right_rows)) if is_kernel else (),
         run=advice.command(evidence, told, leads) if is_kernel else "",
         open=tuple(advice.open_questions(evidence, told)) if is_kernel else (),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),

@@ -96,6 +96,12 @@ def outcome(side: CorrectnessSide) -> str:
     return known.get(side.status, OPEN if side.status == protocol.UNDECIDABLE else ABSENT)
 
 
+def correctness_word(row: Comparison) -> str:
+    """'' where the verdict's own word says it: what only does not repeat is not wrong."""
+    found = {outcome(row.correctness.baseline), outcome(row.correctness.this)}
+    return UNREPEATABLE if UNREPEATABLE in found <= {UNREPEATABLE, RIGHT} else ""
+
+
 def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
     """By environment, the baseline first; of one subject on one workload."""
     found: dict[str, CorrectnessSide] = {}
