@@ -169,11 +169,11 @@ def add_gates(parser: Options) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
     parser.add_argument(
         "--fail-on",
-        type=some_of("correctness", "latency", "exactness"),
+        type=some_of("correctness", "latency", "memory", "exactness"),
         default=(),
         metavar="WHAT",
-        help="fail where these regressed: correctness, latency, exactness (correct, but less exact than before), or "
-        "several with commas",
+        help="fail where these regressed: correctness, latency, memory, exactness (correct, but less exact than "
+        "before), or several with commas",
     )
     parser.add_argument(
         "--detect",

@@ -178,13 +178,12 @@ class CrossingRecord(Record):
 
 
 class Memory(Record):
-    """Of a target's calls in a process that called nothing before: bytes above what that had when its inputs were
-    there, and the tensor that the output is written to where that is given."""
+    """Of a target's calls in a process that called nothing before, above what that had when its inputs were there."""
 
     peak_bytes: int = Field(
         ge=0,
-        description="most at once. On the CPU resident memory, in any but the first call; on a GPU what PyTorch's "
-        "allocator gave",
+        description="most at once, with the output. On the CPU resident memory, in any but the first call; on a GPU "
+        "what PyTorch's allocator gave",
     )
     kept_bytes: int = Field(ge=0, description="what was left when the calls were over; a part of the peak")
     reserved_bytes: int | None = Field(

@@ -134,7 +134,10 @@ def _measured(callee: Callee, payload: bytes) -> bytes:
         out = callee.torch.ones(shape, dtype=getattr(callee.torch, dtype), device=device)
     with callee.kernels.blamed(callee.target):
         call = callee.bind(callee.values, out)
-        return codec.to_bytes(on_gpu(call) if device == "cuda" else on_cpu(call))
+        found = on_gpu(call) if device == "cuda" else on_cpu(call)
+    if out is not None:  # which others allocate in the call
+        found.peak_bytes += out.numel() * out.element_size()
+    return codec.to_bytes(found)
 
 
 def _end_with_parent() -> None:

@@ -31,7 +31,7 @@ from reports import model
 from reports.compare import gate
 from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
-from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
+from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
@@ -80,6 +80,8 @@ def render_run(
         if in_gitlab():
             _write(page.with_name(CODE_QUALITY), for_gitlab(found), "give another --out")
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
+        print(text)
+    if "memory" in fail_on and (text := memory_unseen_text(rows)):
         print(text)
     codes = exit_codes(evidence, rows, fail_on, strict, detect)
     if errors.BUILD_FAILED in codes:
