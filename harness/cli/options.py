@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,6 +95,14 @@ def share(text: str) -> float:
     value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError("must be above 0 and at most 1 (100%)")
+    return value
+
+
+def multiple(text: str) -> float:
+    """A factor above 0, as 1.5."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("must be above 0")
     return value
 
 

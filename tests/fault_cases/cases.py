@@ -64,7 +64,7 @@ class FaultCase(Model):
         default=None, gt=1, description="the kernel's time in the last environment, over that in the first, at least"
     )
     memory: float | None = Field(
-        default=None, gt=1, description="its calls' peak memory in the last environment, over that in the first, at least"
+        default=None, gt=1, description="its peak memory in the last environment, over that in the first, at least"
     )
     environments: list[Variant] = Field(min_length=2, description="the first is the baseline")
     kernel: Kernel
