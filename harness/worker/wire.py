@@ -253,6 +253,15 @@ class RecipeResult(Reply):
     targets: List[TargetResult]
 
 
+class Memory(Reply):
+    """Bytes above what its process had before the first call; `harness.schema.records.Memory` says what each is."""
+
+    peak_bytes: int
+    kept_bytes: int
+    reserved_bytes: Optional[int] = None
+    outside_bytes: Optional[int] = None
+
+
 class Timing(Result):
     workload: str = ""
     target: str = ""
@@ -278,6 +287,8 @@ class Timing(Result):
     checked: int = 0
     ordered_us: Optional[float] = None
     hot_ordered_us: Optional[float] = None
+    memory: Optional[Memory] = None
+    memory_message: str = ""
 
 
 class Load(Reply):

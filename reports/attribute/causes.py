@@ -32,6 +32,7 @@ LATENCY_OPERATOR = "latency_operator"
 LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
 LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
 LATENCY_THREAD_COUNT = "latency_thread_count"
+MEMORY_USE = "memory_use"
 NOTHING_MOVED = "nothing_moved"
 UNDECIDED = "undecided"
 
@@ -64,6 +65,7 @@ NAMES = {
     LATENCY_LAUNCH_OVERHEAD: "the number and cost of calls",
     LATENCY_THREAD_COUNT: "the number of threads",
     LATENCY_CLOCK_OR_LOAD: "clock or load",
+    MEMORY_USE: "the memory of its calls",
     UNDECIDED: "undecided",
     NOTHING_MOVED: "nothing moved",
 }
@@ -116,7 +118,7 @@ BRIEF_GRADES = {
     STRONG: "all that is recorded points to it, but one step was not varied alone",
     SUGGESTIVE: "it fits, and something else may be why",
 }
-CORRECTNESS, LATENCY = "correctness", "latency"
+CORRECTNESS, LATENCY, OF_MEMORY = "correctness", "latency", "memory"  # what a cause is about
 
 
 # Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
@@ -326,10 +328,12 @@ def _harmless(cause: Cause) -> bool:
 
 def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:
     """What matters to the reader first: the user's kernels before PyTorch's references. Of either: its own faults, what
-    broke, faults that lie aside, what became slower, by how much, what may have moved, what got better, and last what
-    is well."""
-    slower = cause.about == LATENCY and cause.ratio > 1
-    if cause.about == LATENCY:
+    broke, faults that lie aside, what became slower, by how much, what needs more memory, what may have moved, what got
+    better, and last what is well."""
+    slower = cause.about != CORRECTNESS and cause.ratio > 1
+    if cause.about == OF_MEMORY:
+        place = 4
+    elif cause.about == LATENCY:
         place = 3 if slower else 4
     elif cause.aside:
         place = 2

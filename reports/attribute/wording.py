@@ -11,7 +11,7 @@ from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import figures
-from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, Cause, Figure, RuledOut
+from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, OF_MEMORY, Cause, Figure, RuledOut
 from reports.attribute.evidence import extent, time_seen
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
@@ -129,6 +129,11 @@ SENTENCES = {
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
     "smallest effect that counts, but so few launches cannot make it certain.",
+    # memory
+    "memory_operator": "{subject} {uses}: PyTorch runs another operator under that name.",
+    "memory_of_implementation": "{subject} {uses}, by the same operator: its implementation changed.",
+    "memory_of_code": "{subject} {uses}, and {how}.",
+    "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",
 }
@@ -186,7 +191,7 @@ def make(
         rows=tuple(cell.row.id for cell in cells),
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
-        improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
+        improved=ratio < 1 if about in (LATENCY, OF_MEMORY) else _improved(cause, cells),
         ratio=ratio,
         under=under,
         own_fix=fix,

@@ -61,6 +61,8 @@ FILTERS = {
     "effect": text.effect_text,
     "change": text.change_text,
     "interval": text.interval_text,
+    "bytes": text.bytes_text,
+    "memory_change": text.memory_change,
     "short": text.short,
     "shape": text.shape_text,
     "share_text": share_text,

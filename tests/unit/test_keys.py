@@ -207,7 +207,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         # What is installed, pin files say; that they say what is asked for is checked.
         "packages": ["numpy==2.0.0", "ninja==1.11.1.1", "setuptools==69.5.1"],
         "kernels.0.search": {"BLOCK_M": [32, 64]}, "kernels.0.workloads": ["first"],
-        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75,
+        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75, "thresholds.memory": 0.75,
         "thresholds.false_discovery_rate": 0.75, "thresholds.confidence": 0.75,
         "limits.build_s": 77, "limits.validation_s": 77, "limits.launch_s": 77, "limits.memory_gib": 77,
         "limits.processes": 77,
