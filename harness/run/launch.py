@@ -104,6 +104,7 @@ class Launch:
             "device": planned.device,
             "key": self.key,
             "index": planned.index,
+            "workloads": [workload.id for workload in self.workloads],
             "position": planned.position,
             "started_utc": started,
             "duration_s": round(answer.ended.duration_s, 3),
