@@ -200,8 +200,8 @@ def test_a_long_shard_is_cut_by_workload_built_once_and_collected_as_it_is(clust
     code, printed = attempt(words(project, "--kernel=a"), cluster.variables)
     assert code == 0, printed
     run = latest(project)
-    for launch in run.launches():  # as if they had taken an hour
-        longer = launch.model_copy(update={"duration_s": 900.0, "sampling_s": 890.0})
+    for launch in run.launches():  # as if they had taken hours
+        longer = launch.model_copy(update={"duration_s": 9000.0, "sampling_s": 8900.0})
         place = run.launch_path(launch.environment, launch.kernel, launch.device, launch.index)
         place.unlink()
         save_record(place, longer)
