@@ -53,7 +53,7 @@ def spent_on(
 ) -> dict[tuple[str, Device], Spent]:
     """By kernel and device."""
     found = defaultdict[tuple[str, Device], Spent](Spent)
-    starts = defaultdict[tuple[str, Device], defaultdict[tuple[str, ...], float]](lambda: defaultdict(float))
+    starts = defaultdict[tuple[str, Device], dict[tuple[str, int], float]](dict)
     for each in launches:
         spent = found[each.kernel, each.device]
         spent.blocks[each.index] += each.duration_s
@@ -64,14 +64,15 @@ def spent_on(
         whole = sum(weights.values())
         sampled_s = each.duration_s if each.sampling_s is None else min(each.sampling_s, each.duration_s)
         measured_s = sampled_s if whole else 0.0
-        starts[each.kernel, each.device][tuple(each.workloads)] += each.duration_s - measured_s
+        own, launch = starts[each.kernel, each.device], (each.environment, each.index)
+        own[launch] = max(own.get(launch, 0.0), each.duration_s - measured_s)  # each part of the workloads has it
         for name, weight in weights.items():
             spent.workloads[name] += measured_s * weight / whole if whole else 0.0
     for row in validations:
         if (row.kernel, row.device) in found:
             found[row.kernel, row.device].workloads[row.workload] += row.duration_s or 0.0
     for key, parts in starts.items():
-        found[key].start_s = max(parts.values())
+        found[key].start_s = sum(parts.values())
     return dict(found)
 
 

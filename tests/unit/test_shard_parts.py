@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import collect as verb
+from harness.cli.on import sbatch_options
 from harness.cluster.shards import Shard, digest_of, seal
 from harness.cluster.times import Spent, cut, spent_before, spent_on
 from harness.config.matrix import load_matrix
@@ -179,3 +180,15 @@ def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
     assert verb.run(collected(str(folder))) == 0
     assert "2 of 2 shards have finished" in capsys.readouterr().out
     assert {row.status for row in all_runs(root)[0].validations()} == {"ok"}
+
+
+def test_options_of_the_command_line_win_over_those_of_the_file(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    held = {"partition": "a", "cpus_per_task": 2, "exclusive": False, "time": "1-0"}
+    matrix = matrix.model_copy(update={"slurm": held})
+    typed = argparse.Namespace(sbatch=["cpus-per-task=8"], partition="b", time=None)
+    options = sbatch_options(typed, matrix)
+    assert options == {"partition": "b", "cpus-per-task": "8", "exclusive": False, "time": "1-0"}
+    assert sbatch_options(argparse.Namespace(sbatch=[], partition=None, time=30), matrix)["time"] == "30"
+    with pytest.raises(InputError, match="is not NAME=VALUE"):
+        sbatch_options(argparse.Namespace(sbatch=["exclusive"], partition=None, time=None), matrix)
