@@ -32,8 +32,9 @@ WEIGHTS = {
 CLOCK, TWICE, ALTERED = "clock of a node off", "record delivered twice", "record delivered twice, altered"
 ADDED = {CLOCK: 3, TWICE: 2, ALTERED: 2}
 LATE = "record truncated, merged run"  # after the command was done
-AWAY = 4  # times as long as what is broken stays so, a clock is off
+AWAY = {"scripted": 4, "real": 20}  # times as long as what is broken stays so, a clock is off: launches take longer
 RUN = "reports/runs/*/run.json"
+FIRST_S = 400.0  # for the first launch of a round
 WAIT_S = 40.0  # for the moment that was drawn
 SILENT = "before anything was said"
 LAUNCHES = ("launches/**/*.json",)
@@ -118,10 +119,11 @@ def _to_a_job(fault: Fault, at: Round, done: Done) -> None:
         at.later(fault.away_s, lambda: nodes.start_daemon(node))
     elif fault.kind == CLOCK:
         hours = fault.draw.choice((-1, 1)) * round(1 + 23 * fault.draw.random(), 2)
-        done.what += f", by {hours:+} h for {AWAY * fault.away_s:.0f} s"
+        away_s = AWAY[at.subject.mode] * fault.away_s
+        done.what += f", by {hours:+} h for {away_s:.0f} s"
         clock = nodes.clock(node)
         clock.write_text(str(int(3600 * hours)))
-        at.later(AWAY * fault.away_s, lambda: clock.unlink(missing_ok=True))
+        at.later(away_s, lambda: clock.unlink(missing_ok=True))
     elif fault.kind == "job cancelled":
         nodes.slurm("scancel", job, check=False)
     elif fault.kind == "job requeued":
@@ -188,7 +190,7 @@ def _when_there_is_one(
     fault: Fault, at: Round, done: Done, do: Callable[[Fault, Round, Done], bool]
 ) -> None:
     """To a launch, or any other record of a run."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + (WAIT_S if fault.kind.startswith("record truncated") else FIRST_S)
     while not do(fault, at, done):
         if at.ended or time.monotonic() > deadline:
             done.met, done.what = False, "there was no such record"
