@@ -65,6 +65,7 @@ class Launch:
         ]
         targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
         wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
+        self.asked = list(dict.fromkeys(w for w, _ in wanted))
         self.not_called = [w for w, t in wanted if t == protocol.KERNEL and validations[w].status not in protocol.RAN]
         self.rows = [(w, t) for w, t in wanted if t != protocol.KERNEL or w not in self.not_called]
         self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
@@ -108,6 +109,7 @@ class Launch:
             "device": planned.device,
             "key": self.key,
             "index": planned.index,
+            "workloads": self.asked,
             "position": planned.position,
             "started_utc": started,
             "duration_s": round(answer.ended.duration_s, 3),

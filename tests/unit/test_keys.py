@@ -210,7 +210,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75, "thresholds.memory": 0.75,
         "thresholds.false_discovery_rate": 0.75, "thresholds.confidence": 0.75,
         "limits.build_s": 77, "limits.validation_s": 77, "limits.launch_s": 77, "limits.memory_gib": 77,
-        "limits.processes": 77,
+        "limits.processes": 77, "slurm": {"partition": "gpu"},
     }),
     ({RUN}, {
         "kernels.0.sources.cpu": ["csrc/other.cpp"], "kernels.0.sources.cuda": ["csrc/other.cu"],  # files: a fact
