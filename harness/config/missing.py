@@ -36,7 +36,8 @@ def _named(kernel: Kernel) -> list[tuple[str, Sequence[int | str]]]:
         for device in ("cpu", "cuda"):
             files = getattr(kernel.sources, device)
             named += [(name, ("sources", device, index)) for index, name in enumerate(files)]
-    return named + [(name, (key,)) for key in ("problem", "model_new") if (name := getattr(kernel, key))]
+    keys = ("problem", "model_new", "library", "wheel")
+    return named + [(name, (key,)) for key in keys if (name := getattr(kernel, key))]
 
 
 def _what(path: Path) -> str:

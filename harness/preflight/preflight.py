@@ -25,6 +25,7 @@ from harness.isolate.host import find_host_python
 from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
+from harness.preflight.prebuilt import check_prebuilt
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
 from harness.preflight.symbols import Subject
@@ -101,6 +102,9 @@ class Preflight:
             if kernel.problem is not None and kernel.model_new is not None:
                 for name, wanted in ((kernel.problem, PROBLEM), (kernel.model_new, SOLUTION)):
                     found.add(check_file(self.root / name, name, wanted, self._surroundings()))
+                continue
+            if kernel.prebuilt is not None:
+                found.add(check_prebuilt(kernel, self.root / kernel.prebuilt, self.environments))
                 continue
             sources = kernel_sources(kernel, self.files)
             subjects += [
