@@ -1,12 +1,15 @@
-"""What a package index lists of torch, and which wheels a Python on a machine like this one takes."""
+"""What a package index lists of torch."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
-from packaging import tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from harness.config.indexes import in_words, open_page, page_url
 from harness.errors import InfrastructureError
@@ -59,8 +62,12 @@ def fetch_listing(index: str) -> list[Listed]:
         raise InfrastructureError(f"{url}: not a package index's answer: {error}", remedy) from None
 
 
-def supported_tags(python: str) -> frozenset[tags.Tag]:
-    """What a Python of this version on a machine like this one installs."""
-    major, minor = (int(part) for part in python.split("."))
-    cpython = tags.cpython_tags((major, minor), abis=[f"cp{major}{minor}"])
-    return frozenset([*cpython, *tags.compatible_tags((major, minor), interpreter=f"cp{major}{minor}")])
+def versions_of(files: Iterable[Listed]) -> list[Version]:
+    """Every version of torch that has a wheel there, without its local part, in order."""
+    found = set[Version]()
+    for item in files:
+        with contextlib.suppress(InvalidWheelFilename, InvalidVersion):
+            name, version, _, _ = parse_wheel_filename(item.filename)
+            if name == "torch":
+                found.add(Version(version.public))
+    return sorted(found)

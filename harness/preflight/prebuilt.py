@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion
 
 from harness.config.environments import Environment
 from harness.config.kernels import Kernel
-from harness.config.listing import supported_tags
+from harness.config.wheel_files import supported_tags
 from harness.errors import Problem, meant
 from harness.preflight.findings import Findings
 from harness.worker import elf

@@ -13,7 +13,7 @@ import psutil
 
 from harness.config.kernelbench import with_pairs
 from harness.config.matrix import load_matrix
-from harness.config.missing import missing_files
+from harness.config.missing import missing_files, unfit_wheels
 from harness.config.pins import normalise
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
@@ -93,6 +93,7 @@ class Preflight:
 
     def findings(self) -> Findings:
         found = self._memory()
+        found.problems += unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
             missing = missing_files(self.matrix, self.text, self.options.matrix_path, [kernel.name])

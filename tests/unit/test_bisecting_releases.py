@@ -10,7 +10,8 @@ import pytest
 from packaging import tags
 
 from harness.config.environments import PYPI, Environment
-from harness.config.listing import Listed, fetch_listing, parse_listing, supported_tags
+from harness.config.listing import Listed, fetch_listing, parse_listing
+from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
 from harness.search.bisect.releases import releases_between
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from harness.config import keys
 from harness.config.indexes import probe_index
-from harness.config.listing import fetch_listing, supported_tags
+from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
+from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
@@ -231,7 +232,7 @@ class Bisection(Search[str, BisectionRecord]):
             environment: EnvironmentRecord | None = seen.environments[version]
             made |= {"cells": seen.cells[version], "looks": looks, "run": seen.run.folder.name}
             if environment and (found := environment.observed):
-                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none"}
+                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none", "torch_git": found.torch_git}
         else:
             environment = seen.environment
             made = {"status": protocol.BROKEN, "message": str(seen)}
