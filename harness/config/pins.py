@@ -19,6 +19,7 @@ from harness.errors import InfrastructureError, InputError, meant
 from harness.tools import uv_command
 from harness.typed import typed
 from harness.worker import protocol
+from harness.worker.wheels import normalise
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)")
 
@@ -30,11 +31,6 @@ def pins_path(root: Path, environment: PlannedEnvironment) -> Path:
 
 def _shared_id(environment: PlannedEnvironment) -> str:
     return re.sub(r"-r[0-9]+$", "", environment.id)
-
-
-def normalise(name: str) -> str:
-    """A package's name as PyPA's specification compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def parse_pins(text: str, path: str) -> dict[str, str]:
@@ -123,12 +119,14 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
 
 
 def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
-    """The text of a pin file, resolved now. InputError or InfrastructureError where uv cannot."""
+    """The text of a pin file, resolved now: the environment's own packages override what PyTorch asks for. InputError
+    or InfrastructureError where uv cannot."""
     with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder, "pyproject.toml")
+        project, own = Path(folder, "pyproject.toml"), Path(folder, "own.txt")
         project.write_text(project_text(environment, packages))
+        own.write_text("".join(f"{package}\n" for package in environment.spec.packages))
         options = ["--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary=:all:"]
-        options += ["--python-version", environment.spec.python, "--default-index", PYPI]
+        options += ["--python-version", environment.spec.python, "--default-index", PYPI, "--override", own.name]
         done = subprocess.run(
             [*uv_command(), "pip", "compile", *options, project.name],
             cwd=folder,
@@ -148,7 +146,7 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
 def _unpinned(path: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
     """The first package that the matrix asks for and the file does not pin to that version, or ''."""
     pins = load_pins(path)
-    for package in [f"torch=={environment.spec.torch}", *matrix.packages]:
+    for package in [f"torch=={environment.spec.torch}", *matrix.packages_in(environment.spec)]:
         name, _, version = package.partition("==")
         if pins.get(normalise(name), "").partition("+")[0] != version:
             return package
@@ -178,10 +176,25 @@ def ensure_pins(
         )
     if known is not None:
         return known, False
-    text = resolve_pins(environment, matrix.packages)
+    text = resolve_pins(environment, matrix.packages_in(environment.spec))
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True
+
+
+def swapped_pins(text: str, other: str, package: str) -> str:
+    """A pin file with one package, with its hashes, as another pin file has it. InputError where one of them lacks it:
+    nothing else in it is resolved again, so that nothing else can be what differs."""
+    ours, theirs = (_entries(each).get(package) for each in (text, other))
+    if ours is None or theirs is None:
+        raise InputError(f"{package}: one of the environments does not hold it", "give both of them one under packages")
+    return text.replace(ours, theirs)
+
+
+def _entries(text: str) -> dict[str, str]:
+    """By package, the lines that pin it."""
+    entries = re.findall(r"^[A-Za-z0-9._-]+==(?:.*\\\n)*.*$", text, flags=re.MULTILINE)
+    return {normalise(entry.partition("==")[0]): entry for entry in entries}
 
 
 def index_options(environment: PlannedEnvironment) -> list[str]:

@@ -58,6 +58,10 @@ class Observation(Record):
     kernel_release: str
     libc: str
     gpus: list[Gpu]
+    loaded: dict[str, str] = Field(
+        default={},
+        description="package to the version that its loaded library says; of a library that no wheel brought, its path",
+    )
     settings: dict[str, str] = Field(description="PyTorch's switches that change numbers, such as allow_tf32")
     compiler: str = Field(default="", description="first line of the C++ compiler's --version")
     nvcc: str = Field(default="", description="last line of nvcc's --version; empty where there is none")

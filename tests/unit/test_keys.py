@@ -220,6 +220,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
     (environment("planned", **SECOND), {
         "environments.1.torch": "2.5.1", "environments.1.cuda": "12.4", "environments.1.python": "3.12",
         "environments.1.index": "https://example.org/whl", "environments.1.replica": 1,
+        "environments.1.packages": ["demo==2.0"],
     }),
     (environment(**SECOND), {"environments.1.variables": {"OMP_WAIT_POLICY": "active"}}),
     (built("binding", **SECOND, **COMPILED), {"environments.1.flags.cxx": ["-O1"]}),
