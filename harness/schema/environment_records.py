@@ -83,6 +83,7 @@ class EnvironmentRecord(Outcome):
     pins_sha256: str
     prepared_s: float | None
     reused: bool
+    packages: dict[str, str] = Field(default={}, description="its own, as asked for: over the file's, and PyTorch's")
     variables: dict[str, str] = Field(default={}, description="of its processes, as asked for; `observed` has them too")
     observed: Observation | None
 

@@ -37,6 +37,12 @@ SENTENCES = {
     "makes other machine code in {this}, and the result changed with it.",
     "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
     "Differences: {differences}.",
+    "component_moved": "{kernel} {what} because {package} changed: with either PyTorch, its result follows the package "
+    "({one} in {base}, {two} in {this}).",
+    "component_together": "{kernel} {what} only if {package} {two} and the rest of the environment of {this} come "
+    "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
+    "component_of_time": "{subject} is {extent}, because {package} changed: with either PyTorch, its time follows the "
+    "package ({one} in {base}, {two} in {this}).",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
     "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
@@ -137,6 +143,7 @@ SENTENCES = {
 EXPLAINED = frozenset(
     {
         "build_moved", "loaded_code_moved", "source_compiles_otherwise", "environment_confounder", "variables_decide",
+        "component_moved", "component_together", "component_of_time",
         "uninitialised", "unwritten", "out_of_bounds", "race", "wrong_stream", "second_device", "writes_inputs",
         "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws", "other_lines_run",
         "draws_otherwise", "another_backend_inside", "operator_inside_moved", "raises_on_one_side", "another_operator",
@@ -238,6 +245,7 @@ def make_of_time(
     *,
     group: tuple[str, ...] = (),
     measured: bool = False,
+    fix: str = "",
     **names: Any,
 ) -> Cause:
     case, extreme = change.case, max if change.sign > 0 else min
@@ -247,5 +255,5 @@ def make_of_time(
         command=case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh",
         figures=[*drawn, figures.ratios_figure(change)],
         group=(*group, case.environment, change.word) if group else (),
-        extent=extent(change), **names,
+        fix=fix, extent=extent(change), **names,
     )  # fmt: skip

@@ -299,7 +299,8 @@ def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() ->
 
 # -- the one place itself ------------------------------------------------------------------------------------------
 
-EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "bisection", "sweep"}
+EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "components", "bisection",
+                 "sweep"}  # fmt: skip
 
 
 def test_every_input_is_known_and_used() -> None:

@@ -17,6 +17,7 @@ from harness.config import keys
 from harness.config.indexes import probe_index
 from harness.config.matrix import Matrix, load_matrix
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.remove import remove_environment
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
@@ -134,7 +135,8 @@ class Bisection(Search[str, BisectionRecord]):
         for record in self.records:
             if record.environment in named or (record.version == self.question.good and not ends):
                 continue
-            if environments.remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
+            made = record.environment, record.environment_key, self.question.created_utc
+            if remove_environment(self.prepared.choice, cache_folder(), *made):
                 print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
         environments.remove_own_wheels(cache_folder())
 
