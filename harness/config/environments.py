@@ -64,7 +64,7 @@ Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]
 Packages = Annotated[list[Package], AfterValidator(_packages)]
 
 
-def versions_of(packages: Iterable[str]) -> dict[str, str]:
+def package_versions(packages: Iterable[str]) -> dict[str, str]:
     """Name, as PyPA's specification compares it, to version."""
     return {normalise(name): version for name, _, version in (package.partition("==") for package in packages)}
 
@@ -170,7 +170,7 @@ class Environment(Model):
         variant = self.cuda_tag
         if index is not None and index != self.wheel_index:
             variant = "pypi" if index == PYPI else "fallback"
-        own = sorted(versions_of(self.packages).items())
+        own = sorted(package_versions(self.packages).items())
         packages = re.sub(r"[+!]", ".", "".join(f"-{name}-{version}" for name, version in own)).lower()
         if len(packages) > LONGEST_PACKAGES:
             packages = f"-packages-{hashlib.sha256(packages.encode()).hexdigest()[:12]}"

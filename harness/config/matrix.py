@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from harness.config.environments import Environment, Packages, versions_of
+from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
@@ -154,7 +154,7 @@ class Matrix(Model):
     @field_validator("packages")
     @classmethod
     def _needs_numpy_and_ninja(cls, value: list[str]) -> list[str]:
-        missing = {"numpy", "ninja", "setuptools"} - versions_of(value).keys()
+        missing = {"numpy", "ninja", "setuptools"} - package_versions(value).keys()
         if missing:
             raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
         return value
@@ -202,7 +202,7 @@ class Matrix(Model):
 
     def packages_in(self, environment: Environment) -> list[str]:
         """What an environment holds besides torch: its own packages over those of the file."""
-        found = versions_of(self.packages) | versions_of(environment.packages)
+        found = package_versions(self.packages) | package_versions(environment.packages)
         return [f"{name}=={version}" for name, version in found.items()]
 
     @property

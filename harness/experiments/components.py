@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.config.environments import Environment, versions_of
+from harness.config.environments import Environment, package_versions
 from harness.config.kernels import Kernel
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.records import Device
@@ -97,5 +97,5 @@ def exchanges(specs: Mapping[str, Environment], components: Sequence[Component])
 
 def with_package(spec: Environment, package: str, version: str) -> Environment:
     """The environment with that package in that version."""
-    own = versions_of(spec.packages) | {package: version}
+    own = package_versions(spec.packages) | {package: version}
     return spec.model_copy(update={"packages": [f"{name}=={number}" for name, number in own.items()]})

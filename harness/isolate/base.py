@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from harness.config.environments import threads_in, versions_of
+from harness.config.environments import threads_in, package_versions
 from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
@@ -88,7 +88,7 @@ def environment_record(
         pins_sha256=protocol.sha256_file(str(pins)) if pins else "",
         prepared_s=prepared_s,
         reused=reused,
-        packages=versions_of(spec.packages),
+        packages=package_versions(spec.packages),
         variables=spec.variables,
         observed=observed,
         status=status,

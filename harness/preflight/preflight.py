@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.config.environments import versions_of
+from harness.config.environments import package_versions
 from harness.config.kernelbench import with_pairs
 from harness.config.matrix import load_matrix
 from harness.config.missing import missing_files
@@ -83,7 +83,7 @@ class Preflight:
                 with contextlib.suppress(HarnessError):  # then its column is broken, and no other
                     found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
                 continue
-            packages = versions_of(self.matrix.packages_in(each)).keys()
+            packages = package_versions(self.matrix.packages_in(each)).keys()
             for id in (each.id(), each.id(each.fallback_index)):
                 for done in (self.cache / "environments").glob(f"{id}-{'?' * 12}/complete.json"):
                     with contextlib.suppress(OSError, ValueError, KeyError):  # a damaged one is made again

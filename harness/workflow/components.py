@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.config import keys
-from harness.config.environments import Environment, versions_of
+from harness.config.environments import Environment, package_versions
 from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins, pins_path, swapped_pins
 from harness.config.plan import Plan, PlannedEnvironment
@@ -79,7 +79,7 @@ def open_questions(run: Run, matrix: Matrix, plan: Plan, focus: Focus, *, again:
         if path.exists() and not (again and load_record(path, ComponentsRecord).status != protocol.OK):
             continue
         specs = {id: plan.environment(id).spec for id in (plan.baseline, cell.environment)}
-        named = versions_of([*matrix.packages, *(package for spec in specs.values() for package in spec.packages)])
+        named = package_versions([*matrix.packages, *(package for spec in specs.values() for package in spec.packages)])
         pair = stacks[plan.baseline], stacks[cell.environment]
         components = differing(*pair, matrix.kernel(cell.kernel), cell.device, named)
         if components:
