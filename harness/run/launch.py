@@ -48,7 +48,7 @@ def goes_ahead(executor: Executor, device: Device) -> bool:
 
 
 class Launch:
-    """Fresh processes that time every workload and target. `validations` are the kernel's, by workload.
+    """Fresh processes that time workloads and targets. `validations` are the kernel's, by workload.
 
     One process measures, and the kernel computes in another (`worker.measuring`).
 
@@ -58,13 +58,17 @@ class Launch:
     def __init__(self, context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> None:
         self.context, self.planned, self.validations = context, planned, validations
         plan = context.plan
-        self.workloads = [
+        there = [
             w
             for w in plan.workloads_of(planned.kernel, planned.device)
             if not w.problem or context.stores[w.id].folder is not None
         ]
-        self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
-        self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+        targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+        wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
+        self.not_called = [w for w, t in wanted if t == protocol.KERNEL and validations[w].status not in protocol.RAN]
+        self.rows = [(w, t) for w, t in wanted if t != protocol.KERNEL or w not in self.not_called]
+        self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
+        self.workloads = [w for w in there if w.id in dict(self.rows)]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
 
     @cached_property
@@ -76,7 +80,7 @@ class Launch:
             kernel=planned.kernel,
             device=planned.device,
             index=planned.index,
-            asked=self.runs_kernel,
+            asked=self.rows,
         )
 
     @cached_property
@@ -115,7 +119,7 @@ class Launch:
         record: LaunchRecord | None = None
         if isinstance(result, wire.TimeResult):
             record = LaunchRecord(**identity, **fields_of(result))
-            impossible = implausible(record, self._requested()) if record.status == protocol.OK else ""
+            impossible = implausible(record, set(self.rows)) if record.status == protocol.OK else ""
             if impossible:
                 result, record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log), None
             elif record.status == protocol.OK and planned.device == "cuda":
@@ -179,8 +183,7 @@ class Launch:
         requests = [workload_request(context, w) for w in self.workloads]
         request = wire.TimeRequest(
             workloads=requests,
-            kernel_workloads=self.runs_kernel,
-            targets=self.targets,
+            rows=[list(row) for row in self.rows],
             seed=plan.seed,
             device=planned.device,
             threads=plan.threads_in(planned.environment),
@@ -206,14 +209,6 @@ class Launch:
             compiles=context.kernel(planned.kernel).model_new is not None,
         )  # fmt: skip
 
-    def _requested(self) -> set[tuple[str, str]]:
-        return {
-            (w.id, target)
-            for w in self.workloads
-            for target in self.targets
-            if target != protocol.KERNEL or w.id in self.runs_kernel
-        }
-
     def _expected(self) -> dict[str, list[str]]:
         """Digest of the first trial's validated output, by workload."""
         return {
@@ -225,7 +220,7 @@ class Launch:
         }
 
     def _not_called(self) -> list[Timing]:
-        statuses = {w.id: self.validations[w.id].status for w in self.workloads if w.id not in self.runs_kernel}
+        statuses = {workload: self.validations[workload].status for workload in self.not_called}
         return [
             Timing(
                 workload=id,

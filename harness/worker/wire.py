@@ -464,8 +464,7 @@ class JudgeResult(Result):
 
 
 class TimeRequest(CasesRequest):
-    kernel_workloads: List[str]  # ids of those that the kernel is called on
-    targets: List[str]
+    rows: List[List[str]]  # workload's id and target of each
     order_seed: int
     timing: SamplingRequest
     expected_sha256: Dict[str, List[str]]  # workload to digests of the validated outputs

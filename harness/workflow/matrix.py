@@ -122,7 +122,7 @@ def measure(options: Options, selection: Selection) -> Run:
 
 
 def _up_to(plan: Plan) -> str:
-    return f"up to {plan.most_launches} of each environment and kernel"
+    return f"up to {plan.most_launches} of each environment and row"
 
 
 def _run_lock(root: Path, plan: Plan) -> Path:
