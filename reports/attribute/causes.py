@@ -8,6 +8,7 @@ from reports.model import Seen
 
 DOES_NOT_BUILD = "does_not_build"
 OWN_ERROR = "own_error"
+ABI_BREAK = "abi_break"
 WRONG_EVERYWHERE = "wrong_everywhere"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
@@ -49,6 +50,7 @@ NAMES = {
     UNINITIALISED_HOST: "uninitialised host memory",
     RACE: "a race",
     PREDECESSOR_SENSITIVITY: "depends on what ran before",
+    ABI_BREAK: "the binary does not fit",
     BUILD_MOVED: "the build moved",
     KERNEL_CODE_MOVED: "the kernel's code moved",
     COMPONENT_MOVED: "a package moved",

@@ -29,6 +29,8 @@ SENTENCES = {
     "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
     "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
     "that the PyTorch of the failed build does not have.",
+    "abi_break": "{file} does not load {where}: {reason}.{before}",
+    "loading_raises": "{kernel} does not load {where}, and loads in the other environment: {reason}.",
     "build_moved": "{kernel} {what} because its build changed ({differences}): its machine code differs, and the "
     "result changed with it.",
     "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "

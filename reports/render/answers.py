@@ -253,7 +253,9 @@ def _builds(evidence: Evidence, kernel: str, device: str) -> tuple[list[str], li
     built = [each for (_, name, on), each in evidence.builds.items() if (name, on) == (kernel, device)]
     failed = [each for each in built if each.status != "ok"]
     if failed:
-        return [f"it does not build in {len(failed)} of {len(built)} versions: {short(failed[0].message, 200)}"], []
+        verb = "load" if failed[0].refused else "build"
+        why = short(failed[0].message, 200)
+        return [f"it does not {verb} in {len(failed)} of {len(built)} versions: {why}"], []
     return [], [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
 
 

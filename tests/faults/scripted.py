@@ -31,6 +31,7 @@ from harness.cli import matrix as matrix_verb
 from harness.cli.main import main
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
+from harness.config.listing import Listed
 from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
@@ -42,7 +43,6 @@ from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, load_record
 from harness.search.bisect import environments
 from harness.search.bisect import run as running
-from harness.search.bisect.releases import Listed
 from harness.worker import protocol
 from harness.worker.wheels import normalise
 from harness.workflow import matrix as workflow
