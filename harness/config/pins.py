@@ -261,8 +261,20 @@ def swapped_pins(text: str, other: str, package: str) -> str:
     nothing else in it is resolved again, so that nothing else can be what differs."""
     ours, theirs = (_entries(each).get(package) for each in (text, other))
     if ours is None or theirs is None:
-        raise InputError(f"{package}: one of the environments does not hold it", "give both of them one under packages")
+        raise InputError(f"{package}: one of the environments does not hold it", "it must be in both")
     return text.replace(ours, theirs)
+
+
+def pin_package(
+    root: Path, held: PlannedEnvironment, environment: PlannedEnvironment, matrix: Matrix, package: str
+) -> None:
+    """Write the pin file of an environment, where it is missing, that has another version of one package than `held`.
+    InputError where `held` does not hold the package."""
+    path = pins_path(root, environment)
+    if not path.exists():
+        text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")
+        resolved = resolve_pins(environment, matrix.packages_in(environment.spec))
+        protocol.write_atomically(str(path), swapped_pins(text, resolved, package).encode())
 
 
 def _entries(text: str) -> dict[str, str]:
