@@ -10,9 +10,14 @@ import pytest
 from harness.schema.storage import Run, save_record
 from reports.attribute import causes
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import Report
+from reports.render.summaries import render_summary_text
 from tests.unit.attributed import FELL, Known, Make, by, causes_of, check, spec, words, written_in_python
 from tests.unit.experiments import KERNEL, clean, exchanged
 from tests.unit.spec import BASE, NEXT, Case
+from tests.unit.synthetic import write_run
 
 PACKAGES: dict[str, Any] = {"packages": {BASE: {"demo": "1.0", "other": "1.0"}, NEXT: {"demo": "2.0", "other": "2.0"}}}
 MOVED, PYTORCH = causes.COMPONENT_MOVED, causes.REFERENCE_MOVED
@@ -79,6 +84,20 @@ def test_what_differs_from_call_to_call_is_not_decisive(tmp_path: Path) -> None:
     found = causes_of(tmp_path, made(case), python, packages(demo="AABB"))
     graded = {cause.grade for cause in found if cause.kernel == KERNEL and MOVED in cause.causes}
     assert DECISIVE not in graded
+
+
+def test_the_page_lists_every_package_and_what_it_moved(tmp_path: Path) -> None:
+    run = write_run(tmp_path, made())
+    for experiment in (python, packages(demo="AABB", other="ABAB", third="A--B")):
+        experiment(run)
+    report = Report(load_evidence(run.folder))
+    assert [(each.package, each.moved) for each in report.packages] == [
+        ("demo", True), ("other", False), ("third", False)
+    ]  # fmt: skip
+    assert [each.versions for each in report.packages][:2] == [("1.0", "2.0")] * 2
+    assert "goes with PyTorch" in report.packages[1].answer and "libdemo.so.1" in report.packages[2].answer
+    page, summary = render_page(report), render_summary_text(report)
+    assert all(each.package in page and each.package in summary for each in report.packages)
 
 
 SLOW = (NEXT, "kernel", Case(slowdown=2.0))
