@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 import operator
 import os
@@ -26,7 +25,6 @@ LIMITS = {  # control group v1, then v2
     "memory_bytes": ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"),
     "processes": ("/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"),
 }
-MODULES = ("numpy", "triton")  # packages that compute, whose module says its version
 NO_LIMIT = 1 << 60  # v1 writes a number near 2^63 for none
 
 
@@ -94,7 +92,7 @@ def _observe_torch(result: wire.ObserveResult) -> None:
         version = torch.backends.cudnn.version()
         result.cudnn = None if version is None else str(version)
     result.settings.update(settings(torch))
-    result.loaded = loaded()
+    result.loaded = {**loaded(), **({"numpy": result.numpy} if result.numpy else {})}
 
 
 def loaded() -> dict[str, str]:
@@ -108,12 +106,13 @@ def loaded() -> dict[str, str]:
         version, owner = components.version_of(path), owners.get(os.path.realpath(path))
         if version is not None and owner != "torch":
             found[wheels.normalise(owner) if owner else path] = version
-    for name in MODULES:
-        if importlib.util.find_spec(name) is not None:
-            try:
-                found[name] = str(importlib.import_module(name).__version__)
-            except Exception as error:  # whatever importing it raises
-                found[name] = f"cannot be imported: {error}"[:300]
+    if importlib.util.find_spec("triton") is not None:
+        try:
+            import triton
+
+            found["triton"] = str(triton.__version__)
+        except Exception as error:  # whatever importing it raises
+            found["triton"] = f"cannot be imported: {error}"[:300]
     return found
 
 

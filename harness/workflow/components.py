@@ -101,11 +101,11 @@ def exchange_components(
         print(f"exchanging packages: {cell.id}: {', '.join(each.package for each in question.components)}", flush=True)
         record = Exchange(options, selection, prepared, question).record(measure)
         save_record(record_path(run, cell), record)
-        failed = [result for result in record.results if result.status != protocol.OK]
-        for result in failed:
-            print(f"{result.package} of {result.package_of} in {result.torch_of}: {result.message}", flush=True)
-        if any(result.status == protocol.NOT_RUN or not result.environment for result in failed):
-            print(f"to try again: {typed('explain', str(run.folder))}", flush=True)
+        for result in record.results:
+            if result.status != protocol.OK:
+                print(f"{result.package} of {result.package_of} in {result.torch_of}: {result.message}", flush=True)
+        if record.status != protocol.OK:
+            print(f"nothing was exchanged; to try again: {typed('explain', str(run.folder))}", flush=True)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
     found = []
     for case in cases(evidence, [row for row in rows if row.kind == KERNEL]) if evidence.components else ():
         by_result = {(cell.workload, each.package): kind for cell, each, kind in case.exchanged}
-        for cell, each in [(cell, each) for cell in case.cells for each in cell.exchanges]:
+        for cell, each in ((one, each) for one in case.cells for each in one.exchanges):
             kinds = {"the result": by_result.get((cell.workload, each.package))}
             if each.timed:
                 kinds["the time"] = case.time_follows(each)
