@@ -39,9 +39,9 @@ SENTENCES = {
     "makes other machine code in {this}, and the result changed with it.",
     "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
     "Differences: {differences}.",
-    "component_moved": "{kernel} {what} because {package} changed: with either PyTorch, its result follows the package "
+    "component_moved": "{subject} {what} because {package} changed: with either PyTorch, its result follows the package "
     "({one} in {base}, {two} in {this}).",
-    "component_together": "{kernel} {what} only if {package} {two} and the rest of the environment of {this} come "
+    "component_together": "{subject} {what} only if {package} {two} and the rest of the environment of {this} come "
     "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
     "component_of_time": "{subject} is {extent}, because {package} changed: with either PyTorch, its time follows the "
     "package ({one} in {base}, {two} in {this}).",
@@ -248,13 +248,15 @@ def make_of_time(
     group: tuple[str, ...] = (),
     measured: bool = False,
     fix: str = "",
+    command: str = "",
     **names: Any,
 ) -> Cause:
     case, extreme = change.case, max if change.sign > 0 else min
+    usual = case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh"
     return make(
         case, cause, grade, sentence, change.cells, [*time_seen(change), *evidence],
         about=LATENCY, ruled_out=ruled_out, measured=measured, ratio=extreme(change.ratios, default=1.0),
-        command=case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh",
+        command=command or usual,
         figures=[*drawn, figures.ratios_figure(change)],
         group=(*group, case.environment, change.word) if group else (),
         fix=fix, extent=extent(change), **names,

@@ -116,6 +116,7 @@ def test_a_time_that_follows_a_package(times_us: tuple[float, ...], cause: str, 
     (lead,) = [each for each in found if each.kernel == KERNEL and each.about == causes.LATENCY]
     assert (lead.cause == MOVED) == (cause == MOVED)
     if cause:
+        assert "--component demo --good 1.0 --bad 2.0" in lead.next_command and "latency" in lead.next_command
         assert lead.grade == DECISIVE and "demo changed" in lead.statement and "pin demo==1.0" in lead.fix
     else:
         assert lead.grade != DECISIVE, words(lead)

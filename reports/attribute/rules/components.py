@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from packaging.version import InvalidVersion, Version
+
 from reports import model
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
@@ -11,6 +13,7 @@ from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange
 from reports.attribute.facts.times import TimeChange
 from reports.attribute.wording import make, make_of_time
 from reports.model import Seen
+from reports.text import bisect_command
 
 HELD = "held: with either PyTorch, result and package go together"
 NOT_BOTH = Seen(text="not excluded: PyTorch's own part, for one of the two exchanges could not be run")
@@ -40,6 +43,7 @@ def component_moved(case: CaseFacts) -> Cause | None:
             excluded("chance", case.steady),
         ],
         figures=[figures.exchange_figure(exchange)], what=became(cell), fix=_fix(exchange, cell.verdict),
+        command=_next(case, exchange, cell.workload, "correctness"),
         package=exchange.package, one=exchange.versions[0], two=exchange.versions[1],
     )  # fmt: skip
 
@@ -51,6 +55,21 @@ def _seen(exchange: Exchange, case: CaseFacts) -> str:
         f"{exchange.package} {two} was put into the environment of {base}, and {one} into that of {this} "
         f"(run {exchange.run})"
     )
+
+
+def _next(case: CaseFacts, exchange: Exchange, workload: str, what: str) -> str:
+    """The bisection of the package's releases; '' where its version went down, for it takes the earlier one first."""
+    command, (one, two) = case.evidence.run.command, exchange.versions
+    try:
+        later = Version(one) < Version(two)
+    except InvalidVersion:
+        later = False
+    if not later or "--bundle" in command:
+        return ""
+    return bisect_command(
+        command, component=exchange.package, good=one, bad=two, torch=case.environment, kernel=case.kernel,
+        workload=workload, device=case.device, what=what,
+    )  # fmt: skip
 
 
 def _fix(exchange: Exchange, verdict: str) -> str:
@@ -76,6 +95,6 @@ def component_of_time(change: TimeChange) -> Cause | None:
             *([NOT_BOTH] if exchange.one_way else []),
         ],
         [held if both else None], [figures.exchange_figure(exchange, times=True)],
-        fix=_fix(exchange, change.verdict), package=exchange.package, one=exchange.versions[0],
-        two=exchange.versions[1],
+        fix=_fix(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1],
     )  # fmt: skip
