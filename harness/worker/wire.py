@@ -606,6 +606,17 @@ class StoreResult(Result):
     files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
 
 
+class CallsRequest(Request):
+    problems: List[str]  # paths
+
+
+class CallsResult(Result):
+    """By path."""
+
+    operators: Dict[str, List[str]] = field(default_factory=dict)
+    failures: Dict[str, str] = field(default_factory=dict)
+
+
 class CeilingsRequest(Request):
     threads: int
 
@@ -734,6 +745,7 @@ TASKS: Mapping[str, Task] = {
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
     "probe": Task(EmptyRequest, Result, "device"),
+    "calls": Task(CallsRequest, CallsResult),
     "prove": Task(EmptyRequest, ProveResult, "prove_bundle", "prove_bundle"),
     "library": Task(LibraryRequest, Result),
     "conditions": Task(ConditionsRequest, Result),
