@@ -95,27 +95,33 @@ def exchange_components(
     options: Options, selection: Selection, prepared: Prepared, run: Run, focus: Focus, measure: Measure,
     *, again: bool = False,
 ) -> None:  # fmt: skip
-    """Answer what the run's records ask. `measure` makes an ordinary run."""
+    """Answer what the run's records ask. `measure` makes an ordinary run. Environments made for it are removed
+    when all is answered: questions share them."""
+    made: dict[str, str] = {}
     for question in open_questions(run, prepared.matrix, prepared.plan, focus, again=again):
         cell = question.cell
         print(f"exchanging packages: {cell.id}: {', '.join(each.package for each in question.components)}", flush=True)
-        record = Exchange(options, selection, prepared, question).record(measure)
+        exchange = Exchange(options, selection, prepared, question, made)
+        record = exchange.record(measure)
         save_record(record_path(run, cell), record)
         for result in record.results:
             if result.status != protocol.OK:
                 print(f"{result.package} of {result.package_of} in {result.torch_of}: {result.message}", flush=True)
         if record.status != protocol.OK:
             print(f"nothing was exchanged; to try again: {typed('explain', str(run.folder))}", flush=True)
+    for id, key in made.items():
+        remove_environment(prepared.choice, cache_folder(), id, key, run.load().created_utc)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question, and the run that answers it."""
+    """One question, and the run that answers it. `made` gets the ids and keys of exchanged environments."""
 
     options: Options
     selection: Selection
     prepared: Prepared
     question: Question
+    made: dict[str, str]
 
     def record(self, measure: Measure) -> ComponentsRecord:
         question, started, begun = self.question, now_utc(), time.monotonic()
@@ -129,7 +135,7 @@ class Exchange:
         digest = name = ""
         if wanted:
             try:
-                digest, run, seen = self._measured(wanted, measure, started)
+                digest, run, seen = self._measured(wanted, measure)
                 name, results = run.folder.name, [*seen, *results]
             except HarnessError as error:  # a bundle without them, or no index: what the run holds is worth its page
                 why = f"{error}{self._elsewhere(wanted)}"
@@ -149,7 +155,7 @@ class Exchange:
         )
 
     def _measured(
-        self, wanted: Sequence[Exchanged], measure: Measure, since_utc: str
+        self, wanted: Sequence[Exchanged], measure: Measure
     ) -> tuple[str, Run, list[ComponentResult]]:
         """(the run's key, the run, what it saw). InfrastructureError or InputError where it cannot be made."""
         question, matrix = self.question, self.prepared.matrix
@@ -179,12 +185,11 @@ class Exchange:
         seen = [_seen(run, cell, id, torch_of=id, package_of=id) for id in ids[:2]]
         for each in wanted:
             id = next(id for id, spec in id_of.items() if spec == each.spec)
-            own = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
+            place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
             version = each.component.versions[list(question.specs).index(each.package_of)]
-            seen.append(_seen(run, cell, id, version=version, **own))
-        for record in run.environments():
-            if id_of[record.id] not in matrix.environments:
-                remove_environment(made.choice, cache_folder(), record.id, record.key, since_utc)
+            seen.append(_seen(run, cell, id, version=version, **place))
+        own = {record.id: record.key for record in run.environments() if id_of[record.id] not in matrix.environments}
+        self.made.update(own)
         return made.plan.digest, run, seen
 
     @contextmanager

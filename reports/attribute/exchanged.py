@@ -13,9 +13,9 @@ from reports.load.evidence import Evidence
 from reports.model import Comparison
 
 ANSWERS = {
-    COMPONENT: "moved it: {what} goes with the package, with either PyTorch",
-    TOGETHER: "moved it together with PyTorch: {what} changes only if both do",
-    PLACE: "not the reason: {what} goes with PyTorch, with either package",
+    COMPONENT: "moved it: {what} goes with the package, whichever PyTorch it is with",
+    TOGETHER: "moved it together with the rest of the environment: {what} changes only if both do",
+    PLACE: "not the reason: {what} goes with the rest of the environment, with either version",
     NEITHER: "{what} did not change in these runs",
 }
 
@@ -55,7 +55,7 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
                     package=each.package, versions=(one, two), baseline=case.baseline, environment=case.environment,
                     kernel=case.kernel, workload=cell.workload, device=case.device,
                     moved=any(kind in (COMPONENT, TOGETHER) for kind in known.values()),
-                    answer="; ".join([*told, *each.problems]) or "undecided: neither the package nor PyTorch alone",
+                    answer="; ".join([*told, *each.problems]) or "undecided: it goes with neither alone",
                     record=each.path,
                 )
             )  # fmt: skip

@@ -81,7 +81,7 @@ def exchange(asked: Question, matrix: Matrix, root: Path, bundle: object = None)
     planned = {id: PlannedEnvironment(spec=spec, index=PYPI) for id, spec in asked.specs.items()}
     plan = SimpleNamespace(environment=planned.__getitem__, baseline="a", launches_each=3)
     prepared = SimpleNamespace(plan=plan, matrix=matrix, choice=SimpleNamespace(bundle=bundle))
-    return Exchange(SimpleNamespace(root=root), Selection(), prepared, asked)  # type: ignore[arg-type]
+    return Exchange(SimpleNamespace(root=root), Selection(), prepared, asked, {})  # type: ignore[arg-type]
 
 
 def never(*_: Any) -> Any:
