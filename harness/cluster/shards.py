@@ -23,6 +23,7 @@ from harness.run.build import kernel_files
 from harness.run.folders import runs_folder
 from harness.run.prepare import folder_files
 from harness.schema.records import Device
+from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 
@@ -81,13 +82,18 @@ class Shard:
         """Its finished run, of which nothing is gone. It is looked for until there is one."""
         if not self._finished:
             found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
-            self._finished.extend([run for run in found if run.load().finished_utc and is_whole(run)][:1])
+            self._finished.extend([run for run in found if _is_finished(run.load()) and is_whole(run)][:1])
         return self._finished[0] if self._finished else None
 
     def records(self) -> int:
         """How many records its run has that got furthest: on another machine it begins anew."""
         runs = runs_folder(self.project).glob("*")
         return max((sum(1 for _ in run.glob("*/**/*.json")) for run in runs), default=0)
+
+
+def _is_finished(run: RunRecord) -> bool:
+    """What an experiment made for itself is not the shard's."""
+    return bool(run.finished_utc) and not run.derived
 
 
 def is_whole(run: Run) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
 from harness.config import wheel_files
-from harness.config.environments import Environment
+from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
@@ -103,7 +103,7 @@ class Matrix(Model):
         min_length=1,
         description="what is compared; default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1, on Python 3.11",
     )
-    packages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]] = Field(
+    packages: Packages = Field(
         default=list(PACKAGES), description="exact versions of the packages that every environment holds besides torch"
     )
     kernels: list[Kernel] = Field(min_length=1, description="the code under test")
@@ -165,14 +165,7 @@ class Matrix(Model):
     @field_validator("packages")
     @classmethod
     def _needs_numpy_and_ninja(cls, value: list[str]) -> list[str]:
-        every = [package.partition("==")[0].lower() for package in value]
-        names = set(every)
-        if "torch" in names:
-            raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
-        if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
-            raise Refused(f"{every[every.index(twice[0].partition('==')[0].lower())]} stands twice: "
-                          f"{' and '.join(twice)}", "remove one")
-        missing = {"numpy", "ninja", "setuptools"} - names
+        missing = {"numpy", "ninja", "setuptools"} - package_versions(value).keys()
         if missing:
             raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
         return value
@@ -226,6 +219,11 @@ class Matrix(Model):
         base = {"base_image": base_image}
         changed = [each if each.is_host else each.model_copy(update=base) for each in self.environments]
         return self.model_copy(update={"environments": changed})
+
+    def packages_in(self, environment: Environment) -> list[str]:
+        """What an environment holds besides torch: its own packages over those of the file."""
+        found = package_versions(self.packages) | package_versions(environment.packages)
+        return [f"{name}=={version}" for name, version in found.items()]
 
     @property
     def pinned_environments(self) -> list[Environment]:

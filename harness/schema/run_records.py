@@ -161,6 +161,7 @@ class RunRecord(Record):
         default={}, description="executor bundle: its manifest's digest, architecture, and what it leaves out"
     )
     host: dict[str, str]
+    derived: bool = Field(default=False, description="made by a search or an experiment, for its own ends")
     baseline: str
     environments: list[str]
     kernels: list[KernelInfo]

@@ -421,6 +421,7 @@ class ObserveResult(Reply):
     cpu_capability: str = ""
     gpus: List[Gpu] = field(default_factory=list)
     settings: Dict[str, str] = field(default_factory=dict)
+    loaded: Dict[str, str] = field(default_factory=dict)  # `components.loaded`
     damaged: List[str] = field(default_factory=list)  # files that are not what was installed
 
 

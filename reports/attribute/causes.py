@@ -29,6 +29,7 @@ TOLERANCE_TOO_TIGHT = "tolerance_too_tight"
 TOLERANCE_TOO_LOOSE = "tolerance_too_loose"
 UNSUPPORTED_COMBINATION = "unsupported_combination"
 ENVIRONMENT_CONFOUNDER = "environment_confounder"
+COMPONENT_MOVED = "component_moved"
 LATENCY_OPERATOR = "latency_operator"
 LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
 LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
@@ -53,6 +54,7 @@ NAMES = {
     ABI_BREAK: "the binary does not fit",
     BUILD_MOVED: "the build moved",
     KERNEL_CODE_MOVED: "the kernel's code moved",
+    COMPONENT_MOVED: "a package moved",
     ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
     DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
     REFERENCE_MOVED: "the reference moved",
@@ -104,7 +106,7 @@ REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
 MAY_FOLLOW = " It may follow from the first."
-MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
+MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
 GRADES = {
@@ -148,9 +150,10 @@ EXCLUDES: dict[str, tuple[str, ...]] = {
     "the number of threads": (LATENCY_THREAD_COUNT,),
     "the range of its type": (RANGE_OVERFLOW,),
     "the truth and the tolerance": (TOLERANCE_TOO_TIGHT, TOLERANCE_TOO_LOOSE),
-    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER),
+    "packages beside PyTorch": (COMPONENT_MOVED,),
+    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED),
     "uninitialised memory": UNINITIALISED,
-    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER,),
+    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED),
 }
 
 

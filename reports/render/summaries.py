@@ -70,6 +70,7 @@ def summary(report: Report) -> dict[str, Any]:
         "fast_p": report.fast_p,
         "kernelbench": report.kernelbench,
         "environment_differences": [item for item in report.environment_items if not item.same],
+        "packages": report.packages,
         "identical_properties": sum(item.same for item in report.environment_items),
         "builds": report.builds,
         "failures": report.failures,

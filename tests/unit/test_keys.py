@@ -221,6 +221,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         "environments.1.torch": "2.5.1", "environments.1.cuda": "12.4", "environments.1.python": "3.12",
         "environments.1.index": "https://example.org/whl", "environments.1.replica": 1,
         "environments.1.wheel": "torch-2.5.0+git1-cp311-cp311-linux_x86_64.whl",
+        "environments.1.packages": ["demo==2.0"],
     }),
     (environment(**SECOND), {"environments.1.variables": {"OMP_WAIT_POLICY": "active"}}),
     (built("binding", **SECOND, **COMPILED), {"environments.1.flags.cxx": ["-O1"]}),
@@ -316,7 +317,8 @@ def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() ->
 
 # -- the one place itself ------------------------------------------------------------------------------------------
 
-EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "bisection", "sweep"}
+EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "components", "bisection",
+                 "sweep"}  # fmt: skip
 
 
 def test_every_input_is_known_and_used() -> None:
