@@ -206,6 +206,13 @@ def eval_command(command: Sequence[str], torch: str, **selected: str | None) -> 
     return _spelled(command, quoted, options)
 
 
+def bisect_command(command: Sequence[str], good: str, bad: str, what: str, workload: str, device: str) -> str:
+    """Of an operator: which release between two changed it."""
+    found = [f"--{name} {shlex.quote(value)}" for name, value in (("good", good), ("bad", bad), ("what", what))]
+    options = [*found, *_selection({"workload": workload, "device": device}), *place_options(command, ("--executor",))]
+    return _spelled(command, "bisect", options)
+
+
 def _spelled(command: Sequence[str], verb: str, options: Sequence[str]) -> str:
     return " ".join(words_of(verb, *options, nox=typed_by_nox(command)))
 

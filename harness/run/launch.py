@@ -63,8 +63,14 @@ class Launch:
             for w in plan.workloads_of(planned.kernel, planned.device)
             if not w.problem or context.stores[w.id].folder is not None
         ]
-        self.runs_kernel = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
-        self.targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+        info = plan.kernel(planned.kernel)
+        ran = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
+        self.subject = protocol.MODEL if info.pytorch else protocol.KERNEL
+        self.left_out = [w.id for w in self.workloads if w.id not in ran]
+        self.runs_kernel = [] if info.pytorch else ran
+        self.targets = list(dict.fromkeys([self.subject, *info.references_on(planned.device)]))
+        if info.pytorch:  # a crash would take the others with it
+            self.workloads = [w for w in self.workloads if w.id in ran]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
 
     @cached_property
@@ -76,7 +82,7 @@ class Launch:
             kernel=planned.kernel,
             device=planned.device,
             index=planned.index,
-            asked=self.runs_kernel,
+            asked=[w.id for w in self.workloads] if self.subject == protocol.MODEL else self.runs_kernel,
         )
 
     @cached_property
@@ -225,17 +231,15 @@ class Launch:
         }
 
     def _not_called(self) -> list[Timing]:
-        statuses = {w.id: self.validations[w.id].status for w in self.workloads if w.id not in self.runs_kernel}
-        return [
-            Timing(
-                workload=id,
-                target=protocol.KERNEL,
-                order=-1,
-                status="not_run",
-                message=f"the kernel was not called: in validation it {status.replace('_', ' ')}",
-            )
-            for id, status in statuses.items()
-        ]
+        return [self._without_time(self.validations[id]) for id in self.left_out]
+
+    def _without_time(self, known: ValidationRecord) -> Timing:
+        """Of PyTorch itself there is no more to say than that."""
+        status, message = known.status, known.message
+        if self.subject == protocol.KERNEL:
+            message = f"the kernel was not called: in validation it {status.replace('_', ' ')}"
+            status = protocol.NOT_RUN
+        return Timing(workload=known.workload, target=self.subject, order=-1, status=status, message=message)
 
 
 def _say_ended(link: Path) -> None:

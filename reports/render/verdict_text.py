@@ -21,6 +21,7 @@ from reports.text import TIMES, change_text, percent, rate_text, span, time_text
 RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
 UNREPEATABLE = "not repeatable"  # which `deterministic: true` asks for, though every output is within tolerance
 OPEN, ABSENT = "cannot be judged", "not run"
+NOT_THERE = "not there"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
 # Right when it was validated, and not when it was timed.
 WHEN_TIMED = {status: f"{word} when timed" for status, word in {protocol.WRONG: WRONG, **STOPPED}.items()}
@@ -56,7 +57,7 @@ STATES = {
 ORDER = tuple(STATES)
 COLOURS = {
     RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE), model.FAILING),
-    REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
+    REFUSED: model.UNSUPPORTED, NOT_THERE: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
 }  # fmt: skip
 
 
@@ -94,6 +95,12 @@ def outcome(side: CorrectnessSide) -> str:
         return UNREPEATABLE
     known = {protocol.OK: RIGHT, protocol.WRONG: WRONG, protocol.BUILD_FAILED: UNBUILT, protocol.UNSUPPORTED: REFUSED}
     return known.get(side.status, OPEN if side.status == protocol.UNDECIDABLE else ABSENT)
+
+
+def outcome_text(side: CorrectnessSide) -> str:
+    """The same for people: an operator that a version lacks is not refused there."""
+    word = outcome(side)
+    return NOT_THERE if word == REFUSED and protocol.HAS_NO in side.message else word
 
 
 def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
@@ -155,6 +162,11 @@ class Told:
     def more(self) -> list[str]:
         return [*(each.text for each in self.clauses[SAID:]), *unrepeatable(self.rows)]
 
+    @property
+    def base(self) -> str:
+        """The baseline's name."""
+        return self.names.get(self.rows[0].baseline, self.rows[0].baseline)
+
     def where(self, environments: Sequence[str]) -> str:
         """in 2.1.0 and in 2.5.0."""
         if len(environments) > 2 and len(environments) == len(self.names):
@@ -190,7 +202,8 @@ class Told:
         found = {name: outcome(side) for name, side in sides(rows).items()}
         first, *others = found.values()
         verdicts = {row.environment: row.correctness.verdict for row in rows}
-        states, moved = self._states(found), {name for name in verdicts if verdicts[name] in model.WORSE}
+        said = {name: outcome_text(side) for name, side in sides(rows).items()}
+        states, moved = self._states(said), {name for name in verdicts if verdicts[name] in model.WORSE}
         if any(word in BAD for word in found.values()):
             if first != RIGHT:
                 return self._bad_at_first(found, states, verdicts)
@@ -295,8 +308,9 @@ class Told:
     def cell(self, environment: str) -> GridCell:
         """One version's outputs and times over all workloads."""
         rows = [row for row in self.rows if environment in (row.environment, row.baseline)]
-        counted = Counter(outcome(sides([row])[environment]) for row in {row.workload: row for row in rows}.values())
-        worst = next((word for word in (*BAD, REFUSED, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
+        own_sides = [sides([row])[environment] for row in {row.workload: row for row in rows}.values()]
+        counted = Counter(map(outcome_text, own_sides))
+        worst = next((word for word in (*BAD, REFUSED, NOT_THERE, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
         text = worst if len(counted) < 2 else f"{worst} on {counted[worst]} of {counted.total()}"
         own = [row for row in rows if row.environment == environment and not row.alone]
         right = [row for row in own if row in self.right_rows] or own
