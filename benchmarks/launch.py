@@ -133,7 +133,7 @@ class Case:
         common = {"workloads": [self.workload], "device": self.device, "threads": self.threads}
         common["link"] = str(self.folder)
         request = {
-            "kernel_workloads": ["w"], "targets": ["kernel", "model"], "order_seed": 0,
+            "rows": [["w", "kernel"], ["w", "model"]], "order_seed": 0,
             "expected_sha256": {"w": digests[:1]}, "limits": {"w": LIMITS},
             "timing": {**TIMING, "relative_error": PRECISION[self.device]}, **common,
         }  # fmt: skip

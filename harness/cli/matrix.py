@@ -178,7 +178,7 @@ def unresolved(prepared: Prepared, root: Path) -> list[str]:
 def print_plan(plan: Plan) -> None:
     more = ""
     if plan.most_launches != plan.launches_each:
-        more = f", up to {plan.most_launches} instead of {plan.launches_each} of each kernel whose rows stay undecided"
+        more = f", up to {plan.most_launches} instead of {plan.launches_each} of each row that stays undecided"
     print(f"executor: {plan.facts.executor_reason}")
     print(
         f"baseline {plan.baseline}; {len(plan.cells)} cells; {len(plan.launches)} launches{more}; "

@@ -67,6 +67,7 @@ class PlannedLaunch:
     device: Device
     index: int
     position: int
+    rows: frozenset[tuple[str, str]] | None = None  # workload and target of those that it measures; None: all
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,11 @@ from harness.worker import protocol
 
 QUICK_LAUNCHES, QUICK_EFFECT = 3, 0.3  # what so few can tell: what is slower by this much, or is not
 MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
-QUICK_MOST_LAUNCHES = 5
+QUICK_MOST_LAUNCHES = 8  # from which on an outlier has no weight: `harness.stats.effects`
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
-QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.1, "min_samples": 5}
+QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.1, "min_samples": 3}
 
 
 def quick_thresholds(own: Thresholds) -> Thresholds:

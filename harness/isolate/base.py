@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -149,13 +149,17 @@ class BaseExecutor(abc.ABC):
             image=image,
         )
 
-    def ask(self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str) -> R:
+    def ask(
+        self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str,
+        reads: Sequence[Path] = (),
+    ) -> R:  # fmt: skip
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
         folder = self.cache / "asked" / f"{name}-{id}-{owners()}"
         log = folder / "log"
         task = Task(
-            environment=id, name=name, request=request, scratch=folder / "scratch", log=log, timeout_s=ASK_TIMEOUT_S
+            environment=id, name=name, request=request, scratch=folder / "scratch", log=log, timeout_s=ASK_TIMEOUT_S,
+            reads=tuple(reads),
         )
         try:
             answer = self.run(task)

@@ -1,8 +1,8 @@
 """Which launches a run still needs to decide what it can: pure, from the plan and the launches that were recorded.
 
 After the planned blocks, and again at each number of launches of `decide.look_counts`, all rows are judged together
-as the report judges them. A kernel with a row that is undecided, and that more launches could decide, is launched on in
-all environments together; its other rows go on with it. Kernels that ended stay ended.
+as the report judges them. A row that is undecided in some environment, and that more launches could decide, goes on in
+all environments together. Rows that ended stay ended, and are not measured again.
 
 Each look judges the launches before it alone, so that it says the same whenever it is asked: an interrupted run goes on
 where it stopped, and one that ended stays ended.
@@ -10,8 +10,8 @@ where it stopped, and one that ended stays ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from harness.config.plan import Plan, PlannedLaunch
 from harness.schema.records import Device, LaunchRecord
@@ -21,14 +21,14 @@ from harness.worker import protocol
 
 Times = dict[int, float]  # launch medians in microseconds, by block
 Place = tuple[str, str, str, str, str, str]  # environment, kernel, device, workload, target, mode
+Subject = tuple[str, Device, str, str]  # in the launches of which kernel, device, workload, target
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One target against the same in the baseline, timed one way, in the launches of `kernel`."""
 
-    kernel: str
-    device: Device
+    subject: Subject
     base: Times
     this: Times
 
@@ -65,29 +65,27 @@ def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[Row]:
                 identity = (cell.environment, own + ":" + target, cell.device, cell.workload, mode)
                 if base and this and base.keys() & this.keys() and identity not in seen:
                     seen.add(identity)
-                    yield Row(kernel=cell.kernel, device=cell.device, base=base, this=this)
+                    yield Row(subject=(cell.kernel, cell.device, cell.workload, target), base=base, this=this)
 
 
-def open_kernels(
-    plan: Plan, rows: Sequence[Row], ends: dict[tuple[str, Device], int], looks: int
-) -> set[tuple[str, Device]]:
-    """Kernels whose launches must go on. `ends`: how many launches of each kernel count."""
+def undecided(plan: Plan, rows: Sequence[Row], ends: Mapping[Subject, int], looks: int) -> set[Subject]:
+    """What must go on. `ends`: how many launches of each count."""
     rule = decide.Rule(
         confidence=plan.thresholds.confidence,
         rate=plan.thresholds.false_discovery_rate,
         rows=len(rows),
         looks=looks,
     )
-    pairs = [row.before(ends[row.kernel, row.device]) for row in rows]
+    pairs = [row.before(ends[row.subject]) for row in rows]
     kept = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if pair[0]]
     estimates = effects.compare_launches([pair for _, pair in kept], rule.confidence)
     q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
     going = set()
     for (row, _), estimate, q_value in zip(kept, estimates, q_values, strict=True):
-        min_effect = plan.thresholds.min_effect(row.device)
+        min_effect = plan.thresholds.min_effect(row.subject[1])
         verdict = decide.decide(estimate, q_value, min_effect, rule.rate)
         if decide.goes_on(estimate, verdict, rule, min_effect, plan.most_launches):
-            going.add((row.kernel, row.device))
+            going.add(row.subject)
     return going
 
 
@@ -98,18 +96,27 @@ def further(plan: Plan, launches: Collection[LaunchRecord]) -> list[PlannedLaunc
     counts = decide.look_counts(plan.launches_each, plan.most_launches)
     there = {(each.environment, each.kernel, each.device, each.index) for each in launches}
     rows = list(rows_of(plan, times_of(launches)))
-    going = {(launch.kernel, launch.device) for launch in plan.launches}
+    going = {row.subject for row in rows}
     ends = dict.fromkeys(going, counts[0])
     for count in counts[1:]:
-        going &= open_kernels(plan, rows, ends, len(counts))
+        going &= undecided(plan, rows, ends, len(counts))
         ends |= dict.fromkeys(going, count)
         due = [
-            launch
+            replace(launch, rows=measured)
             for launch in plan.more_launches
             if launch.index < count
-            and (launch.kernel, launch.device) in going
+            and (measured := _rows_in(launch, going))
             and (launch.environment, launch.kernel, launch.device, launch.index) not in there
         ]
         if due:
             return due
     return []
+
+
+def _rows_in(launch: PlannedLaunch, subjects: Collection[Subject]) -> frozenset[tuple[str, str]]:
+    """(workload, target) of what a launch measures of these."""
+    return frozenset(
+        (workload, target)
+        for kernel, device, workload, target in subjects
+        if (kernel, device) == (launch.kernel, launch.device)
+    )

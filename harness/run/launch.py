@@ -48,7 +48,7 @@ def goes_ahead(executor: Executor, device: Device) -> bool:
 
 
 class Launch:
-    """Fresh processes that time every workload and target. `validations` are the kernel's, by workload.
+    """Fresh processes that time workloads and targets. `validations` are the kernel's, by workload.
 
     One process measures, and the kernel computes in another (`worker.measuring`).
 
@@ -58,19 +58,20 @@ class Launch:
     def __init__(self, context: Context, planned: PlannedLaunch, validations: dict[str, ValidationRecord]) -> None:
         self.context, self.planned, self.validations = context, planned, validations
         plan = context.plan
-        self.workloads = [
+        there = [
             w
             for w in plan.workloads_of(planned.kernel, planned.device)
             if not w.problem or context.stores[w.id].folder is not None
         ]
         info = plan.kernel(planned.kernel)
-        ran = [w.id for w in self.workloads if validations[w.id].status in protocol.RAN]
         self.subject = protocol.MODEL if info.pytorch else protocol.KERNEL
-        self.left_out = [w.id for w in self.workloads if w.id not in ran]
-        self.runs_kernel = [] if info.pytorch else ran
-        self.targets = list(dict.fromkeys([self.subject, *info.references_on(planned.device)]))
-        if info.pytorch:  # a crash would take the others with it
-            self.workloads = [w for w in self.workloads if w.id in ran]
+        targets = list(dict.fromkeys([self.subject, *info.references_on(planned.device)]))
+        wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
+        # What crashed in validation would take the others with it.
+        self.not_called = [w for w, t in wanted if t == self.subject and validations[w].status not in protocol.RAN]
+        self.rows = [(w, t) for w, t in wanted if t != self.subject or w not in self.not_called]
+        self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
+        self.workloads = [w for w in there if w.id in dict(self.rows)]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
 
     @cached_property
@@ -82,7 +83,7 @@ class Launch:
             kernel=planned.kernel,
             device=planned.device,
             index=planned.index,
-            asked=[w.id for w in self.workloads] if self.subject == protocol.MODEL else self.runs_kernel,
+            asked=self.rows,
         )
 
     @cached_property
@@ -121,7 +122,7 @@ class Launch:
         record: LaunchRecord | None = None
         if isinstance(result, wire.TimeResult):
             record = LaunchRecord(**identity, **fields_of(result))
-            impossible = implausible(record, self._requested()) if record.status == protocol.OK else ""
+            impossible = implausible(record, set(self.rows)) if record.status == protocol.OK else ""
             if impossible:
                 result, record = Outcome(status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log), None
             elif record.status == protocol.OK and planned.device == "cuda":
@@ -185,8 +186,7 @@ class Launch:
         requests = [workload_request(context, w) for w in self.workloads]
         request = wire.TimeRequest(
             workloads=requests,
-            kernel_workloads=self.runs_kernel,
-            targets=self.targets,
+            rows=[list(row) for row in self.rows],
             seed=plan.seed,
             device=planned.device,
             threads=plan.threads_in(planned.environment),
@@ -212,14 +212,6 @@ class Launch:
             compiles=context.kernel(planned.kernel).model_new is not None,
         )  # fmt: skip
 
-    def _requested(self) -> set[tuple[str, str]]:
-        return {
-            (w.id, target)
-            for w in self.workloads
-            for target in self.targets
-            if target != protocol.KERNEL or w.id in self.runs_kernel
-        }
-
     def _expected(self) -> dict[str, list[str]]:
         """Digest of the first trial's validated output, by workload."""
         return {
@@ -231,10 +223,10 @@ class Launch:
         }
 
     def _not_called(self) -> list[Timing]:
-        return [self._without_time(self.validations[id]) for id in self.left_out]
+        return [self._without_time(self.validations[workload]) for workload in self.not_called]
 
     def _without_time(self, known: ValidationRecord) -> Timing:
-        """Of PyTorch itself there is no more to say than that."""
+        """Of PyTorch itself there is no more to say than what validation said."""
         status, message = known.status, known.message
         if self.subject == protocol.KERNEL:
             message = f"the kernel was not called: in validation it {status.replace('_', ' ')}"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .workload import Workload
 
-CHECKED_HEADS, CHECKED_ELEMENTS = 2, 1 << 14  # of an attention, chosen at random as well: so many at least
+CHECKED_HEADS, CHECKED_ELEMENTS = 4, 1 << 14  # of an attention, chosen at random as well
 PR_SET_PDEATHSIG = 1
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
 OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
@@ -61,12 +61,13 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
     references = Peer(connection)
     meter = sampling.LoadMeter()
     result = wire.TimeResult(protocol.OK, threads=request.threads)
-    kernel = _kernels_process(request.link) if request.kernel_workloads else None
+    measures_kernel = any(target == protocol.KERNEL for _, target in request.rows)
+    kernel = _kernels_process(request.link) if measures_kernel else None
     if request.held_back:
         sys.stdin.buffer.read()  # ends when it may begin
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         measured = Measured(request, parsed, references, kernel, pool)
-        for order, (workload_id, target) in enumerate(pairs_of(request)):
+        for order, (workload_id, target) in enumerate(in_order(request)):
             row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
             result.timings.append(row)
             result.sampling_s += measured.row(row)
@@ -84,17 +85,11 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
     return result
 
 
-def pairs_of(request: wire.TimeRequest) -> list[tuple[str, str]]:
-    """(workload, target) of each row, in the launch's order. A kernel that crashed on a workload in validation is not
-    called there again: it would end the whole launch."""
-    pairs = [
-        (value.id, target)
-        for value in request.workloads
-        for target in request.targets
-        if target != protocol.KERNEL or value.id in request.kernel_workloads
-    ]
-    random.Random(request.order_seed).shuffle(pairs)
-    return pairs
+def in_order(request: wire.TimeRequest) -> list[list[str]]:
+    """The rows in the launch's order."""
+    rows = list(request.rows)
+    random.Random(request.order_seed).shuffle(rows)
+    return rows
 
 
 def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
@@ -261,7 +256,7 @@ class Measured:
         workload: Any = self.workloads[row.workload]  # of either kind
         limits = self.request.limits[row.workload]
         if workload.problem is None and pick.when == "timed":
-            workload, pick = _of_some_heads(workload, pick)
+            workload, pick = _some_rows(workload, pick)
         expected: tuple[Any, str] | None = workload.expected_output()
         model = None
         if workload.problem is not None:  # its output's shape is known once its model has run
@@ -284,16 +279,20 @@ class Measured:
         return agreement.verdict(value, want, limits, error_scale, self.request.decides)
 
 
-def _of_some_heads(workload: Any, pick: Picked) -> tuple[Any, Picked]:
-    """The same of a few heads: the truth of all takes much longer than the kernel."""
+def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
+    """The same of a few heads, and of a few rows of each: the truth of all takes much longer than the kernel."""
     batch, heads, rows, columns = workload.shape
-    count = max(CHECKED_HEADS, math.ceil(CHECKED_ELEMENTS / (rows * columns)))
-    chosen = random.SystemRandom().sample(range(batch * heads), min(count, batch * heads))
+    generator = random.SystemRandom()
+    chosen = generator.sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
+    count = min(rows, math.ceil(CHECKED_ELEMENTS / (len(chosen) * columns)))
+    positions = np.array(sorted(generator.sample(range(rows), count)))
 
-    def part(array: Array) -> Array:
-        return np.ascontiguousarray(array.reshape(batch * heads, *array.shape[2:])[chosen][None])
+    def part(array: Array, places: Any = slice(None)) -> Array:
+        return np.ascontiguousarray(array.reshape(batch * heads, *array.shape[2:])[chosen][None, :, places])
 
-    return workload.of_heads(len(chosen)), pick._replace(arrays=[*map(part, pick.arrays)], output=part(pick.output))
+    q, k, v = pick.arrays
+    found = pick._replace(arrays=[part(q, positions), part(k), part(v)], output=part(pick.output, positions))
+    return workload.part(len(chosen), positions), found
 
 
 def _model_row(workload_id: str) -> wire.Timing:

@@ -49,13 +49,16 @@ def attention(
     each: Each = map,
     precision: Sequence[str] = (),
     realisation: int = 0,
+    positions: Array | None = None,
 ) -> tuple[Array, Array]:
     """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its emulation in the dtype.
 
-    `causal` masks the keys after the row. `each` runs a function on every head. Operands of declared TF32 are rounded
-    in one `realisation` and cut off in the next.
+    `positions` [rows] are those of Q's rows in the sequence, ascending; None: all of them. `causal` masks the keys
+    after a row's position. `each` runs a function on every head. Operands of declared TF32 are rounded in one
+    `realisation` and cut off in the next.
     """
     batch, heads, rows, _ = q.shape
+    positions = np.arange(rows) if positions is None else positions
     truth = np.empty((batch, heads, rows, v.shape[3]))
     emulated = np.empty_like(truth)
     # Each block of the float32 emulation walks over all keys one by one: few large blocks.
@@ -66,7 +69,7 @@ def attention(
         arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1])
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
-            part = queries[block], keys, values, causal, start, scale
+            part = queries[block], keys, values, positions[block] if causal else None, scale
             truth[head][block], emulated[head][block] = _rows(*part, arithmetic)
 
     list(each(one, np.ndindex(batch, heads)))
@@ -90,17 +93,17 @@ def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: in
 
 
 def _rows(
-    queries: Array, keys: Array, values: Array, causal: bool, first: int, scale: float, arithmetic: Callable[..., Array]
+    queries: Array, keys: Array, values: Array, last: Array | None, scale: float, arithmetic: Callable[..., Array]
 ) -> tuple[Array, Array]:
-    """Truth and emulation of some rows of a head, the first of which has the number `first`."""
+    """Truth and emulation of some rows of a head. `last` [rows], ascending: the last key that each sees."""
     hidden = None
-    if causal:
-        last = min(first + len(queries), len(keys))
-        keys, values = keys[:last], values[:last]
-        hidden = np.arange(last)[None, :] > np.arange(first, first + len(queries))[:, None]
+    if last is not None:
+        count = min(int(last[-1]) + 1, len(keys))
+        keys, values = keys[:count], values[:count]
+        hidden = np.arange(count)[None, :] > last[:, None]
     exact = values.astype(np.float64)
     logits = (queries.astype(np.float64) @ keys.T.astype(np.float64)) * scale
-    if causal:
+    if hidden is not None:
         logits[hidden] = -np.inf
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     truth = (weights @ exact) / weights.sum(axis=1, keepdims=True)

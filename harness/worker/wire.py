@@ -505,8 +505,7 @@ class JudgeResult(Result):
 
 
 class TimeRequest(CasesRequest):
-    kernel_workloads: List[str]  # ids of those that the kernel is called on
-    targets: List[str]
+    rows: List[List[str]]  # workload's id and target of each
     order_seed: int
     timing: SamplingRequest
     expected_sha256: Dict[str, List[str]]  # workload to digests of the validated outputs
@@ -616,6 +615,17 @@ class StoreRequest(Request):
 
 class StoreResult(Result):
     files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
+
+
+class CallsRequest(Request):
+    problems: List[str]  # paths
+
+
+class CallsResult(Result):
+    """By path."""
+
+    operators: Dict[str, List[str]] = field(default_factory=dict)
+    failures: Dict[str, str] = field(default_factory=dict)
 
 
 class CeilingsRequest(Request):
@@ -745,6 +755,7 @@ TASKS: Mapping[str, Task] = {
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
     "probe": Task(EmptyRequest, Result, "device"),
+    "calls": Task(CallsRequest, CallsResult),
     "prove": Task(EmptyRequest, ProveResult, "prove_bundle", "prove_bundle"),
     "library": Task(LibraryRequest, Result),
     "conditions": Task(ConditionsRequest, Result),

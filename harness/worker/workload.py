@@ -61,6 +61,7 @@ class AttentionWorkload:
         self.causal = bool(value.causal)
         self.scale = value.scale
         self.recipes = dict(value.recipes)
+        self.positions: Array | None = None  # of its queries, where they are a part
 
     def on(self, recipe: str) -> AttentionWorkload:
         """The workload of a recipe: where Q and K are halved the scale makes up for it, and the weights stay."""
@@ -81,10 +82,12 @@ class AttentionWorkload:
             found.scale = self.scale * (self.shape[3] / head_dim) ** 0.5
         return found
 
-    def of_heads(self, count: int) -> AttentionWorkload:
-        """The workload of so many of its heads, each of which is an attention by itself."""
+    def part(self, heads: int, positions: Array) -> AttentionWorkload:
+        """The workload of so many of its heads, and of their queries at these `positions` [rows], ascending. Its truth
+        takes Q [1, heads, rows, head_dim], and K and V [1, heads, seq_len, head_dim]."""
         found = copy.copy(self)
-        found.shape = (1, count, *self.shape[2:])
+        found.shape = (1, heads, len(positions), self.shape[3])
+        found.positions = positions
         return found
 
     def arrays(self, recipe: str, trial: int, seed: int, each: Each = map) -> list[Array]:
@@ -111,7 +114,8 @@ class AttentionWorkload:
         self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), _output: str = ""
     ) -> Exact:
         """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
-        key = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
+        key: list[Any] = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
+        key += [] if self.positions is None else [self.positions.tolist()]
 
         def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
             exact, emulated = self.computed(arrays, cache.each, precision)
@@ -125,7 +129,9 @@ class AttentionWorkload:
     ) -> tuple[Array, Array]:
         """(truth, emulation)."""
         q, k, v = arrays
-        return truth.attention(q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation)
+        return truth.attention(
+            q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation, self.positions
+        )
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         return self.computed(arrays, precision=precision)[1]

@@ -114,7 +114,7 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
 
 
 def _up_to(plan: Plan) -> str:
-    return f"up to {plan.most_launches} of each environment and kernel"
+    return f"up to {plan.most_launches} of each environment and row"
 
 
 def _run_lock(root: Path, plan: Plan) -> Path:

@@ -322,7 +322,7 @@ for number, name in enumerate(names):
         shared = {"workloads": [workload], "seed": 0, "device": device, "threads": 1}
         limits = {"w": {"rounding": 64.0, "strict": 1e-3, "kernelbench": 1e-4}}
         hosted = {**shared, "kernel": kernel, "link": left}
-        measured = {**shared, "kernel_workloads": ["w"], "targets": ["kernel", "model"], "limits": limits,
+        measured = {**shared, "rows": [["w", "kernel"], ["w", "model"]], "limits": limits,
                     "order_seed": number, "expected_sha256": {"w": digests[:1]}, "link": left,
                     "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.03, "min_samples": 5,
                                "max_samples": 50, "relative_error": 0.005}}

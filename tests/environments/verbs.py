@@ -140,7 +140,7 @@ class Environment:
         kernel = asked.pop("kernel", kernel_of(self.artifact))
         common = {"workloads": [case], "seed": 0, "threads": 1, "device": "cpu"}
         request = {
-            **common, "kernel_workloads": [case["id"]], "targets": targets, "order_seed": 3,
+            **common, "rows": [[case["id"], target] for target in targets], "order_seed": 3,
             "timing": TIMING, "expected_sha256": {case["id"]: expected}, "limits": {case["id"]: LIMITS},
         }  # fmt: skip
         with tempfile.TemporaryDirectory() as link:

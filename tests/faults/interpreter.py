@@ -188,20 +188,17 @@ def timing(request, settings):
     shares = str(built.get("TIME", 100)).split("/")  # per cent, and on 2.5.0 where that is another
     share = int(shares["2.5.0" in settings["environment"] and len(shares) > 1]) / 100
     rows = []
-    for workload in request["workloads"]:
-        for order, target in enumerate(request["targets"]):
-            if target == "kernel" and workload["id"] not in request["kernel_workloads"]:
-                continue
-            seed = sha(settings["environment"], workload["id"], target, request["order_seed"])
-            rows.append(
-                {**OK, "workload": workload["id"], "target": target, "order": order, "clock": "perf_counter_ns",
-                 "samples_us": [
-                     settings.get("times", 1) * share * (100 + int(seed[i : i + 2], 16) / 100)
-                     for i in (0, 2, 4)
-                 ], "correct": None,
-                 **({"sampled_s": [0.1, 0.2, 0.3], "enqueue_us": [1.0] * 3} if request["device"] == "cuda" else {})}
-            )  # fmt: skip
-            pause()
+    for order, (workload, target) in enumerate(request["rows"]):
+        seed = sha(settings["environment"], workload, target, request["order_seed"])
+        rows.append(
+            {**OK, "workload": workload, "target": target, "order": order, "clock": "perf_counter_ns",
+             "samples_us": [
+                 settings.get("times", 1) * share * (100 + int(seed[i : i + 2], 16) / 100)
+                 for i in (0, 2, 4)
+             ], "correct": None,
+             **({"sampled_s": [0.1, 0.2, 0.3], "enqueue_us": [1.0] * 3} if request["device"] == "cuda" else {})}
+        )  # fmt: skip
+        pause()
     load = {"load_average": 0.0, "busy_share_others": 0.0, "cpu_mhz": None, "steal_share": None}
     return {**OK, "threads": request["threads"], "load": load, "timings": rows}
 

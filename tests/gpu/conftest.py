@@ -129,7 +129,7 @@ class Here(VenvExecutor):
     ) -> Answer:  # fmt: skip
         common = {"workloads": workloads, "seed": 0, "device": "cuda", "threads": 4}
         request = {
-            **common, "targets": targets, "kernel_workloads": [w["id"] for w in workloads] if artifact else [],
+            **common, "rows": [[w["id"], t] for w in workloads for t in targets if artifact or t != "kernel"],
             "order_seed": order_seed, "timing": TIMING, "expected_sha256": expected or {},
         }  # fmt: skip
         if artifact is None:

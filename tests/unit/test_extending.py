@@ -43,6 +43,7 @@ def made(launch: PlannedLaunch, time: Time) -> LaunchRecord:
     timings = [
         Timing(workload="first-fp32", target=target, order=0, status="ok", samples_us=[time(launch, target)])
         for target in ("kernel", "flash")
+        if launch.rows is None or ("first-fp32", target) in launch.rows
     ]
     return LaunchRecord(
         environment=launch.environment, kernel=launch.kernel, device=launch.device, key="", index=launch.index,
@@ -79,6 +80,11 @@ def test_only_the_kernel_with_undecided_rows_goes_on_until_it_is_decided_or_the_
 def test_a_reference_goes_on_with_the_first_kernel_that_has_it() -> None:
     launches, went_on = run(plan_of(), noisy({"flash": 0.012}))
     assert went_on and set().union(*went_on) == {"plain"} and count(launches, "other") == 10
+
+
+def test_launches_beyond_the_planned_ones_measure_what_is_undecided_alone() -> None:
+    launches, went_on = run(plan_of(), noisy({"flash": 0.012}))
+    assert went_on and {t.target for each in launches for t in each.timings if each.index >= 10} == {"flash"}
 
 
 def test_what_no_number_of_launches_up_to_the_limit_could_decide_is_not_launched_for() -> None:

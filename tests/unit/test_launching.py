@@ -108,7 +108,7 @@ def test_a_launch_knows_the_first_trials_validated_output() -> None:
         workloads_of=lambda *_: [workload], kernel=lambda _: SimpleNamespace(references_on=lambda _: ["model"])
     )
     context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
-    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0)
+    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, rows=None)
     validations: Any = {"w": validation}
     assert Launch(context, planned, validations)._expected() == {"w": ["a"]}
 

@@ -99,7 +99,7 @@ def measured(
     references = Device(pretended, kernel, 0.0, 2.0, None)
     (kernels if lag_us > 0 else references).lag_us = abs(lag_us)
     request = wire.TimeRequest(
-        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", kernel_workloads=["w"], targets=["kernel"],
+        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", rows=[["w", "kernel"]],
         order_seed=0, timing=dataclasses.replace(TIMING, target_s=0.05), expected_sha256={"w": [digest()]},
         limits={"w": LIMITS},
     )  # fmt: skip

@@ -137,7 +137,7 @@ def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, other_b
              digests: list[str] | None = None, others: float = 0.0) -> wire.Timing:  # fmt: skip
     stand_in = StandIn(kernel, in_slots=in_slots, changes=changes)
     request = wire.TimeRequest(
-        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", kernel_workloads=["w"], targets=["kernel"],
+        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", rows=[["w", "kernel"]],
         order_seed=0, timing=TIMING, expected_sha256={"w": [digest()] if digests is None else digests},
         other_bits=other_bits,
         limits={"w": LIMITS},

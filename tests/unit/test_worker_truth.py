@@ -37,6 +37,16 @@ def test_truth_is_attention(dtype: str, causal: bool, block: int, monkeypatch: p
     assert (dtypes.quantise(emulated, dtype) == emulated).all()
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_some_rows_have_the_truth_that_they_have_among_all(causal: bool) -> None:
+    q, k, v = inputs.generate("independent", "float32", SHAPE, 0, 0)
+    positions = np.array([0, 3, SHAPE[2] - 1])
+    whole = truth.attention(q, k, v, causal, 0.5, "float32")
+    part = truth.attention(q[:, :, positions], k, v, causal, 0.5, "float32", positions=positions)
+    for one, all_rows in zip(part, whole, strict=True):
+        assert np.abs(one - all_rows[:, :, positions]).max() < 1e-13
+
+
 def test_emulation_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in DTYPES:
         arrays = inputs.generate("independent", dtype, SHAPE, 0, 0)
