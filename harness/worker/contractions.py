@@ -215,6 +215,13 @@ def steps(call: Call) -> int:
     return 1
 
 
+def scaled(call: Call, value: Any, unit: float) -> Any:
+    """Rows of a factor, each off by a factor of its own: as far as computed factors are from orthogonal ones."""
+    if not value.dim() or not value.numel():
+        return value
+    return value * (1 + call.draws.deviates(value.narrow(-1, 0, 1)).mul_(unit / THIRD))
+
+
 def summed(call: Call, result: Any) -> Any:
     """What is much smaller than what it was made of adds that up, whatever it is: with the error of a sum of one sign.
     None where it is not."""

@@ -148,6 +148,8 @@ class Call:
             unit = self.unit * contractions.steps(self) ** 0.5
             args, kwargs = tensors.mapped(operands, lambda value: self.moved(value, unit, copy=True))
             erring = self.function(*args, **kwargs)
+            if unit > self.unit:
+                erring = tensors.each_float(erring, lambda value: contractions.scaled(self, value, unit))
         result = self.function(*self.args, **self.kwargs)
         if not isinstance(result, torch.Tensor):
             return _with_fractions(erring, result) if isinstance(erring, (list, tuple)) else result

@@ -1,4 +1,4 @@
-"""PyTorch's own operators as subjects: what matrix.yaml says of them, how they share launches, and what is made again."""
+"""PyTorch's own operators as subjects: what matrix.yaml says of them, shared launches, and what is made again."""
 
 from __future__ import annotations
 
