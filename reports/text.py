@@ -211,6 +211,7 @@ def explain_command(command: Sequence[str], **selected: str | None) -> str:
 
 
 def bisect_command(command: Sequence[str], **selected: str | None) -> str:
+    """As `matrix_command`, with the options of `bisect`: good, bad, what."""
     return _spelled(command, "bisect", [*_selection(selected), *place_options(command, ("--matrix", "--executor"))])
 
 

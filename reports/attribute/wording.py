@@ -67,6 +67,7 @@ SENTENCES = {
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
     "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
+    "operator_refused": "{subject} does not run in {refusing}: {message}{running}.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
     "same_reference_inside": "{kernel} {what} with PyTorch: its outputs equal those of PyTorch's own {both}, bit for "
@@ -198,6 +199,7 @@ def make(
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),
         figures=tuple(each for each in figures if each is not None),
         rows=tuple(cell.row.id for cell in cells),
+        is_operator=case.is_operator,
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
         improved=ratio < 1 if about in (LATENCY, OF_MEMORY) else _improved(cause, cells),

@@ -22,6 +22,7 @@ from harness.config import keys
 from harness.config.environments import CUDA_BASE
 from harness.config.key_inputs import INPUTS, Place, World, key
 from harness.config.matrix import Matrix
+from harness.config.operators import Operator
 from harness.config.plan import Facts
 from harness.schema.run_records import GpuFacts
 from harness.worker import protocol
@@ -271,6 +272,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
 CHANGES = [(path, value, expected) for expected, changes in OF_MATRIX for path, value in changes.items()]
 # Which files a folder holds is a fact; what is built already has a test of its own, below.
 NOT_OF_MATRIX = {"schema_version", "kernels.folder", "kernels.library", "kernels.wheel", "kernels.entry"}
+NOT_OF_MATRIX |= {f"operators.{name}" for name in Operator.model_fields}  # tests/unit/test_operators.py
 
 
 def test_every_field_of_matrix_yaml_is_said_something_about() -> None:
