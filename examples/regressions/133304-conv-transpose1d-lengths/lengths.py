@@ -1,7 +1,12 @@
-"""conv_transpose1d of another length in each call: the first 40 to 100 columns of one tensor, in turn."""
+"""conv_transpose1d of another length in each call, from 1100 of them: oneDNN keeps what it made for 1024.
+
+Each length is the first columns of one tensor, and of the output what no later column reaches.
+"""
 
 import torch
 from torch import nn
+
+SHORTEST, LENGTHS, CHANNELS, WIDTH, STRIDE = 200, 1100, 64, 64, 16
 
 
 class Model(nn.Module):
@@ -11,13 +16,13 @@ class Model(nn.Module):
 
     def forward(self, x, weight):
         self.calls += 1
-        columns = 40 + self.calls * 7 % 61
-        found = nn.functional.conv_transpose1d(x[:, :, :columns].contiguous(), weight, stride=64)
-        return found[:, :, : 40 * 64 - 256].contiguous()  # what no later column reaches
+        columns = SHORTEST + self.calls * 7 % LENGTHS
+        found = nn.functional.conv_transpose1d(x[:, :, :columns].contiguous(), weight, stride=STRIDE)
+        return found[:, :, : SHORTEST * STRIDE - WIDTH].contiguous()
 
 
 def get_inputs():
-    return [torch.randn(1, 256, 101), torch.randn(256, 1, 256)]
+    return [torch.randn(1, CHANNELS, SHORTEST + LENGTHS), torch.randn(CHANNELS, 1, WIDTH)]
 
 
 def get_init_inputs():
