@@ -113,6 +113,7 @@ class CorrectnessSide(Side):
     repeats_max_abs: float | None = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
+    unloaded: bool = False  # it is built already, and could not be loaded
     off_stream: bool = False  # a launch saw its work on another stream than the one it was given
     operators: list[str] = field(default_factory=list)
     unseen: str = ""  # known wrong answers that this validation would not detect

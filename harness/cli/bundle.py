@@ -5,8 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.options import Parser, add_base_image, add_matrix, add_names, add_strict, architecture, at_least
+from harness.cli.options import (
+    Parser,
+    add_base_image,
+    add_matrix,
+    add_names,
+    add_strict,
+    architecture,
+    at_least,
+    some_of,
+)
 from harness.isolate.bundle.pack import Options, run_bundle
+from harness.isolate.bundle.slim import COMPONENTS
 
 
 def add_options(parser: Parser) -> None:
@@ -17,6 +27,10 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
     parser.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="of zstd; default: 12")
+    parser.add_argument(
+        "--keep", type=some_of(*COMPONENTS), default=[], metavar="NAMES",
+        help="what bundles leave out otherwise, unless a problem of the matrix calls it: " + ",".join(COMPONENTS),
+    )  # fmt: skip
     add_names(parser, "torch")
     add_base_image(parser)
     add_strict(parser)
@@ -32,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
             level=options.level,
             base_image=options.base_image,
             torch=tuple(options.torch),
+            keep=tuple(options.keep),
             strict=options.strict,
         )
     )

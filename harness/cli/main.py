@@ -48,6 +48,7 @@ VERBS = {
     "check": "look for what cannot work, without an environment: in the sources, problem files and shapes",
     "matrix": "run every environment of matrix.yaml: build, validate, time, explain, report",
     "eval": "run one environment, against the baseline's stored validation",
+    "collect": "gather what a matrix on many machines has so far, and say what is missing",
     "report": "render the report again, from records: of a run, a bisection or a sweep",
     "compare": "show what moved between two runs, of a branch and of main for one",
     "history": "show the finished runs over time: where a time stepped, where a kernel became wrong",

@@ -6,12 +6,15 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from harness.config import wheel_files
 from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
@@ -134,6 +137,11 @@ class Matrix(Model):
         ge=1,
         description="threads of PyTorch and of the kernels; default: the physical cores of this process",
     )
+    slurm: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], bool | int | str] = Field(
+        default={},
+        description="options of sbatch for `--on slurm`, by their long names: partition, time, account, qos, "
+        "constraint, mem, exclusive and any other; those of the command line win",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -148,6 +156,9 @@ class Matrix(Model):
                 given = value.get("environments")
                 first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
                 torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
+                if torch is None and first is not None and isinstance(first.get("wheel"), str):
+                    with contextlib.suppress(Refused):  # which is told where it stands
+                        torch = wheel_files.named(first["wheel"]).torch
                 value = {**value, "baseline": torch if isinstance(torch, str) else ""}
         return value
 
@@ -164,6 +175,15 @@ class Matrix(Model):
         missing = {"numpy", "ninja", "setuptools"} - names
         if missing:
             raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
+        return value
+
+    @field_validator("slurm", mode="before")
+    @classmethod
+    def _one_value_each(cls, value: Any) -> Any:
+        for name, given in value.items() if isinstance(value, dict) else ():
+            if not isinstance(given, bool | int | str):
+                raise Refused(f"{name}: expected text, a whole number, true or false, got {given!r}",
+                              f'put it in quotes, or, of an option without a value: {name}: true')  # fmt: skip
         return value
 
     @model_validator(mode="after")
@@ -261,6 +281,16 @@ def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]
 def matrix_text(matrix: Matrix) -> str:
     """A matrix as the text of a matrix.yaml."""
     return yaml.safe_dump(matrix.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+
+
+def without_slurm(text: str, matrix: Matrix) -> str:
+    """The text of a matrix.yaml without its `slurm`: that says where a run is queued, and nothing of the run."""
+    rest = re.sub(r"(?ms)^slurm:.*?(?=^[^\s#]|\Z)", "", text)
+    try:
+        same = parse_matrix(rest) == matrix.model_copy(update={"slurm": {}})
+    except InputError:
+        same = False
+    return rest if same else text
 
 
 def json_schema() -> dict[str, Any]:

@@ -65,6 +65,7 @@ class Launch:
         ]
         targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
         wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
+        self.asked = list(dict.fromkeys(w for w, _ in wanted))
         self.not_called = [w for w, t in wanted if t == protocol.KERNEL and validations[w].status not in protocol.RAN]
         self.rows = [(w, t) for w, t in wanted if t != protocol.KERNEL or w not in self.not_called]
         self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
@@ -108,6 +109,7 @@ class Launch:
             "device": planned.device,
             "key": self.key,
             "index": planned.index,
+            "workloads": self.asked,
             "position": planned.position,
             "started_utc": started,
             "duration_s": round(answer.ended.duration_s, 3),
@@ -170,7 +172,7 @@ class Launch:
             "host", request, planned.environment, launch_name(planned),
             timeout_s=2 * plan.limits.launch_s,  # it may have started while the launch before was measured
             reads=files_of(kernel, *requests), link=link, until=until, processors=self._bound.kernel,
-            compiles=context.kernel(planned.kernel).model_new is not None,
+            compiles=context.kernel(planned.kernel).may_compile,
         )  # fmt: skip
 
     def _kernel(self) -> wire.KernelRequest:
@@ -206,7 +208,7 @@ class Launch:
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(None, *requests), gate=gate, link=link,
-            compiles=context.kernel(planned.kernel).model_new is not None,
+            compiles=context.kernel(planned.kernel).may_compile,
         )  # fmt: skip
 
     def _expected(self) -> dict[str, list[str]]:

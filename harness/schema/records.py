@@ -296,6 +296,9 @@ class LaunchRecord(Outcome):
     device: Device
     key: str
     index: int = Field(description="the block's number, from 0")
+    workloads: list[str] = Field(
+        default=[], description="those that it was to measure; empty, of older records: all of its kernel's"
+    )
     position: int = Field(description="position in the whole run's random order")
     started_utc: str
     duration_s: float

@@ -59,13 +59,20 @@ class Result(Reply):
 
 
 class KernelRequest(Request):
-    """The code under test: exactly one of its three forms."""
+    """The code under test: exactly one of its four forms."""
 
     name: str
     device: str
     artifact: Optional[str] = None  # an extension that was built
     model_new: Optional[str] = None  # a Python file
-    library: Optional[str] = None  # a shared object with the C entry point
+    library: Optional[str] = None  # a shared object with the C entry point, linked from a build's objects
+    prebuilt: Optional[str] = None  # a shared object or a wheel that `take` took; beside a wheel it lies unpacked
+    entry: str = ""  # of a wheel: package.module:function
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether it is Python code, which may build something when it runs."""
+        return bool(self.model_new or self.entry)
 
 
 class ProblemRequest(Request):
@@ -432,6 +439,28 @@ class BuildRequest(Request):
     artifact: str = ""  # the file to describe, where that is not the extension: an object that others will link
 
 
+class TakeRequest(Request):
+    """A shared object, or a wheel with its entry point, that was built elsewhere."""
+
+    file: str
+    out: str
+    load: bool  # whether to load it
+    entry: str = ""
+
+
+class LoadFailure(Reply):
+    """Why a file that was built elsewhere cannot be loaded. `kind`: symbol, cxx11_abi, python, library, machine,
+    system, package, interface, file or other. `instead`: what the environment has in place of what is missing."""
+
+    kind: str
+    symbol: str = ""
+    readable: str = ""
+    library: str = ""
+    instead: str = ""
+    reason: str = ""
+    remedy: str = ""
+
+
 class BuildResult(Result):
     compiler: str = ""
     flags: List[str] = field(default_factory=list)
@@ -442,6 +471,8 @@ class BuildResult(Result):
     artifact_bytes: Optional[int] = None
     objects: Dict[str, str] = field(default_factory=dict)
     functions: List[DeviceFunction] = field(default_factory=list)
+    refused: Optional[LoadFailure] = None  # of what was built elsewhere
+    provided: Dict[str, str] = field(default_factory=dict)  # symbol that it needs to the library that defines it
 
 
 class CandidateRequest(CaseRequest):
@@ -585,6 +616,17 @@ class StoreResult(Result):
     files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
 
 
+class CallsRequest(Request):
+    problems: List[str]  # paths
+
+
+class CallsResult(Result):
+    """By path."""
+
+    operators: Dict[str, List[str]] = field(default_factory=dict)
+    failures: Dict[str, str] = field(default_factory=dict)
+
+
 class CeilingsRequest(Request):
     threads: int
 
@@ -705,6 +747,7 @@ class Task(NamedTuple):
 TASKS: Mapping[str, Task] = {
     "observe": Task(ObserveRequest, ObserveResult),
     "build": Task(BuildRequest, BuildResult),
+    "take": Task(TakeRequest, BuildResult, "prebuilt"),
     "candidate": Task(CandidateRequest, CandidateResult),
     "judge": Task(JudgeRequest, JudgeResult),
     "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
@@ -712,6 +755,7 @@ TASKS: Mapping[str, Task] = {
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
     "probe": Task(EmptyRequest, Result, "device"),
+    "calls": Task(CallsRequest, CallsResult),
     "prove": Task(EmptyRequest, ProveResult, "prove_bundle", "prove_bundle"),
     "library": Task(LibraryRequest, Result),
     "conditions": Task(ConditionsRequest, Result),

@@ -8,6 +8,7 @@ from reports.model import Seen
 
 DOES_NOT_BUILD = "does_not_build"
 OWN_ERROR = "own_error"
+ABI_BREAK = "abi_break"
 WRONG_EVERYWHERE = "wrong_everywhere"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
@@ -49,6 +50,7 @@ NAMES = {
     UNINITIALISED_HOST: "uninitialised host memory",
     RACE: "a race",
     PREDECESSOR_SENSITIVITY: "depends on what ran before",
+    ABI_BREAK: "the binary does not fit",
     BUILD_MOVED: "the build moved",
     KERNEL_CODE_MOVED: "the kernel's code moved",
     ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
@@ -72,11 +74,11 @@ NAMES = {
 # What mends a cause, where that is the same for every kernel.
 FIXES = {
     WRONG_STREAM: "launch on the stream that is given, in C++ at::cuda::getCurrentCUDAStream()",
-    OUT_OF_BOUNDS: "check every index against the tensor's sizes, at the last tile above all",
-    UNINITIALISED_SHARED: "write every element of shared memory before it is read, the tail of the last tile too",
+    OUT_OF_BOUNDS: "check every index against the tensor's sizes, and against the rows and heads that it is meant for",
+    UNINITIALISED_SHARED: "write every element of shared memory before it is read",
     UNINITIALISED_GLOBAL: "write every element of outputs and workspaces before it is read",
     UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
-    RACE: "put a barrier between a write and another thread's access, or use atomics",
+    RACE: "put a barrier between a write and another thread's access",
     PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not reset",
     MASKED_BY_INPUTS: "test on the inputs that show the fault, too",
     RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
@@ -114,7 +116,7 @@ GRADES = {
     UNDECIDED: "Evidence is missing or contradicts itself. The next command would decide.",
 }
 BRIEF_GRADES = {
-    DECISIVE: "one factor alone was varied, or a checker saw it",
+    DECISIVE: "one factor alone was varied, and the result followed it",
     STRONG: "all that is recorded points to it, but one step was not varied alone",
     SUGGESTIVE: "it fits, and something else may be why",
 }
@@ -274,21 +276,27 @@ class Cause:
         return (self.cause, *(part.cause for part in self.parts))
 
     @property
+    def _alike(self) -> tuple[Cause, ...]:
+        """Its parts; of a fault of the kernel's own, not those about a reference under it: they prove and rule out
+        something else, and the reference's card has them."""
+        return tuple(part for part in self.parts if self.under or not part.under)
+
+    @property
     def added(self) -> tuple[Seen, ...]:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
-        return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
+        return tuple(dict.fromkeys(seen for part in self._alike for seen in part.evidence if seen not in own))
 
     @property
     def excluded(self) -> tuple[RuledOut, ...]:
         """What it rules out, and what its parts do, each rival once."""
-        every = (*self.ruled_out, *(each for part in self.parts for each in part.ruled_out))
+        every = (*self.ruled_out, *(each for part in self._alike for each in part.ruled_out))
         return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:
         """Its own figures, and the first of each part."""
-        return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
+        return tuple(dict.fromkeys((*self.figures, *(figure for part in self._alike for figure in part.figures[:1]))))
 
 
 def combined(lead: Cause, *parts: Cause) -> Cause:

@@ -29,6 +29,8 @@ SENTENCES = {
     "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
     "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
     "that the PyTorch of the failed build does not have.",
+    "abi_break": "{file} does not load {where}: {reason}.{before}",
+    "loading_raises": "{kernel} does not load {where}, and loads in the other environment: {reason}.",
     "build_moved": "{kernel} {what} because its build changed ({differences}): its machine code differs, and the "
     "result changed with it.",
     "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "
@@ -39,8 +41,7 @@ SENTENCES = {
     "Differences: {differences}.",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
-    "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
-    "data.{so_far}",
+    "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
     "out_of_bounds": "{kernel} {how} {what}{which}.",
     "race": "{kernel} has a race: {shown}.",

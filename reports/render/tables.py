@@ -50,7 +50,7 @@ COLUMNS: dict[str, dict[str, Key]] = {
         "Verdict": lambda row: _rank(row.correctness.verdict),
         "Trials within tolerance": lambda row: row.correctness.this.rate and row.correctness.this.rate.share,
         "Largest error (rounding units)": lambda row: row.correctness.this.max_units,
-        "Agrees with references": lambda row: min(
+        "Agrees with references (allclose)": lambda row: min(
             (rate.share for rate in row.correctness.this.agreement.values()), default=None
         ),
         "Output bits": _bits,

@@ -19,7 +19,7 @@ from reports.model import Comparison, CorrectnessSide, Latency, LatencySide, Mem
 from reports.text import TIMES, bytes_text, change_text, memory_change, percent, rate_text, span, time_text
 
 # What one side came to.
-RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
+RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
 UNREPEATABLE = "not repeatable"  # which `deterministic: true` asks for, though every output is within tolerance
 OPEN, ABSENT = "cannot be judged", "not run"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
@@ -27,7 +27,7 @@ STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protoco
 WHEN_TIMED = {status: f"{word} when timed" for status, word in {protocol.WRONG: WRONG, **STOPPED}.items()}
 BY_CHANCE = ": it is undecided whether the upgrade or chance did it"
 WRONGS = (WRONG, WHEN_TIMED[protocol.WRONG])
-BAD = (*WRONGS, UNREPEATABLE, UNBUILT, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
+BAD = (*WRONGS, UNREPEATABLE, UNBUILT, UNLOADED, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
 
 # Worst first: the state of a subject, and the verdict whose colour it has.
 BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SUPPORTED, MORE_EXACT, FASTER, FINE = (
@@ -93,6 +93,8 @@ class GridCell:
 def outcome(side: CorrectnessSide) -> str:
     if side.status in STOPPED:
         return STOPPED[side.status]
+    if side.unloaded:
+        return UNLOADED
     if side.status in WHEN_TIMED.values():
         return side.status
     if side.status == protocol.OK and side.off_stream:
@@ -101,6 +103,12 @@ def outcome(side: CorrectnessSide) -> str:
         return UNREPEATABLE
     known = {protocol.OK: RIGHT, protocol.WRONG: WRONG, protocol.BUILD_FAILED: UNBUILT, protocol.UNSUPPORTED: REFUSED}
     return known.get(side.status, OPEN if side.status == protocol.UNDECIDABLE else ABSENT)
+
+
+def correctness_word(row: Comparison) -> str:
+    """'' where the verdict's own word says it: what only does not repeat is not wrong."""
+    found = {outcome(row.correctness.baseline), outcome(row.correctness.this)}
+    return UNREPEATABLE if UNREPEATABLE in found <= {UNREPEATABLE, RIGHT} else ""
 
 
 def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
@@ -237,8 +245,8 @@ class Told:
         worst = WRONG if words & set(WRONGS) else UNREPEATABLE if UNREPEATABLE in words else DOES_NOT_RUN
         if first == REFUSED or not others:
             return worst, states, ""
-        if first == UNBUILT and set(others) == {RIGHT}:
-            return FIXED, f"builds {self.where(list(found)[1:])}", f": {states}"
+        if first in (UNBUILT, UNLOADED) and set(others) == {RIGHT}:
+            return FIXED, f"{'builds' if first == UNBUILT else 'loads'} {self.where(list(found)[1:])}", f": {states}"
         if set(others) == {RIGHT}:
             fixed = all(verdict == model.FIXED for verdict in verdicts.values())
             since = f"fixed {self.where(list(found)[1:2])}"

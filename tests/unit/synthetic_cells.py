@@ -251,6 +251,7 @@ def launch_record(
         device=spec.device,
         key=sha(environment, kernel, index),
         index=index,
+        workloads=list(spec.workloads),
         position=position,
         started_utc=(START + timedelta(seconds=5 * position)).isoformat(),
         duration_s=4.2,

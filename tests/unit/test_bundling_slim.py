@@ -15,7 +15,7 @@ from harness.errors import InfrastructureError
 from harness.isolate.bundle import archive as archiving
 from harness.isolate.bundle.archive import entries, find_program, measure, pack_archive, resolve
 from harness.isolate.bundle.launchers import LEFT_OUT, RUN, copy_tool, libraries, pack_tools, write_launchers
-from harness.isolate.bundle.slim import ENVIRONMENT, SHARED, leave_out
+from harness.isolate.bundle.slim import SHARED, components_of, leave_out, left_out, with_needed
 from tests.unit.bundles import tree
 
 SITE = "lib/python3.11/site-packages"
@@ -33,7 +33,7 @@ def files(root: Path) -> set[str]:
 
 SLIMMED = {
     "an environment": (
-        ENVIRONMENT,
+        left_out(()),
         """bin/python bin/ninja SITE/triton-3.1.0.dist-info/METADATA SITE/torch/bin/torch_shm_manager
         SITE/torch/include/ATen/ATen.h SITE/torch/testing/__init__.py SITE/torch/lib/libtorch_cuda.so
         SITE/torchgen/api/cpp.py SITE/sympy/core/core.py SITE/networkx/classes/graph.py SITE/mpmath/__init__.py
@@ -56,6 +56,29 @@ SLIMMED = {
         "bin/f2py numpy/tests/test.py numpy/core.pyi uv/__init__.py uv-0.9.dist-info/METADATA",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    "operators, source, kept",
+    [
+        (["aten::matmul", "aten::scaled_dot_product_attention", "aten::linalg_vector_norm"], "import torch", set()),
+        (["aten::conv3d"], "", {"cudnn"}),
+        (["aten::lstm"], "", {"cudnn"}),
+        (["aten::lstm_something"], "", set()),
+        (["aten::fft_rfft"], "", {"fft"}),
+        (["aten::linalg_qr"], "", {"linalg"}),
+        ([], "    import triton\n", {"triton"}),
+        ([], "from tritonclient import x", set()),
+        ([], "model = torch.compile(Model())", {"triton"}),
+    ],
+)
+def test_what_an_operator_needs_is_kept(operators: list[str], source: str, kept: set[str]) -> None:
+    assert set(components_of(operators, [source])) == kept
+
+
+def test_what_is_kept_keeps_what_it_calls() -> None:
+    assert with_needed(["linalg"]) == ("linalg", "sparse")
+    assert not any("triton" in pattern for pattern in left_out(["triton"]))
 
 
 @pytest.mark.parametrize("what", SLIMMED)

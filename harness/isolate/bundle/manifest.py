@@ -116,6 +116,7 @@ class BundleManifest(Record):
     architecture: str = Field(pattern=r"^[1-9][0-9]+$", description="compute capability without its dot, such as 90")
     least_driver: str = Field(description="the oldest driver that runs these wheels' CUDA")
     removed: dict[str, int] = Field(description="what was left out of the shared root file system, to its bytes")
+    kept: list[str] = Field(default=[], description="components that other operators than attention need, and are here")
     packages: dict[str, str] = Field(default={}, description="what the harness itself runs with: package to version")
     parts: list[Part]
     archives: dict[Name, Archive]

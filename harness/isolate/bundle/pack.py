@@ -40,8 +40,8 @@ from harness.isolate.bundle.manifest import (
     render_contents,
     version_numbers,
 )
-from harness.isolate.bundle.slim import ENVIRONMENT, blank_libraries, leave_out
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
+from harness.isolate.bundle.slim import blank_libraries, components_of, leave_out, left_out, with_needed
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
@@ -67,6 +67,7 @@ class Options:
     level: int = LEVEL
     base_image: str | None = None
     torch: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()  # of `slim.COMPONENTS`, beside those that problems of the matrix call
     strict: bool = False
 
 
@@ -106,10 +107,12 @@ class Packer:
         )
         self.parts: list[Part] = []
         self.archives: dict[str, Archive] = {}
+        self.kept: tuple[str, ...] = ()
 
     def pack(self) -> None:
         planned = self._planned()
         images = [(environment, *self._image(environment)) for environment in planned]
+        self.kept = self._needed(planned[-1].id)
         self._say("taking the shared root file system")
         first, shared_digest = images[0][0], ""
         removed: dict[str, int] = {}
@@ -137,6 +140,7 @@ class Packer:
             architecture=self.options.architecture,
             least_driver=max((least_driver(entry.cuda) for entry in environments.values()), key=version_numbers),
             removed=removed,
+            kept=list(self.kept),
             packages=packages,
             parts=self.parts,
             archives=self.archives,
@@ -169,6 +173,27 @@ class Packer:
             raise InfrastructureError(f"{environment.id}: {record.message}", "nox -s images -- build")
         self._say(f"{environment.id}: image {record.image[:19]}, PyTorch {record.observed.torch}")
         return record, record.observed
+
+    def _needed(self, environment: str) -> tuple[str, ...]:
+        """The components to keep: those asked for, and those that problems of the matrix call when each runs once."""
+        kernels = [kernel for kernel in self.matrix.kernels if kernel.problem]
+        problems = sorted({self.root / kernel.problem for kernel in kernels if kernel.problem})
+        if not problems:
+            return with_needed(self.options.keep)
+        remedy = "mend it; or name what it needs: --keep, and leave it out of this matrix"
+        found = self.executor.ask(
+            environment, "calls", wire.CallsRequest(problems=list(map(str, problems))), wire.CallsResult,
+            doing="looking for what the problems call", remedy=remedy, reads=problems,
+        )  # fmt: skip
+        for why in found.failures.values():
+            self._say(f"not known what it calls: {why}; --keep names what it needs")
+        files = [*problems, *(self.root / kernel.model_new for kernel in kernels if kernel.model_new)]
+        called = components_of(
+            (name for names in found.operators.values() for name in names), (path.read_text() for path in files)
+        )
+        for name, caller in called.items():
+            self._say(f"keeping {name}: {caller} is called")
+        return with_needed([*self.options.keep, *called])
 
     def _prove_image(self, environment: PlannedEnvironment) -> Proof:
         remedy = "nox -s images -- check"
@@ -218,8 +243,8 @@ class Packer:
     def _pack_environment(
         self, environment: PlannedEnvironment, tree: Path, record: EnvironmentRecord, seen: Observation, proof: Proof
     ) -> BundledEnvironment:
-        removed = leave_out(tree, ENVIRONMENT)
-        blanked = blank_libraries(tree, int(self.options.architecture))
+        removed = leave_out(tree, left_out(self.kept))
+        blanked = blank_libraries(tree, int(self.options.architecture), self.kept)
         self._pack_archive(environment.id, {"": tree})
         [packages] = [path.relative_to(tree) for path in tree.glob("lib/python3*/site-packages")]
         there = [name for name in proof.libraries if (tree / packages / name).exists()]

@@ -1,23 +1,60 @@
-"""What a bundle leaves out. Nothing here changes a file that the CPU executes."""
+"""What a bundle leaves out, and what it keeps for the operators that are called. No file that the CPU executes is
+changed."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.isolate.bundle.archive import entries
 from harness.isolate.bundle.fatbin import blank
 
 PACKAGES = "lib/python3*/site-packages"
+
+
+class Component(NamedTuple):
+    """What attention never runs, and other operators do. `files`: patterns that are left out, to what they are.
+    `libraries` are loaded with PyTorch, so they stay, without GPU code. `operators` finds their callers by name, and
+    `sources` by what a Python file says."""
+
+    files: Mapping[str, str] = {}
+    libraries: tuple[str, ...] = ()
+    operators: str = r"(?!)"
+    sources: str = r"(?!)"
+
+
+COMPONENTS = {
+    # cuDNN 8's names. cuDNN 9 has others, and stays: PyTorch has an attention of it.
+    "cudnn": Component(
+        files={f"{PACKAGES}/nvidia/cudnn/lib/libcudnn_*_train.so*": "cuDNN 8's training"},
+        libraries=("libcudnn_adv_infer", "libcudnn_cnn_infer", "libcudnn_ops_infer"),
+        operators=r"aten::(conv|_?convolution|.*batch_norm|instance_norm|(lstm|gru|rnn_tanh|rnn_relu)(_cell)?$|_?ctc_loss"
+        r"|grid_sampler|affine_grid|cudnn_)",
+    ),
+    "fft": Component(libraries=("libcufft",), operators=r"aten::(_?fft_|i?stft)"),
+    "linalg": Component(
+        libraries=("libcusolver", "libtorch_cuda_linalg"),
+        operators=r"aten::(_?linalg_(?!vector_norm|cross|vecdot)|cholesky|lu_|svd|qr|geqrf|orgqr|ormqr|s?logdet|slogdet|det$"
+        r"|inverse|pinverse|triangular_solve|lstsq|matrix_exp)",
+    ),
+    "sparse": Component(libraries=("libcusparse",), operators=r"aten::.*sparse"),  # libcusparseLt too
+    "random": Component(libraries=("libcurand",)),  # PyTorch's own generators do not call it
+    "nccl": Component(libraries=("libnccl",), operators=r"c10d::"),
+    "triton": Component(
+        files={f"{PACKAGES}/triton/*": "torch.compile's GPU compiler; its metadata stays: the pins are still found"},
+        sources=r"(?m)^\s*(import|from)\s+triton\b|torch\.compile\b",
+    ),
+}
+NEEDS = {"linalg": ("sparse",)}  # cuSOLVER calls cuSPARSE
 # Pattern of paths below the environment to what it is. `*` stands for slashes too.
 ENVIRONMENT = {
-    f"{PACKAGES}/triton/*": "torch.compile's GPU compiler; its metadata stays, so that the pins are still found",
     f"{PACKAGES}/*.a": "archives for linking",
     f"{PACKAGES}/*/tests/*": "packages' own tests",
     f"{PACKAGES}/torch/bin/protoc*": "a compiler of ONNX's definitions",
     f"{PACKAGES}/nvidia/cusolver/lib/libcusolverMg.so*": "linear algebra over several GPUs; PyTorch does not link it",
-    f"{PACKAGES}/nvidia/cudnn/lib/libcudnn_*_train.so*": "cuDNN 8's training",
     f"{PACKAGES}/nvidia/cuda_cupti/lib/libnvperf_*.so*": "hardware counters; the profiler's traces need none",
 }
 SHARED = {
@@ -34,19 +71,30 @@ SHARED = {
     "opt/installer/*": "uv, which made the environments",
 }
 KEPT = ("*/libcudart_static.a",)  # nvcc links programs with it
-# Loaded with PyTorch, and never called by a matrix product, a softmax or attention: all of their GPU code goes.
-UNUSED = (
-    "libcufft",
-    "libcurand",
-    "libcusolver",
-    "libcusparse",  # libcusparseLt too
-    "libnccl",
-    "libtorch_cuda_linalg",
-    # cuDNN 8: the PyTorch that it came with has no cuDNN attention. cuDNN 9 has other names, and is needed.
-    "libcudnn_adv_infer",
-    "libcudnn_cnn_infer",
-    "libcudnn_ops_infer",
-)
+
+
+def components_of(operators: Iterable[str], sources: Iterable[str]) -> dict[str, str]:
+    """Components to keep for operators of these names, and for Python files with these texts: each with a caller."""
+    found: dict[str, str] = {}
+    texts = list(sources)
+    names = sorted(operators)
+    for name, component in COMPONENTS.items():
+        callers = [each for each in names if re.match(component.operators, each)]
+        callers += [match.group().strip() for text in texts if (match := re.search(component.sources, text))]
+        if callers:
+            found[name] = callers[0]
+    return found
+
+
+def with_needed(kept: Iterable[str]) -> tuple[str, ...]:
+    """These components, and those that they call."""
+    return tuple(sorted({each for name in kept for each in (name, *NEEDS.get(name, ()))}))
+
+
+def left_out(kept: Collection[str]) -> dict[str, str]:
+    """Patterns of an environment's files that go, where these components are kept."""
+    others = [component.files for name, component in COMPONENTS.items() if name not in kept]
+    return {**ENVIRONMENT, **{pattern: words for files in others for pattern, words in files.items()}}
 
 
 def leave_out(tree: Path, patterns: Mapping[str, str]) -> dict[str, int]:
@@ -66,12 +114,14 @@ def leave_out(tree: Path, patterns: Mapping[str, str]) -> dict[str, int]:
     return removed
 
 
-def blank_libraries(tree: Path, architecture: int) -> dict[str, int]:
-    """Zero the GPU code that this architecture never takes, and all of it in `UNUSED`; library to bytes."""
+def blank_libraries(tree: Path, architecture: int, kept: Collection[str] = ()) -> dict[str, int]:
+    """Zero the GPU code that this architecture never takes, and all of it in components that are not kept; library to
+    bytes."""
+    unused = tuple(lib for name, each in COMPONENTS.items() if name not in kept for lib in each.libraries)
     blanked = {}
     for entry in list(entries(tree)):
         if entry.has_content and ".so" in entry.path.name:
-            size_bytes = blank(entry.path, None if entry.path.name.startswith(UNUSED) else architecture)
+            size_bytes = blank(entry.path, None if entry.path.name.startswith(unused) else architecture)
             if size_bytes:
                 blanked[entry.name] = size_bytes
     return blanked
