@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from harness.config import wheel_files
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import EXAMPLES, Refused
 
@@ -47,6 +49,14 @@ def threads_in(variables: Mapping[str, str], threads: int) -> int:
     return int(variables.get(THREADS, threads))
 
 
+NIGHTLY, CANDIDATE = "nightly/", "test/"
+
+
+def channel(torch: str) -> str:
+    """The folder of PyTorch's index that has this version: nightly/ or test/; empty for releases."""
+    return NIGHTLY if ".dev" in torch else CANDIDATE if "rc" in torch else ""
+
+
 CUDA_MAJORS = range(10, 14)  # of PyTorch's wheels
 PYTHON_MINORS = range(8, 15)  # that the worker runs on and PyTorch has wheels for
 
@@ -62,18 +72,32 @@ class Environment(Model):
     """One pinned stack, or, with ``torch: host``, the PyTorch that this machine has. Its id is derived, never typed."""
 
     torch: str = Field(
-        pattern=r"^(\d+\.\d+\.\d+|host)$",
-        description="PyTorch release, quoted: '2.5.0'; or host: what this machine has, observed and not installed",
+        pattern=r"^(\d+\.\d+\.\d+(a\d+|b\d+|rc\d+|\.post\d+|\.dev\d{8})?|host)$",
+        description="PyTorch release, quoted: '2.5.0'; a nightly, '2.9.0.dev20250801'; a release candidate, "
+        "'2.9.0rc3'; or host: what this machine has, observed and not installed. Of a wheel its name says it",
     )
     cuda: str = Field(
-        default="", pattern=r"^\d+\.\d+$", description="CUDA version of the wheels, quoted: '12.1'; not of host"
+        default="",
+        pattern=r"^\d+\.\d+$",
+        description="CUDA version of the wheels, quoted: '12.1'; not of host; of a wheel, if it is to be checked",
     )
     python: str = Field(default="", pattern=r"^3\.\d+$", description="Python version, quoted: '3.11'; not of host")
+    wheel: str | None = Field(
+        default=None,
+        description="a file to install PyTorch from, such as wheels/torch-2.9.0a0-cp311-cp311-linux_x86_64.whl, "
+        "relative to this file or absolute. It is pinned by its SHA-256; what it needs comes from the index",
+    )
     index: str | None = Field(
-        default=None, pattern=r"^https?://", description="wheel index; default: PyTorch's own for this CUDA"
+        default=None,
+        pattern=r"^https?://",
+        description="wheel index; default: PyTorch's own for this CUDA, of nightlies and release candidates its "
+        "nightly and its test index; beside a wheel: PyPI",
     )
     fallback_index: str | None = Field(
-        default=PYPI, pattern=r"^https?://", description="used, and reported, where the index cannot be reached"
+        default=PYPI,
+        pattern=r"^https?://",
+        description="used, and reported, where the index cannot be reached; no default for nightlies and release "
+        "candidates, which PyPI does not have",
     )
     base_image: str = Field(default=CUDA_BASE, description="container base, by digest")
     replica: int = Field(default=0, ge=0, le=99, description="distinguishes equal environments: the A/A control")
@@ -83,6 +107,23 @@ class Environment(Model):
     variables: Variables = Field(
         default={}, description="environment variables of its processes, such as OMP_NUM_THREADS: '1'"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_named(cls, value: Any) -> Any:
+        """What the name of a wheel says need not be said again; and no other index has a nightly."""
+        if not isinstance(value, dict):
+            return value
+        value = dict(value)
+        if isinstance(wheel := value.get("wheel"), str):
+            name = wheel_files.named(wheel)
+            for key, has in (("torch", name.torch), ("python", name.python), ("cuda", name.cuda)):
+                if has and value.setdefault(key, has) != has and isinstance(value[key], str):
+                    problem = f"{key}: {value[key]!r} is asked for, and {Path(wheel).name} is for {key} {has}"
+                    raise Refused(problem, f'write {key}: "{has}", or name another wheel')
+        if isinstance(value.get("torch"), str) and channel(value["torch"]):
+            value.setdefault("fallback_index", None)
+        return value
 
     @field_validator("cuda")
     @classmethod
@@ -103,11 +144,11 @@ class Environment(Model):
     @model_validator(mode="after")
     def _pinned_or_host(self) -> Environment:
         if not self.is_host:
-            missing = [name for name in ("cuda", "python") if not getattr(self, name)]
+            missing = [name for name in ("cuda", "python")[bool(self.wheel) :] if not getattr(self, name)]
             if missing:
                 lines = " and ".join(f"{name}: {EXAMPLES[name]}" for name in missing)
                 raise Refused(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
-        elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
+        elif given := self.model_fields_set & {"cuda", "python", "wheel", "index", "fallback_index", "base_image"}:
             raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
         return self
 
@@ -120,7 +161,8 @@ class Environment(Model):
         """Where its wheels are asked for; '' for the host's, which nobody installs."""
         if self.is_host:
             return ""
-        return self.index or f"https://download.pytorch.org/whl/{self.cuda_tag}"
+        own = PYPI if self.wheel else f"https://download.pytorch.org/whl/{channel(self.torch)}{self.cuda_tag}"
+        return self.index or own
 
     @property
     def indexes(self) -> list[str]:
@@ -134,12 +176,15 @@ class Environment(Model):
     def id(self, index: str | None = None) -> str:
         """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``.
 
-        The host's PyTorch is ``host``, whatever its version.
+        The host's PyTorch is ``host``, whatever its version; a wheel's local version is in its id.
         """
         replica = f"-r{self.replica}" if self.replica else ""
         if self.is_host:
             return HOST + replica
         variant = self.cuda_tag
-        if index is not None and index != self.wheel_index:
+        if self.wheel:
+            local = re.sub(r"[^a-z0-9.]+", "-", wheel_files.named(self.wheel).local)
+            variant = f"wheel-{local}" if local else "wheel"
+        elif index is not None and index != self.wheel_index:
             variant = "pypi" if index == PYPI else "fallback"
         return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{replica}"

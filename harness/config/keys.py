@@ -95,7 +95,7 @@ PROCESSES = (
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)
 CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "build": (("build",), ("run/build.py",)),
+    "build": (("build", "take"), ("run/build.py",)),
     "binding": (("build",), ("run/build.py",)),
     "probe": (("library",), ("experiments/probes.py",)),
     "store": (("store",), ("run/stores.py",)),

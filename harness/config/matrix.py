@@ -6,6 +6,7 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from harness.config import wheel_files
 from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.workloads import Dtypes, Shape, Workload
@@ -154,6 +156,9 @@ class Matrix(Model):
                 given = value.get("environments")
                 first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
                 torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
+                if torch is None and first is not None and isinstance(first.get("wheel"), str):
+                    with contextlib.suppress(Refused):  # which is told where it stands
+                        torch = wheel_files.named(first["wheel"]).torch
                 value = {**value, "baseline": torch if isinstance(torch, str) else ""}
         return value
 

@@ -70,7 +70,7 @@ MALFORMED = (
 )  # fmt: skip
 # What text must be, by key.
 FORMS = {
-    "torch": 'a release of three numbers, or "host"',
+    "torch": 'a release of three numbers, a nightly such as 2.9.0.dev20250801, a candidate such as 2.9.0rc3, or "host"',
     "cuda": "a version of two numbers",
     "python": "a version of two numbers, from 3.8 on",
     "index": "an address that begins with https:// or http://",

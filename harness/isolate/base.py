@@ -69,6 +69,10 @@ def environment_record(
 ) -> EnvironmentRecord:  # fmt: skip
     spec = environment.spec
     torch, cuda, python = spec.torch, spec.cuda, spec.python
+    index = environment.index or "none: it was there"
+    if spec.wheel is not None:
+        cuda = cuda or (observed and observed.torch_cuda) or "none"
+        index = f"{Path(spec.wheel).name}, a file; what it needs: {index}"
     if spec.is_host and observed is not None:  # what is there was asked for
         torch, cuda = observed.torch.partition("+")[0], observed.torch_cuda or "none"
         python = ".".join(observed.python.split(".")[:2])
@@ -78,7 +82,7 @@ def environment_record(
         cuda=cuda,
         python=python,
         replica=spec.replica,
-        index=environment.index or "none: it was there",
+        index=index,
         executor=executor,
         image=image,
         base_image=spec.base_image if image else "",
@@ -226,7 +230,7 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, lef
         return f"asked for PyTorch {spec.torch}, found {seen.torch} inside"
     if not seen.python.startswith(f"{spec.python}."):
         return f"asked for Python {spec.python}, found {seen.python} inside"
-    if environment.index == spec.wheel_index and seen.torch_cuda != spec.cuda:
+    if spec.cuda and environment.index == spec.wheel_index and seen.torch_cuda != spec.cuda:
         return f"asked for CUDA {spec.cuda}, found a build for {seen.torch_cuda} inside"
     wanted = {name: version.partition("+")[0] for name, version in load_pins(pins).items()}
     installed = {normalise(name): wheel.version.partition("+")[0] for name, wheel in seen.wheels.items()}

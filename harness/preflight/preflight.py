@@ -13,7 +13,7 @@ import psutil
 
 from harness.config.kernelbench import with_pairs
 from harness.config.matrix import load_matrix
-from harness.config.missing import missing_files
+from harness.config.missing import missing_files, unfit_wheels
 from harness.config.pins import normalise
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
@@ -25,6 +25,7 @@ from harness.isolate.host import find_host_python
 from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
+from harness.preflight.prebuilt import check_prebuilt
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
 from harness.preflight.symbols import Subject
@@ -92,6 +93,7 @@ class Preflight:
 
     def findings(self) -> Findings:
         found = self._memory()
+        found.problems += unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
             missing = missing_files(self.matrix, self.text, self.options.matrix_path, [kernel.name])
@@ -101,6 +103,9 @@ class Preflight:
             if kernel.problem is not None and kernel.model_new is not None:
                 for name, wanted in ((kernel.problem, PROBLEM), (kernel.model_new, SOLUTION)):
                     found.add(check_file(self.root / name, name, wanted, self._surroundings()))
+                continue
+            if kernel.prebuilt is not None:
+                found.add(check_prebuilt(kernel, self.root / kernel.prebuilt, self.environments))
                 continue
             sources = kernel_sources(kernel, self.files)
             subjects += [

@@ -172,7 +172,7 @@ class Launch:
             "host", request, planned.environment, launch_name(planned),
             timeout_s=2 * plan.limits.launch_s,  # it may have started while the launch before was measured
             reads=files_of(kernel, *requests), link=link, until=until, processors=self._bound.kernel,
-            compiles=context.kernel(planned.kernel).model_new is not None,
+            compiles=context.kernel(planned.kernel).may_compile,
         )  # fmt: skip
 
     def _kernel(self) -> wire.KernelRequest:
@@ -208,7 +208,7 @@ class Launch:
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(None, *requests), gate=gate, link=link,
-            compiles=context.kernel(planned.kernel).model_new is not None,
+            compiles=context.kernel(planned.kernel).may_compile,
         )  # fmt: skip
 
     def _expected(self) -> dict[str, list[str]]:

@@ -179,7 +179,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
             cell.environment, about, timeout_s=plan.limits.validation_s,
             reads=files_of(kernel, request), writes=(out,),
-            compiles=context.kernel(cell.kernel).model_new is not None,
+            compiles=context.kernel(cell.kernel).may_compile,
         )  # fmt: skip
         answer = run_task(context, task, cell.device)
         duration_s += answer.ended.duration_s

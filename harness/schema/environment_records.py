@@ -98,7 +98,23 @@ class DeviceFunction(Record):
     atomics: int = Field(default=0, description="atomic instructions in it: RED, ATOM, ATOMG, ATOMS")
 
 
+class LoadFailure(Record):
+    """Why a file that was built elsewhere cannot be loaded in an environment."""
+
+    kind: str = Field(
+        description="symbol, cxx11_abi, python, library, machine, system, package, interface, file or other"
+    )
+    symbol: str = Field(default="", description="that the loader misses, as it names it")
+    readable: str = Field(default="", description="the same as C++ writes it")
+    library: str = Field(default="", description="that is missing")
+    instead: str = Field(default="", description="what the environment has in place of what is missing")
+    reason: str = ""
+    remedy: str = ""
+
+
 class BuildRecord(Outcome):
+    """Of a kernel that is built already nothing is compiled: `artifact` is its file, which was loaded."""
+
     environment: str
     kernel: str
     device: Device
@@ -117,6 +133,10 @@ class BuildRecord(Outcome):
     artifact_bytes: int | None = None
     objects: dict[str, str] = Field(default={}, description="object file to the hash of its normalised disassembly")
     functions: list[DeviceFunction] = []
+    refused: LoadFailure | None = None
+    provided: dict[str, str] = Field(
+        default={}, description="of what is built already: symbol that it needs to the library that defines it"
+    )
 
     @property
     def own_objects(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from reports.attribute.rules import (
     calls,
     inputs,
     latency,
+    loading,
     memory,
     operators,
     references,
@@ -33,7 +34,8 @@ Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
     calls.wrong_stream,
-    build.inputs_moved, build.broken_environment, build.does_not_build, build.build_failed, build.code_moved,
+    build.inputs_moved, build.broken_environment, loading.abi_break, loading.raises_when_loaded,
+    build.does_not_build, build.build_failed, build.code_moved,
     build.environment_confounder,
     memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
     memory.race,

@@ -11,7 +11,7 @@ from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import figures
-from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, Cause, Figure, RuledOut
+from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, OF_MEMORY, Cause, Figure, RuledOut
 from reports.attribute.evidence import extent, time_seen
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
@@ -29,6 +29,8 @@ SENTENCES = {
     "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
     "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
     "that the PyTorch of the failed build does not have.",
+    "abi_break": "{file} does not load {where}: {reason}.{before}",
+    "loading_raises": "{kernel} does not load {where}, and loads in the other environment: {reason}.",
     "build_moved": "{kernel} {what} because its build changed ({differences}): its machine code differs, and the "
     "result changed with it.",
     "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "
@@ -39,8 +41,7 @@ SENTENCES = {
     "Differences: {differences}.",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
-    "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
-    "data.{so_far}",
+    "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
     "out_of_bounds": "{kernel} {how} {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
@@ -130,6 +131,11 @@ SENTENCES = {
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
     "smallest effect that counts, but so few launches cannot make it certain.",
+    # memory
+    "memory_operator": "{subject} {uses}: PyTorch runs another operator under that name.",
+    "memory_of_implementation": "{subject} {uses}, by the same operator: its implementation changed.",
+    "memory_of_code": "{subject} {uses}, and {how}.",
+    "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",
 }
@@ -187,7 +193,7 @@ def make(
         rows=tuple(cell.row.id for cell in cells),
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
-        improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
+        improved=ratio < 1 if about in (LATENCY, OF_MEMORY) else _improved(cause, cells),
         ratio=ratio,
         under=under,
         own_fix=fix,

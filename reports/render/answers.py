@@ -253,7 +253,9 @@ def _builds(evidence: Evidence, kernel: str, device: str) -> tuple[list[str], li
     built = [each for (_, name, on), each in evidence.builds.items() if (name, on) == (kernel, device)]
     failed = [each for each in built if each.status != "ok"]
     if failed:
-        return [f"it does not build in {len(failed)} of {len(built)} versions: {short(failed[0].message, 200)}"], []
+        verb = "load" if failed[0].refused else "build"
+        why = short(failed[0].message, 200)
+        return [f"it does not {verb} in {len(failed)} of {len(built)} versions: {why}"], []
     return [], [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
 
 
@@ -279,7 +281,7 @@ def _answer(
         what=told.text + _built_otherwise(told),
         also=(*told.more, *(advice.beside(leads, told.state) if is_kernel else ())),
         why=tuple(advice.why(leads, changed) if is_kernel else advice.graded_names(leads)),
-        do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
+        do=tuple(advice.to_do(evidence, leads, bad, told.right_rows)) if is_kernel else (),
         run=advice.command(evidence, told, leads) if is_kernel else "",
         open=tuple(advice.open_questions(evidence, told)) if is_kernel else (),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),

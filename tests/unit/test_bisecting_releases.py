@@ -10,8 +10,10 @@ import pytest
 from packaging import tags
 
 from harness.config.environments import PYPI, Environment
+from harness.config.listing import Listed, fetch_listing, parse_listing
+from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
-from harness.search.bisect.releases import Listed, fetch_listing, parse_listing, releases_between, supported_tags
+from harness.search.bisect.releases import releases_between
 
 SPEC = Environment(torch="2.1.0", cuda="12.1", python="3.11")
 OWN = SPEC.wheel_index

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Sequence
 
+from harness.config.environments import CANDIDATE, NIGHTLY, channel
 from harness.run.folders import now_utc
 from harness.schema.bisection_records import (
     BisectionRecord,
@@ -83,10 +85,17 @@ def find_steps(question: Question, records: Sequence[VersionRecord], labels: pla
                 unknown=versions[left + 1 : right],
                 also=[] if before.torch_cuda == after.torch_cuda else [f"{before.version} was built for CUDA "
                       f"{before.torch_cuda}, {after.version} for {after.torch_cuda}"],
+                commits=compared(before.torch_git, after.torch_git),
                 differences=[_moved(cell, cells[cell.cell]) for cell in before.cells if cell.cell in moved],
             )
         )  # fmt: skip
     return found
+
+
+def compared(before: str, after: str) -> str:
+    """GitHub's page of the commits between two; empty where one is not known, or they are the same."""
+    known = all(re.fullmatch(r"[0-9a-f]{40}", commit) for commit in (before, after))
+    return f"https://github.com/pytorch/pytorch/compare/{before}...{after}" if known and before != after else ""
 
 
 def _step_text(step: StepRecord) -> str:
@@ -151,12 +160,13 @@ def conclude(question: Question, records: Sequence[VersionRecord], labels: plan.
 
 def print_question(question: Question) -> None:
     usable = [release for release in question.releases if not release.skipped]
+    noun = {NIGHTLY: "nightlies", CANDIDATE: "candidates"}.get(channel(question.good), "releases")
     print(
         f"{question.what} of {question.target} from {question.good} to {question.bad}, on "
-        f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} releases; where one step "
+        f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} {noun}; where one step "
         f"explains it, at most {plan.most_environments(len(usable))} environments"
     )
-    print("releases: " + " ".join(release.version for release in usable))
+    print(f"{noun}: " + " ".join(release.version for release in usable))
     for release in question.releases:
         if release.skipped:
             print(f"skipped: {release.version}: {release.skipped}")
@@ -174,4 +184,7 @@ def print_table(record: BisectionRecord) -> None:
         f"{record.environments} environments (at most {record.most_environments} where one step explains it), "
         f"{record.duration_s:.0f} s"
     )
+    for step in record.steps:
+        if step.commits:
+            print(f"PyTorch's commits from {step.before} to {step.after}: {step.commits}")
     print(f"next: {record.next_command}")

@@ -15,7 +15,9 @@ from typing import Any
 
 from harness.config import keys
 from harness.config.indexes import probe_index
+from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
+from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
@@ -27,7 +29,7 @@ from harness.search.bisect import plan as planning
 from harness.search.bisect.answer import conclude, describe, print_question, print_table
 from harness.search.bisect.observe import observe
 from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
-from harness.search.bisect.releases import fetch_listing, in_order, releases_between, supported_tags
+from harness.search.bisect.releases import in_order, releases_between
 from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
 from harness.search.loop import Search, recorded, working_on
 from harness.tools import cache_folder
@@ -230,7 +232,7 @@ class Bisection(Search[str, BisectionRecord]):
             environment: EnvironmentRecord | None = seen.environments[version]
             made |= {"cells": seen.cells[version], "looks": looks, "run": seen.run.folder.name}
             if environment and (found := environment.observed):
-                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none"}
+                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none", "torch_git": found.torch_git}
         else:
             environment = seen.environment
             made = {"status": protocol.BROKEN, "message": str(seen)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.config.environments import Environment
+from harness.config.environments import Environment, channel
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan
@@ -42,12 +42,13 @@ class Subject:
 def environment_of(matrix: Matrix, torch: str, good: str) -> Environment:
     """The environment of a version: matrix.yaml's own where that differs from the good one's in nothing else, else the
     good one's with another PyTorch, so that nothing else can be what differs."""
-    pinned = matrix.pinned_environments
+    pinned = [spec for spec in matrix.pinned_environments if spec.wheel is None]
     if not pinned:
-        raise InputError("matrix.yaml pins no environment", "add the good version under `environments`")
+        raise InputError("matrix.yaml pins no environment by its version", "add the good version under `environments`")
     like = next((spec for spec in pinned if spec.torch == good), None)
     like = like or (matrix.baseline_environment if matrix.baseline_environment in pinned else pinned[0])
-    return like.model_copy(update={"torch": torch, "replica": 0})
+    other = {"fallback_index": None} if channel(torch) and not channel(like.torch) else {}
+    return like.model_copy(update={"torch": torch, "replica": 0, **other})
 
 
 def _kernels(matrix: Matrix, subject: Subject) -> list[Kernel]:

@@ -85,6 +85,12 @@ class CaseFacts:
         base, this = (self.evidence.builds.get((name, self.kernel, self.device)) for name in self.environments)
         return base, this
 
+    @property
+    def refused(self) -> list[BuildRecord]:
+        """What is built already, in the environments that cannot load it."""
+        each = {build.environment: build for build in self.builds if build is not None and build.refused is not None}
+        return list(each.values())
+
     @cached_property
     def code(self) -> Factor:
         return machine_code(self.evidence, self.kernel, self.device, *self.environments)
@@ -239,7 +245,9 @@ class CaseFacts:
 
     @cached_property
     def unbuilt(self) -> list[CellFacts]:
-        """Cells of a kernel that builds on neither side."""
+        """Cells of a kernel that builds on neither side. What is built already and does not load is not among them."""
+        if self.refused:
+            return []
         return [cell for cell in self.cells if {side.status for side in cell.sides} == {protocol.BUILD_FAILED}]
 
     def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
