@@ -98,6 +98,18 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputSide:
+    """One output of a problem's model in one environment; of a tensor alone the name is empty. `sha256`: per trial."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+    max_units: float | None
+    sha256: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CorrectnessSide(Side):
     """One target's outputs in one environment, over all recipes. Errors are absolute, against `against`; units are
     rounding units, multiples of what correct rounding costs on this workload and dtype."""
@@ -122,6 +134,7 @@ class CorrectnessSide(Side):
     choice: str = ""  # which of several ways the kernel says it took
     nearer_to: dict[str, int] = field(default_factory=dict)
     recipes: list[RecipeSide] = field(default_factory=list)
+    outputs: list[OutputSide] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

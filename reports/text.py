@@ -210,6 +210,11 @@ def explain_command(command: Sequence[str], **selected: str | None) -> str:
     return _spelled(command, "explain", [*_selection(selected), *place_options(command, ("--bundle",))])
 
 
+def bisect_command(command: Sequence[str], **selected: str | None) -> str:
+    """As `matrix_command`, with the options of `bisect`: good, bad, what."""
+    return _spelled(command, "bisect", [*_selection(selected), *place_options(command, ("--matrix", "--executor"))])
+
+
 def eval_command(command: Sequence[str], torch: str, **selected: str | None) -> str:
     options = [*_selection(selected), *place_options(command)]
     if not typed_by_nox(command):

@@ -23,6 +23,7 @@ from harness.run.build import kernel_files
 from harness.run.folders import runs_folder
 from harness.run.prepare import folder_files
 from harness.schema.records import Device
+from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 
@@ -81,13 +82,18 @@ class Shard:
         """Its finished run, of which nothing is gone. It is looked for until there is one."""
         if not self._finished:
             found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
-            self._finished.extend([run for run in found if run.load().finished_utc and is_whole(run)][:1])
+            self._finished.extend([run for run in found if _is_finished(run.load()) and is_whole(run)][:1])
         return self._finished[0] if self._finished else None
 
     def records(self) -> int:
         """How many records its run has that got furthest: on another machine it begins anew."""
         runs = runs_folder(self.project).glob("*")
         return max((sum(1 for _ in run.glob("*/**/*.json")) for run in runs), default=0)
+
+
+def _is_finished(run: RunRecord) -> bool:
+    """What an experiment made for itself is not the shard's."""
+    return bool(run.finished_utc) and not run.derived
 
 
 def is_whole(run: Run) -> bool:
@@ -111,20 +117,23 @@ def plan_shards(
     """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, and on each
     of these GPUs, below `folder`. InputError where none is left."""
     folders = folder_files(matrix, root)
+    own = {kernel.name: kernel for kernel in matrix.kernels}
+    every = {name: set(kernel_sources(kernel, folders)) for name, kernel in own.items()}
+    every |= {name: {d for operator, *_ in group for d in operator.devices} for name, group in matrix.groups.items()}
     shards = [
         Shard(
-            kernel=kernel.name, device=device, gpu=gpu, words=tuple(words), workloads=tuple(workloads),
-            memory_mib=expected_mib(matrix, kernel, device, workloads),
-            folder=folder / "-".join([kernel.name, device, *filter(None, [gpu])]),
+            kernel=name, device=device, gpu=gpu, words=tuple(words), workloads=tuple(workloads),
+            memory_mib=expected_mib(matrix, own[name], device, workloads) if name in own else None,
+            folder=folder / "-".join([name, device, *filter(None, [gpu])]),
         )
-        for kernel in matrix.kernels
-        if not kernels or kernel.name in kernels
+        for name, runs_on in every.items()
+        if not kernels or name in kernels
         for device in devices
-        if device in kernel_sources(kernel, folders)
+        if device in runs_on
         for gpu in ((gpus or [""]) if device == "cuda" else [""])
     ]  # fmt: skip
     if not shards:
-        known = ", ".join(kernel.name for kernel in matrix.kernels)
+        known = ", ".join(every)
         raise InputError(f"no kernel that was chosen is for {' or '.join(devices)}", f"the matrix has {known}")
     return shards
 
@@ -137,6 +146,7 @@ def files_of(matrix: Matrix, root: Path) -> list[str]:
         sources = kernel_sources(kernel, folders)
         for device in sources:
             names.update(kernel_files(root, kernel, sources, device))
+    names.update(operator.problem for operator in matrix.operators if operator.problem)
     return sorted(names)
 
 

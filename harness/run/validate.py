@@ -172,7 +172,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     candidate_failure: Outcome | None = None
     candidate: wire.CandidateResult | None = None
     duration_s = 0.0
-    if built.status == protocol.OK:
+    info = plan.kernel(cell.kernel)
+    if built.status == protocol.OK and not info.pytorch:
         kernel = kernel_request(context, cell.kernel, cell.device, built)
         task = context.task(
             "candidate",
@@ -187,7 +188,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             candidate_failure = failure(answer, "the kernel's process")
         else:
             candidate = candidate_result(answer)
-    else:
+    elif built.status != protocol.OK:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
     keep_outputs(out, workload)
@@ -196,7 +197,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     truth = context.scratch("truth", cell.workload)
     # With another precision error scales are made anew, and kept only while truths still are.
     truth_known = sum(1 for _ in truth.glob("*/*.unit")) >= sum(workload.trials.values())
-    references = plan.kernel(cell.kernel).references_on(cell.device)
+    references = info.references_on(cell.device)
     judge = wire.JudgeRequest(
         workload=request,
         seed=plan.seed,
@@ -204,6 +205,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         device=cell.device,
         references=references,
         candidate=candidate,
+        subject=protocol.MODEL if info.pytorch else protocol.KERNEL,
         candidate_out=str(out),
         truth_dir=str(truth),
         arrays=str(run.folder / arrays),
@@ -212,8 +214,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         decides=identity["decides"],
         deterministic=identity["deterministic"],
         limits=identity["limits"],
-        precision=plan.kernel(cell.kernel).precision,
-        power=True,
+        precision=info.precision,
+        power=not info.pytorch,  # nobody tries to get past the check
     )
     task = context.task(
         "judge", judge, cell.environment, about, timeout_s=plan.limits.validation_s,

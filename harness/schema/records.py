@@ -88,6 +88,18 @@ class Agreement(Record):
     worst: Worst | None
 
 
+class OutputResult(Record):
+    """One of the outputs of a problem's model, over all trials of a recipe."""
+
+    name: str = Field(description="such as values, 0, grad of x; empty where a tensor is returned")
+    dtype: str
+    shape: list[int]
+    layout: str = Field(description="of its elements in memory: contiguous, channels_last, or the strides")
+    output_sha256: list[str] = Field(description="per trial")
+    repeats_differ: int = Field(default=0, description="trials whose second run gave other bits")
+    truth: Agreement | None = Field(default=None, description="against the truth")
+
+
 class TargetResult(Outcome):
     """One implementation (`kernel`, or a reference by name) on one recipe."""
 
@@ -105,6 +117,9 @@ class TargetResult(Outcome):
     inputs_mutated: int = Field(default=0, description="trials after which an input had changed")
     unwritten_trials: int = Field(default=0, description="trials that left poison in the output")
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
+    outputs: list[OutputResult] = Field(
+        default=[], description="of a problem's model: each output; where there are several, `against` has the worst"
+    )
 
 
 class KnownWrong(Record):

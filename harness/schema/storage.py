@@ -36,6 +36,7 @@ from harness.schema.bisection_records import BisectionRecord, Question, VersionR
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
+    ComponentsRecord,
     ConditionsRecord,
     CountersRecord,
     ProfileRecord,
@@ -59,6 +60,7 @@ KINDS: dict[str, type[Record]] = {
     "profile": ProfileRecord,
     "counters": CountersRecord,
     "swap": SwapRecord,
+    "components": ComponentsRecord,
     "bisection_question": Question,
     "bisection_version": VersionRecord,
     "bisection": BisectionRecord,

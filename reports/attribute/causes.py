@@ -13,6 +13,7 @@ WRONG_EVERYWHERE = "wrong_everywhere"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
 REFERENCE_MOVED = "reference_moved"
+OPERATOR_MOVED = "operator_moved"
 DEFAULT_BACKEND_MOVED = "default_backend_moved"
 INPUTS_MOVED = "inputs_moved"
 UNINITIALISED_SHARED = "uninitialised_shared"
@@ -29,6 +30,7 @@ TOLERANCE_TOO_TIGHT = "tolerance_too_tight"
 TOLERANCE_TOO_LOOSE = "tolerance_too_loose"
 UNSUPPORTED_COMBINATION = "unsupported_combination"
 ENVIRONMENT_CONFOUNDER = "environment_confounder"
+COMPONENT_MOVED = "component_moved"
 LATENCY_OPERATOR = "latency_operator"
 LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
 LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
@@ -53,9 +55,11 @@ NAMES = {
     ABI_BREAK: "the binary does not fit",
     BUILD_MOVED: "the build moved",
     KERNEL_CODE_MOVED: "the kernel's code moved",
+    COMPONENT_MOVED: "a package moved",
     ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
     DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
     REFERENCE_MOVED: "the reference moved",
+    OPERATOR_MOVED: "PyTorch's operator moved",
     UNSUPPORTED_COMBINATION: "not supported",
     MASKED_BY_INPUTS: "masked by the inputs",
     RANGE_OVERFLOW: "range or overflow",
@@ -100,11 +104,11 @@ FAULTS = (
 )  # fmt: skip
 MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
-REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
+REFERENCES = (REFERENCE_MOVED, OPERATOR_MOVED, DEFAULT_BACKEND_MOVED)
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
 MAY_FOLLOW = " It may follow from the first."
-MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
+MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
 GRADES = {
@@ -148,9 +152,10 @@ EXCLUDES: dict[str, tuple[str, ...]] = {
     "the number of threads": (LATENCY_THREAD_COUNT,),
     "the range of its type": (RANGE_OVERFLOW,),
     "the truth and the tolerance": (TOLERANCE_TOO_TIGHT, TOLERANCE_TOO_LOOSE),
-    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER),
+    "packages beside PyTorch": (COMPONENT_MOVED,),
+    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED),
     "uninitialised memory": UNINITIALISED,
-    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER,),
+    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED),
 }
 
 
@@ -195,7 +200,8 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
+    """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment. An
+    operator that is measured by itself stands in a reference's place, and `is_operator` says so.
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
     them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of
@@ -222,6 +228,7 @@ class Cause:
     figures: tuple[Figure, ...] = ()
     parts: tuple[Cause, ...] = ()
     rows: tuple[str, ...] = ()
+    is_operator: bool = False
     wrong: bool = False
     aside: bool = False
     measured: bool = False
@@ -343,4 +350,5 @@ def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool,
         own = bool(cause.kernel) and cause.cause in (INPUTS_MOVED, *FAULTS)
         place = 0 if own else 4 if _harmless(cause) else 1
     size = -cause.ratio if slower else cause.ratio
-    return not cause.kernel, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)
+    is_reference = not (cause.kernel or cause.is_operator)
+    return is_reference, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)

@@ -39,6 +39,12 @@ SENTENCES = {
     "makes other machine code in {this}, and the result changed with it.",
     "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
     "Differences: {differences}.",
+    "component_moved": "{subject} {what} because {package} changed: with either PyTorch, its result follows the "
+    "package ({one} in {base}, {two} in {this}).",
+    "component_together": "{subject} {what} only if {package} {two} and the rest of the environment of {this} come "
+    "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
+    "component_of_time": "{subject} is {extent}, because {package} changed: with either PyTorch, its time follows the "
+    "package ({one} in {base}, {two} in {this}).",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
     "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",
@@ -61,6 +67,7 @@ SENTENCES = {
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
     "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
+    "operator_refused": "{subject} does not run in {refusing}: {message}{running}.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
     "same_reference_inside": "{kernel} {what} with PyTorch: its outputs equal those of PyTorch's own {both}, bit for "
@@ -143,6 +150,7 @@ SENTENCES = {
 EXPLAINED = frozenset(
     {
         "build_moved", "loaded_code_moved", "source_compiles_otherwise", "environment_confounder", "variables_decide",
+        "component_moved", "component_together", "component_of_time",
         "uninitialised", "unwritten", "out_of_bounds", "race", "wrong_stream", "second_device", "writes_inputs",
         "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws", "other_lines_run",
         "draws_otherwise", "another_backend_inside", "operator_inside_moved", "raises_on_one_side", "another_operator",
@@ -191,6 +199,7 @@ def make(
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),
         figures=tuple(each for each in figures if each is not None),
         rows=tuple(cell.row.id for cell in cells),
+        is_operator=case.is_operator,
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
         improved=ratio < 1 if about in (LATENCY, OF_MEMORY) else _improved(cause, cells),
@@ -244,14 +253,17 @@ def make_of_time(
     *,
     group: tuple[str, ...] = (),
     measured: bool = False,
+    fix: str = "",
+    command: str = "",
     **names: Any,
 ) -> Cause:
     case, extreme = change.case, max if change.sign > 0 else min
+    usual = case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh"
     return make(
         case, cause, grade, sentence, change.cells, [*time_seen(change), *evidence],
         about=LATENCY, ruled_out=ruled_out, measured=measured, ratio=extreme(change.ratios, default=1.0),
-        command=case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh",
+        command=command or usual,
         figures=[*drawn, figures.ratios_figure(change)],
         group=(*group, case.environment, change.word) if group else (),
-        extent=extent(change), **names,
+        fix=fix, extent=extent(change), **names,
     )  # fmt: skip

@@ -25,7 +25,9 @@ from reports.load.evidence import Evidence, same_stack
 from reports.model import Comparison, Correctness, Latency, LatencySide, Memory
 from reports.text import eval_command, matrix_command
 
-KERNEL, REFERENCE = "kernel", "reference"
+# An operator of PyTorch's that is measured by itself is no reference of anything: it is what the run is about.
+KERNEL, OPERATOR, REFERENCE = "kernel", "operator", "reference"
+SUBJECTS = (KERNEL, OPERATOR)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class PlannedRow:
 
     @property
     def timed_as(self) -> str:
-        return protocol.KERNEL if self.kind == KERNEL else self.target
+        return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(self.kind, self.target)
 
     def cells(self, baseline: str, has: Callable[[Cell, str], bool]) -> tuple[Cell, Cell]:
         """The baseline's cell and this environment's, of the first kernel with evidence on both sides, else on either,
@@ -56,19 +58,23 @@ class PlannedRow:
     @property
     def id(self) -> str:
         """Readable, and unique even where a name holds what a URL fragment cannot."""
-        name = self.target if self.kind == KERNEL else f"ref:{self.target}"
+        name = f"ref:{self.target}" if self.kind == REFERENCE else self.target
         plain = "/".join((self.environment, name, self.workload, self.device))
         safe = re.sub(r"[^A-Za-z0-9._:/+-]", "_", plain)
         return safe if safe == plain else f"{safe}-{sha256(plain.encode()).hexdigest()[:8]}"
 
 
 def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
-    """Kernels in plan order, then references. The baseline's own cells are rows only where no other environment was
-    planned."""
+    """Kernels and operators in plan order, then references. The baseline's own cells are rows only where no other
+    environment was planned."""
     run = evidence.run
     references: dict[tuple[str, str, str, Device], list[str]] = {}
     for cell in [cell for cell in run.cells if cell.environment != run.baseline] or run.cells:
         place = (cell.environment, cell.workload, cell.device)
+        if cell.kernel in run.pytorch:
+            info = evidence.workload(cell.workload)
+            yield PlannedRow(OPERATOR, info.name if info else cell.workload, *place, kernels=(cell.kernel,))
+            continue
         yield PlannedRow(KERNEL, cell.kernel, *place, kernels=(cell.kernel,))
         for reference in evidence.references(cell.kernel, cell.device):
             references.setdefault((reference, *place), []).append(cell.kernel)
@@ -101,7 +107,7 @@ def compare(evidence: Evidence) -> list[Comparison]:
     times, memories = _latency(evidence, planned, verdicts), _memory(evidence, planned)
     results = []
     for row, judged, (cold, hot), used in zip(planned, verdicts, times, memories, strict=True):
-        kernel = row.kernels[0] if row.kind == KERNEL else (cold.this.measured_with or row.kernels[0])
+        kernel = row.kernels[0] if row.kind in SUBJECTS else (cold.this.measured_with or row.kernels[0])
         stack = evidence.environments.get(row.environment)
         torch = row.environment if stack is None or stack.executor == "host" else stack.torch
         selected = {"kernel": kernel, "workload": row.workload, "device": row.device}
@@ -240,4 +246,4 @@ def significance(row: Comparison) -> tuple[float, ...]:
     change = abs(math.log(timed.ratio)) if timed.ratio else 0.0
     moved = correctness_moved(row)
     more_memory = row.memory.verdict in model.WORSE
-    return (not worse_output, row.kind != KERNEL, not worse_time, not more_memory, not moved, q, -change)
+    return (not worse_output, row.kind not in SUBJECTS, not worse_time, not more_memory, not moved, q, -change)

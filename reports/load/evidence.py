@@ -17,6 +17,7 @@ from harness.errors import InputError, RecordError
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
+    ComponentsRecord,
     ConditionsRecord,
     CountersRecord,
     ProfileRecord,
@@ -60,6 +61,7 @@ class Evidence:
     counters: dict[Keyed, tuple[CountersRecord, str]] = field(default_factory=dict)
     profiles: dict[Keyed, tuple[ProfileRecord, str]] = field(default_factory=dict)
     swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
+    components: dict[Keyed, tuple[ComponentsRecord, str]] = field(default_factory=dict)
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
     # What the machine was like, by environment and device: every time that moved asks.
@@ -261,6 +263,7 @@ def _refuse_doubled(run: Run, launches: Sequence[LaunchRecord]) -> None:
         seen |= own
 
 
+AnyExperiment = ConditionsRecord | CheckersRecord | ComponentsRecord | CountersRecord | ProfileRecord | SwapRecord
 # By type of record, the field of `Evidence`.
 EXPERIMENTS: dict[type[Record], str] = {
     ConditionsRecord: "conditions",
@@ -268,6 +271,7 @@ EXPERIMENTS: dict[type[Record], str] = {
     CountersRecord: "counters",
     ProfileRecord: "profiles",
     SwapRecord: "swaps",
+    ComponentsRecord: "components",
 }
 
 
@@ -275,7 +279,7 @@ def _experiments(run: Run) -> dict[str, Any]:
     found: dict[str, dict[Keyed, Any]] = {name: {} for name in EXPERIMENTS.values()}
     for path in sorted((run.folder / "experiments").rglob("*.json")):
         record = load_any(path)
-        if not isinstance(record, ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord):
+        if not isinstance(record, AnyExperiment):
             raise RecordError(str(path), f"is a {KIND_OF[type(record)]} record, and stands among experiments")
         name = EXPERIMENTS[type(record)]
         key: Keyed = (record.kernel, record.workload, record.device)

@@ -16,7 +16,7 @@ from reports.attribute.causes import GRADES, NOTHING_MOVED
 from reports.compare.factors import crossing
 from reports.compare.gpus import Ran, counted
 from reports.compare.kernelbench import Solution
-from reports.compare.rows import KERNEL, significance
+from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
 from reports.render import pictures
 from reports.render.answers import MOST, Answer, Answers
@@ -39,7 +39,7 @@ def grid_lines(answers: Answers) -> list[tuple[str, Answer, list[GridCell]]]:
 
 def pictured(report: Report) -> list[Comparison]:
     """Kernels' rows with times on both sides, most significant first."""
-    rows = [row for row in report.rows if row.kind == KERNEL and not row.control and not row.alone]
+    rows = [row for row in report.rows if row.kind in SUBJECTS and not row.control and not row.alone]
     timed = [row for row in rows if row.latency.baseline.medians_us and row.latency.this.medians_us]
     return sorted(timed, key=significance)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
+from reports.attribute.exchanged import package_answers
 from reports.compare.calibration import Calibration
 from reports.compare.control import controls
 from reports.compare.differences import build_differences, confounders, environment_items
@@ -59,6 +60,7 @@ class Report:
         self.fast_p = fast_p(evidence)
         self.kernelbench = scores(evidence, count_missing)
         self.environment_items = environment_items(evidence)
+        self.packages = package_answers(evidence, rows)
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)
         self.correctness_counts = counts(row.correctness.verdict for row in rows)

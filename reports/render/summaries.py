@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from reports import model
-from reports.compare.rows import KERNEL, leading_time
+from reports.compare.rows import SUBJECTS, leading_time
 from reports.model import LatencySide, Rates
 from reports.render.answers import MOST
 from reports.render.report import Report
@@ -70,6 +70,7 @@ def summary(report: Report) -> dict[str, Any]:
         "fast_p": report.fast_p,
         "kernelbench": report.kernelbench,
         "environment_differences": [item for item in report.environment_items if not item.same],
+        "packages": report.packages,
         "identical_properties": sum(item.same for item in report.environment_items),
         "builds": report.builds,
         "failures": report.failures,
@@ -120,7 +121,7 @@ def render_timings(report: Report) -> str:
 
 def render_summary_text(report: Report) -> str:
     """summary.md. Of times, those of kernels and of `default` alone: an issue is read, not searched."""
-    timed = [row for row in report.measured if row.hot and (row.kind == KERNEL or row.target == "default")]
+    timed = [row for row in report.measured if row.hot and (row.kind in SUBJECTS or row.target == "default")]
     return render_markdown(
         "summary.md.j2",
         report=report,

@@ -145,6 +145,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
     sides = (judged.baseline, judged.this)
     rules = {name: rate.rule for side in sides for name, rate in side.agreement.items()}
     recipes = dict.fromkeys(recipe.recipe for side in sides for recipe in side.recipes)
+    outputs = dict.fromkeys(output.name for side in sides for output in side.outputs)
 
     def values(side: CorrectnessSide) -> dict[str, str]:
         return {
@@ -164,6 +165,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
             ),
             "The kernel's own choice": side.choice,
             **{f"Inputs: {name}": _recipe(side, name) for name in recipes},
+            **{f"Output: {name}" if name else "Output": _output(side, name) for name in outputs},
         }
 
     lines = zip(values(sides[0]).items(), values(sides[1]).values(), strict=True)
@@ -191,6 +193,15 @@ def _recipe(side: CorrectnessSide, name: str) -> str:
         f"worst at {found.worst}" if found.worst else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def _output(side: CorrectnessSide, name: str) -> str:
+    found = next((output for output in side.outputs if output.name == name), None)
+    if found is None:
+        return ABSENT
+    error = "" if found.max_units is None else f"; {text.number(found.max_units)} units"
+    bits = f"; bits {found.sha256[0][:8]} of the first trial" if found.sha256 else ""
+    return f"{found.dtype} {list(found.shape)}, {found.layout}{error}{bits}"
 
 
 def _median(side: LatencySide) -> str:

@@ -22,6 +22,7 @@ from reports.text import TIMES, bytes_text, change_text, memory_change, percent,
 RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
 UNREPEATABLE = "not repeatable"  # which `deterministic: true` asks for, though every output is within tolerance
 OPEN, ABSENT = "cannot be judged", "not run"
+NOT_THERE = "not there"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
 # Right when it was validated, and not when it was timed.
 WHEN_TIMED = {status: f"{word} when timed" for status, word in {protocol.WRONG: WRONG, **STOPPED}.items()}
@@ -60,7 +61,7 @@ STATES = {
 ORDER = tuple(STATES)
 COLOURS = {
     RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE), model.FAILING),
-    REFUSED: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
+    REFUSED: model.UNSUPPORTED, NOT_THERE: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
 }  # fmt: skip
 
 
@@ -109,6 +110,12 @@ def correctness_word(row: Comparison) -> str:
     """'' where the verdict's own word says it: what only does not repeat is not wrong."""
     found = {outcome(row.correctness.baseline), outcome(row.correctness.this)}
     return UNREPEATABLE if UNREPEATABLE in found <= {UNREPEATABLE, RIGHT} else ""
+
+
+def outcome_text(side: CorrectnessSide) -> str:
+    """The same for people: an operator that a version lacks is not refused there."""
+    word = outcome(side)
+    return NOT_THERE if word == REFUSED and protocol.HAS_NO in side.message else word
 
 
 def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
@@ -173,6 +180,11 @@ class Told:
     def more(self) -> list[str]:
         return [*(each.text for each in self.clauses[SAID:]), *unrepeatable(self.rows)]
 
+    @property
+    def base(self) -> str:
+        """The baseline's name."""
+        return self.names.get(self.rows[0].baseline, self.rows[0].baseline)
+
     def where(self, environments: Sequence[str]) -> str:
         """in 2.1.0 and in 2.5.0."""
         if len(environments) > 2 and len(environments) == len(self.names):
@@ -208,7 +220,8 @@ class Told:
         found = {name: outcome(side) for name, side in sides(rows).items()}
         first, *others = found.values()
         verdicts = {row.environment: row.correctness.verdict for row in rows}
-        states, moved = self._states(found), {name for name in verdicts if verdicts[name] in model.WORSE}
+        said = {name: outcome_text(side) for name, side in sides(rows).items()}
+        states, moved = self._states(said), {name for name in verdicts if verdicts[name] in model.WORSE}
         if any(word in BAD for word in found.values()):
             if first != RIGHT:
                 return self._bad_at_first(found, states, verdicts)
@@ -329,8 +342,9 @@ class Told:
     def cell(self, environment: str) -> GridCell:
         """One version's outputs and times over all workloads."""
         rows = [row for row in self.rows if environment in (row.environment, row.baseline)]
-        counted = Counter(outcome(sides([row])[environment]) for row in {row.workload: row for row in rows}.values())
-        worst = next((word for word in (*BAD, REFUSED, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
+        own_sides = [sides([row])[environment] for row in {row.workload: row for row in rows}.values()]
+        counted = Counter(map(outcome_text, own_sides))
+        worst = next((word for word in (*BAD, REFUSED, NOT_THERE, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
         text = worst if len(counted) < 2 else f"{worst} on {counted[worst]} of {counted.total()}"
         own = [row for row in rows if row.environment == environment and not row.alone]
         right = [row for row in own if row in self.right_rows] or own

@@ -90,6 +90,7 @@ class Spec:
     enqueue_us: dict[str, float] = field(default_factory=dict)  # by environment
     settings: dict[str, dict[str, str]] = field(default_factory=dict)  # by environment
     variables: dict[str, dict[str, str]] = field(default_factory=dict)  # by environment
+    packages: dict[str, dict[str, str]] = field(default_factory=dict)  # its own, by environment
     busy_processors: dict[str, float] = field(default_factory=dict)  # by environment, of the kernel's calls
     switches_per_ms: dict[str, float] = field(default_factory=dict)  # by environment, of the kernel's calls, or target
     threads_started: dict[str, float] = field(default_factory=dict)  # likewise

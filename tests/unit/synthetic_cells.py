@@ -57,6 +57,9 @@ def observation(spec: Spec, environment: str) -> Observation:
         wheels={
             name: Wheel(version=local if name == "torch" else "1.0", record_sha256=sha(name, version))
             for name in ("torch", "numpy", "ninja", "sympy")
+        } | {
+            name: Wheel(version=own, record_sha256=sha(name, own))
+            for name, own in spec.packages.get(environment, {}).items()
         },
         machine="x86_64", cpu_model="Example CPU" + spec.hostile, cpu_flags_sha256=sha("flags"),
         cpu_capability="AVX512", threads=2, kernel_release="6.1.0", libc="glibc 2.36",
@@ -77,7 +80,8 @@ def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
         replica=int(environment.rpartition("-r")[2]) if "-r" in environment else 0,
         index="https://download.pytorch.org/whl/cu121", executor=spec.executors.get(environment, "venv"),
         key=sha(environment), pins={"torch": version, "numpy": "1.26.4"}, pins_sha256=sha("pins", version),
-        variables=spec.variables.get(environment, {}), prepared_s=61.0, reused=False,
+        packages=spec.packages.get(environment, {}), variables=spec.variables.get(environment, {}),
+        prepared_s=61.0, reused=False,
         observed=observation(spec, environment) if outcome.status == "ok" else None,
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from harness.config import keys
 from harness.config.environments import CUDA_BASE
 from harness.config.key_inputs import INPUTS, Place, World, key
 from harness.config.matrix import Matrix
+from harness.config.operators import Operator
 from harness.config.plan import Facts
 from harness.schema.run_records import GpuFacts
 from harness.worker import protocol
@@ -221,6 +222,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         "environments.1.torch": "2.5.1", "environments.1.cuda": "12.4", "environments.1.python": "3.12",
         "environments.1.index": "https://example.org/whl", "environments.1.replica": 1,
         "environments.1.wheel": "torch-2.5.0+git1-cp311-cp311-linux_x86_64.whl",
+        "environments.1.packages": ["demo==2.0"],
     }),
     (environment(**SECOND), {"environments.1.variables": {"OMP_WAIT_POLICY": "active"}}),
     (built("binding", **SECOND, **COMPILED), {"environments.1.flags.cxx": ["-O1"]}),
@@ -270,6 +272,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
 CHANGES = [(path, value, expected) for expected, changes in OF_MATRIX for path, value in changes.items()]
 # Which files a folder holds is a fact; what is built already has a test of its own, below.
 NOT_OF_MATRIX = {"schema_version", "kernels.folder", "kernels.library", "kernels.wheel", "kernels.entry"}
+NOT_OF_MATRIX |= {f"operators.{name}" for name in Operator.model_fields}  # tests/unit/test_operators.py
 
 
 def test_every_field_of_matrix_yaml_is_said_something_about() -> None:
@@ -316,7 +319,8 @@ def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() ->
 
 # -- the one place itself ------------------------------------------------------------------------------------------
 
-EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "bisection", "sweep"}
+EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "components", "bisection",
+                 "sweep"}  # fmt: skip
 
 
 def test_every_input_is_known_and_used() -> None:
