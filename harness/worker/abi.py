@@ -29,7 +29,7 @@ OF_CUDA = re.compile(r"_{0,2}(cuda|cublas|cudnn|cusparse|cusolver|cufft|curand|n
 COMPILED_FOR = re.compile(r"compiled for Python (3\.\d+)")
 UNDEFINED = re.compile(r"(?:(\S+): )?undefined symbol: (\w+)")
 NOT_FOUND = re.compile(r"(\S+): cannot open shared object file")
-VERSION = re.compile(r"version `(\S+?)' not found \(required by (\S+?)\)")
+VERSION = re.compile(r"(\S+): version `(\S+?)' not found")
 MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -67,10 +67,9 @@ def explain(said: str, path: str) -> wire.LoadFailure:
     if absent and os.path.basename(absent[1]) != os.path.basename(path):
         return _no_library(os.path.basename(absent[1]))
     if system:
-        reason = f"it needs {system[1]}, which this system's {os.path.basename(system[2])} lacks"
-        if os.path.realpath(system[2]) == os.path.realpath(path) or path.endswith(system[2]):
-            reason = f"it needs {system[1]}, which this system does not have"
-        return wire.LoadFailure("system", symbol=system[1], reason=f"{reason}: it was built on a newer one",
+        library = os.path.basename(system[1])
+        reason = f"it needs {system[2]}, which this system's {library} lacks: it was built on a newer one"
+        return wire.LoadFailure("system", symbol=system[2], library=library, reason=reason,
                                 remedy="build it on a system as old as this one")  # fmt: skip
     other = COMPILED_FOR.search(said)
     package = MODULE.search(said)
