@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from harness.config import wheel_files
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import EXAMPLES, Refused
+from harness.worker.wheels import normalise
 
 HOST = "host"  # the environment that this machine brings
 PYPI = "https://pypi.org/simple"
@@ -20,6 +22,7 @@ CUDA_BASE = (
     "nvidia/cuda@sha256:7012e535a47883527d402da998384c30b936140c05e2537158c80b8143ee7425"
 )
 THREADS = "OMP_NUM_THREADS"
+LONGEST_PACKAGES = 60  # characters in an id, which is in the names of files and images
 # What the harness itself sets, and what loads code into every process that it starts.
 _RESERVED = re.compile(
     r"LD_.*|DYLD_.*|PYTHON.*|KERNEL_MATRIX_.*|GCONV_PATH|BASH_ENV|ENV|IFS|PATH|HOME|USER|LOGNAME|TMPDIR|VIRTUAL_ENV|"
@@ -57,6 +60,26 @@ def channel(torch: str) -> str:
     return NIGHTLY if ".dev" in torch else CANDIDATE if "rc" in torch else ""
 
 
+def _packages(value: list[str]) -> list[str]:
+    every = [normalise(package.partition("==")[0]) for package in value]
+    if "torch" in every:
+        raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
+    if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
+        name = normalise(twice[0].partition("==")[0])
+        raise Refused(f"{name} stands twice: {' and '.join(twice)}", "remove one")
+    return value
+
+
+Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]
+Packages = Annotated[list[Package], AfterValidator(_packages)]
+
+
+def package_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Name, as PyPA's specification compares it, to version."""
+    return {normalise(name): version for name, _, version in (package.partition("==") for package in packages)}
+
+
+NOT_OF_HOST = {"cuda", "python", "wheel", "index", "fallback_index", "packages", "base_image"}
 CUDA_MAJORS = range(10, 14)  # of PyTorch's wheels
 PYTHON_MINORS = range(8, 15)  # that the worker runs on and PyTorch has wheels for
 
@@ -98,6 +121,11 @@ class Environment(Model):
         pattern=r"^https?://",
         description="used, and reported, where the index cannot be reached; no default for nightlies and release "
         "candidates, which PyPI does not have",
+    )
+    packages: Packages = Field(
+        default=[],
+        description="exact versions of packages here, over the file's own `packages` and over what PyTorch asks for, "
+        "such as nvidia-cudnn-cu12==9.1.0.70",
     )
     base_image: str = Field(default=CUDA_BASE, description="container base, by digest")
     replica: int = Field(default=0, ge=0, le=99, description="distinguishes equal environments: the A/A control")
@@ -148,7 +176,7 @@ class Environment(Model):
             if missing:
                 lines = " and ".join(f"{name}: {EXAMPLES[name]}" for name in missing)
                 raise Refused(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
-        elif given := self.model_fields_set & {"cuda", "python", "wheel", "index", "fallback_index", "base_image"}:
+        elif given := self.model_fields_set & NOT_OF_HOST:
             raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
         return self
 
@@ -174,7 +202,8 @@ class Environment(Model):
         return "cu" + self.cuda.replace(".", "")
 
     def id(self, index: str | None = None) -> str:
-        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``.
+        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``. Its own
+        packages follow: ``torch2.1.0-cu121-py310-numpy-1.26.4``.
 
         The host's PyTorch is ``host``, whatever its version; a wheel's local version is in its id.
         """
@@ -187,4 +216,8 @@ class Environment(Model):
             variant = f"wheel-{local}" if local else "wheel"
         elif index is not None and index != self.wheel_index:
             variant = "pypi" if index == PYPI else "fallback"
-        return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{replica}"
+        own = sorted(package_versions(self.packages).items())
+        packages = re.sub(r"[+!]", ".", "".join(f"-{name}-{version}" for name, version in own)).lower()
+        if len(packages) > LONGEST_PACKAGES:
+            packages = f"-packages-{hashlib.sha256(packages.encode()).hexdigest()[:12]}"
+        return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{packages}{replica}"

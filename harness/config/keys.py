@@ -82,6 +82,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
         "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",
         "records", "most_launches", "every_code",
     ),
+    "components": ("run", "timed"),
     "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
     "sweep": ("run", "search", "launches", "finalists", "limits"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a package index lists of torch."""
+"""What a package index lists of torch, or of another package."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def parse_listing(text: str) -> list[Listed]:
     return links.found
 
 
-def fetch_listing(index: str) -> list[Listed]:
-    """What the index lists of torch. InfrastructureError where it does not answer, or with something else."""
-    url = page_url(index)
+def fetch_listing(index: str, package: str = "torch") -> list[Listed]:
+    """What the index lists of a package. InfrastructureError where it does not answer, or with something else."""
+    url = page_url(index, package)
     remedy = "check the network or a proxy (HTTPS_PROXY); what was recorded is kept"
     try:
-        with open_page(index, TIMEOUT_S) as answer:
+        with open_page(index, TIMEOUT_S, package) as answer:
             return parse_listing(answer.read(MAX_BYTES).decode())
     except OSError as error:
         raise InfrastructureError(f"{url} cannot be read: {in_words(error)}", remedy) from None

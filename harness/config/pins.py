@@ -20,6 +20,7 @@ from harness.errors import HarnessError, InfrastructureError, InputError, meant
 from harness.tools import uv_command
 from harness.typed import typed
 from harness.worker import protocol
+from harness.worker.wheels import normalise
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)")
 
@@ -33,11 +34,6 @@ def _shared_id(environment: PlannedEnvironment) -> str:
     if environment.spec.wheel:  # two files of one version differ in their replica alone
         return environment.id
     return re.sub(r"-r[0-9]+$", "", environment.id)
-
-
-def normalise(name: str) -> str:
-    """A package's name as PyPA's specification compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def parse_pins(text: str, path: str) -> dict[str, str]:
@@ -157,15 +153,17 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
 
 
 def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Path | None = None) -> str:
-    """The text of a pin file, resolved now; with a wheel `file`, torch is pinned to its very bytes.
+    """The text of a pin file, resolved now; with a wheel `file`, torch is pinned to its very bytes. The environment's
+    own packages override what PyTorch asks for.
 
     InputError or InfrastructureError where uv cannot.
     """
     with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder, "pyproject.toml")
+        project, own = Path(folder, "pyproject.toml"), Path(folder, "own.txt")
         project.write_text(project_text(environment, packages, file))
+        own.write_text("".join(f"{package}\n" for package in environment.spec.packages))
         options = ["--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary=:all:"]
-        options += ["--python-version", environment.spec.python, "--default-index", PYPI]
+        options += ["--python-version", environment.spec.python, "--default-index", PYPI, "--override", own.name]
         options += ["--index-strategy", "unsafe-best-match"] if file or channel(environment.spec.torch) else []
         done = subprocess.run(
             [*uv_command(), "pip", "compile", *options, project.name],
@@ -221,7 +219,7 @@ def _changed(path: Path, file: Path) -> bool:
 def _unpinned(path: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
     """The first package that the matrix asks for and the file does not pin to that version, or ''."""
     pins = load_pins(path)
-    for package in [f"torch=={environment.spec.torch}", *matrix.packages]:
+    for package in [f"torch=={environment.spec.torch}", *matrix.packages_in(environment.spec)]:
         name, _, version = package.partition("==")
         if pins.get(normalise(name), "").partition("+")[0] != version:
             return package
@@ -252,10 +250,37 @@ def ensure_pins(
     if known is not None:
         wheel_of(known, environment)
         return known, False
-    text = resolve_pins(environment, matrix.packages, file)
+    text = resolve_pins(environment, matrix.packages_in(environment.spec), file)
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True
+
+
+def swapped_pins(text: str, other: str, package: str) -> str:
+    """A pin file with one package, with its hashes, as another pin file has it. InputError where one of them lacks it:
+    nothing else in it is resolved again, so that nothing else can be what differs."""
+    ours, theirs = (_entries(each).get(package) for each in (text, other))
+    if ours is None or theirs is None:
+        raise InputError(f"{package}: one of the environments does not hold it", "it must be in both")
+    return text.replace(ours, theirs)
+
+
+def pin_package(
+    root: Path, held: PlannedEnvironment, environment: PlannedEnvironment, matrix: Matrix, package: str
+) -> None:
+    """Write the pin file of an environment, where it is missing, that has another version of one package than `held`.
+    InputError where `held` does not hold the package."""
+    path = pins_path(root, environment)
+    if not path.exists():
+        text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")
+        resolved = resolve_pins(environment, matrix.packages_in(environment.spec))
+        protocol.write_atomically(str(path), swapped_pins(text, resolved, package).encode())
+
+
+def _entries(text: str) -> dict[str, str]:
+    """By package, the lines that pin it."""
+    entries = re.findall(r"^[A-Za-z0-9._-]+==(?:.*\\\n)*.*$", text, flags=re.MULTILINE)
+    return {normalise(entry.partition("==")[0]): entry for entry in entries}
 
 
 def index_options(environment: PlannedEnvironment, folder: Path | str | None) -> list[str]:

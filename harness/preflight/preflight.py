@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from harness.config.environments import package_versions
 from harness.config.kernelbench import with_pairs
 from harness.config.matrix import load_matrix
 from harness.config.missing import missing_files, unfit_wheels
-from harness.config.pins import normalise
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
 from harness.errors import HarnessError
@@ -78,14 +78,15 @@ class Preflight:
 
     def pythons(self) -> Mapping[str, Path]:
         """The interpreters of those environments that exist here, by their ids in matrix.yaml."""
-        found, packages = {}, {normalise(package.partition("==")[0]) for package in self.matrix.packages}
+        found = {}
         for each in self.environments:
             if each.is_host:
                 with contextlib.suppress(HarnessError):  # then its column is broken, and no other
                     found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
                 continue
+            packages = package_versions(self.matrix.packages_in(each)).keys()
             for id in (each.id(), each.id(each.fallback_index)):
-                for done in (self.cache / "environments").glob(f"{id}-*/complete.json"):
+                for done in (self.cache / "environments").glob(f"{id}-{'?' * 12}/complete.json"):
                     with contextlib.suppress(OSError, ValueError, KeyError):  # a damaged one is made again
                         if packages <= set(json.loads(done.read_text())["wheels"]):
                             found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
@@ -153,7 +154,7 @@ class Preflight:
         there = self.pythons()
         folders = [each for python in there.values() for each in python.parents[1].glob("lib/python*/site-packages")]
         return Surroundings(
-            packages=self.matrix.packages,
+            packages=[package for each in self.environments for package in self.matrix.packages_in(each)],
             pythons=self._versions,
             site_packages=folders,
             complete=all(each.id() in there for each in self.environments),

@@ -33,6 +33,8 @@ class Question(Record):
     command: list[str]
     good: str
     bad: str
+    component: str = Field(default="", description="the package whose releases they are; empty: PyTorch's")
+    held: str = Field(default="", description="of a package: the environment that it is in, all else unchanged")
     what: Aspect
     target: str = Field(description="kernel, or a reference by name")
     kernels: list[str] = Field(description="the kernel under test, or the one that the reference is measured beside")

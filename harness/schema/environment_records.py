@@ -58,6 +58,10 @@ class Observation(Record):
     kernel_release: str
     libc: str
     gpus: list[Gpu]
+    loaded: dict[str, str] = Field(
+        default={},
+        description="package to the version that its loaded library says; of a library that no wheel brought, its path",
+    )
     settings: dict[str, str] = Field(description="PyTorch's switches that change numbers, such as allow_tf32")
     compiler: str = Field(default="", description="first line of the C++ compiler's --version")
     nvcc: str = Field(default="", description="last line of nvcc's --version; empty where there is none")
@@ -79,6 +83,7 @@ class EnvironmentRecord(Outcome):
     pins_sha256: str
     prepared_s: float | None
     reused: bool
+    packages: dict[str, str] = Field(default={}, description="its own, as asked for: over the file's, and PyTorch's")
     variables: dict[str, str] = Field(default={}, description="of its processes, as asked for; `observed` has them too")
     observed: Observation | None
 

@@ -33,7 +33,7 @@ from harness.cli.main import main
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.config.listing import Listed
-from harness.config.pins import load_pins, normalise
+from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.interrupts import keep_interrupts
@@ -45,6 +45,7 @@ from harness.schema.storage import KINDS, Run, load_record
 from harness.search.bisect import environments
 from harness.search.bisect import run as running
 from harness.worker import protocol
+from harness.worker.wheels import normalise
 from harness.workflow import matrix as workflow
 
 ROOT = Path(__file__).parents[2]

@@ -22,6 +22,7 @@ from harness.config import keys
 from harness.config.environments import CUDA_BASE
 from harness.config.key_inputs import INPUTS, Place, World, key
 from harness.config.matrix import Matrix
+from harness.config.operators import Operator
 from harness.config.plan import Facts
 from harness.schema.run_records import GpuFacts
 from harness.worker import protocol
@@ -207,10 +208,10 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         # What is installed, pin files say; that they say what is asked for is checked.
         "packages": ["numpy==2.0.0", "ninja==1.11.1.1", "setuptools==69.5.1"],
         "kernels.0.search": {"BLOCK_M": [32, 64]}, "kernels.0.workloads": ["first"],
-        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75,
+        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75, "thresholds.memory": 0.75,
         "thresholds.false_discovery_rate": 0.75, "thresholds.confidence": 0.75,
         "limits.build_s": 77, "limits.validation_s": 77, "limits.launch_s": 77, "limits.memory_gib": 77,
-        "limits.processes": 77,
+        "limits.processes": 77, "slurm": {"partition": "gpu"},
     }),
     ({RUN}, {
         "kernels.0.sources.cpu": ["csrc/other.cpp"], "kernels.0.sources.cuda": ["csrc/other.cu"],  # files: a fact
@@ -221,6 +222,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         "environments.1.torch": "2.5.1", "environments.1.cuda": "12.4", "environments.1.python": "3.12",
         "environments.1.index": "https://example.org/whl", "environments.1.replica": 1,
         "environments.1.wheel": "torch-2.5.0+git1-cp311-cp311-linux_x86_64.whl",
+        "environments.1.packages": ["demo==2.0"],
     }),
     (environment(**SECOND), {"environments.1.variables": {"OMP_WAIT_POLICY": "active"}}),
     (built("binding", **SECOND, **COMPILED), {"environments.1.flags.cxx": ["-O1"]}),
@@ -270,6 +272,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
 CHANGES = [(path, value, expected) for expected, changes in OF_MATRIX for path, value in changes.items()]
 # Which files a folder holds is a fact; what is built already has a test of its own, below.
 NOT_OF_MATRIX = {"schema_version", "kernels.folder", "kernels.library", "kernels.wheel", "kernels.entry"}
+NOT_OF_MATRIX |= {f"operators.{name}" for name in Operator.model_fields}  # tests/unit/test_operators.py
 
 
 def test_every_field_of_matrix_yaml_is_said_something_about() -> None:
@@ -316,7 +319,8 @@ def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() ->
 
 # -- the one place itself ------------------------------------------------------------------------------------------
 
-EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "bisection", "sweep"}
+EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "components", "bisection",
+                 "sweep"}  # fmt: skip
 
 
 def test_every_input_is_known_and_used() -> None:

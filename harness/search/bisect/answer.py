@@ -114,14 +114,15 @@ def _step_text(step: StepRecord) -> str:
 
 def answer(question: Question, records: Sequence[VersionRecord], steps: Sequence[StepRecord], monotonic: bool) -> str:
     what = f"{question.what} of {question.target}"
+    held = f"In {question.held}, with other releases of {question.component} and all else held: " * bool(question.held)
     if not steps:
         cells = next(record for record in records if record.version == question.bad)
-        return f"No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
+        return f"{held}No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
     texts = [_step_text(step) for step in steps]
     if len(texts) > 1:
         numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
         texts = [f"in {len(texts)} steps: {numbered}"]
-    said = f"The {what} changed {texts[0]}."
+    said = f"{held}The {what} changed {texts[0]}."
     also = [text for step in steps for text in step.also]
     if also:
         said += f" Not only PyTorch's version differs there: {'; '.join(also)}."
@@ -166,7 +167,8 @@ def print_question(question: Question) -> None:
         f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} {noun}; where one step "
         f"explains it, at most {plan.most_environments(len(usable))} environments"
     )
-    print(f"{noun}: " + " ".join(release.version for release in usable))
+    of = f" of {question.component}" if question.component else ""
+    print(f"{noun}{of}: " + " ".join(release.version for release in usable))
     for release in question.releases:
         if release.skipped:
             print(f"skipped: {release.version}: {release.skipped}")

@@ -34,7 +34,8 @@ def in_order(good: str, bad: str) -> tuple[Version, Version]:
 
 
 def releases_between(
-    files: Sequence[Listed], good: str, bad: str, spec: Environment, index: str, supported: frozenset[tags.Tag]
+    files: Sequence[Listed], good: str, bad: str, spec: Environment, index: str, supported: frozenset[tags.Tag],
+    package: str = "torch",
 ) -> list[Release]:
     """Every release from `good` to `bad`, in order; of two nightlies every nightly, of two release candidates every
     candidate. Other pre-releases, and what was yanked as a whole, are left out; what has no wheel for this Python,
@@ -44,12 +45,13 @@ def releases_between(
     """
     first, last = in_order(good, bad)
     kinds = {channel(str(first)), channel(str(last))}
-    if len(kinds) > 1 and spec.index is None:
+    if len(kinds) > 1 and package == "torch" and spec.index is None:
         raise InputError(
             f"--good {good} --bad {bad}: PyTorch keeps releases, nightlies and candidates on indexes of their own",
             "give two of a kind, or name an index that has both: `index` in matrix.yaml",
         )
-    local = spec.cuda_tag if index == spec.wheel_index and index != PYPI and spec.index is None else None
+    own = package == "torch"
+    local = spec.cuda_tag if own and index == spec.wheel_index and index != PYPI and spec.index is None else None
     found: dict[Version, list[str]] = {}
     for item in files:
         try:
@@ -59,7 +61,7 @@ def releases_between(
         public = Version(version.public)
         kind = channel(str(public))
         wanted = kind in kinds and (bool(kind) or not version.is_prerelease)
-        if name != "torch" or item.yanked or not wanted or not first <= public <= last:
+        if name != package or item.yanked or not wanted or not first <= public <= last:
             continue
         problem = ""
         if local is not None and version.local != local:
@@ -69,7 +71,8 @@ def releases_between(
         found.setdefault(public, []).append(problem)
     for option, end in (("--good", first), ("--bad", last)):
         if end not in found:
-            raise InputError(f"{option} {end}: not {NAMES[channel(str(end))]} on {index}", _there(files, end))
+            there = _there(files, end) if own else f"pypi.org/project/{package}/#history lists the releases"
+            raise InputError(f"{option} {end}: not {NAMES[channel(str(end))]} on {index}", there)
     return [
         # The reason of the file that comes nearest: for the right CUDA, and another Python.
         Release(version=str(version), skipped="" if "" in problems else max(problems, key=lambda p: "Python" in p))

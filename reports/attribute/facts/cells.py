@@ -14,13 +14,14 @@ from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments, swaps
+from reports.attribute.facts.components import Exchange, exchanges_of
 from reports.attribute.facts.experiments import CallOrder, Checkers, Conditions, LengthTrials, Spread, fails
 from reports.attribute.facts.messages import died
 from reports.compare import correctness, factors
 from reports.compare.correctness import FAILED, target_of
 from reports.compare.factors import SAME, Factor
 from reports.compare.properties import differs_though_right
-from reports.compare.rows import KERNEL
+from reports.compare.rows import KERNEL, OPERATOR
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide, Rate, Seen
 
@@ -73,7 +74,7 @@ class CellFacts:
 
     @property
     def target(self) -> str:
-        return protocol.KERNEL if self.row.kind == KERNEL else self.row.target
+        return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(self.row.kind, self.row.target)
 
     @property
     def kernel(self) -> str:
@@ -304,6 +305,15 @@ class CellFacts:
     def swap(self) -> swaps.Swap | None:
         found = self.evidence.swaps.get((self.kernel, self.workload, self.row.device))
         return swaps.swap_between(*found, *self.environments) if found and self.row.kind == KERNEL else None
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        """Packages that were exchanged between both environments while this target ran."""
+        for kernel in dict.fromkeys((self.kernel, self.timed_with)):
+            found = self.evidence.components.get((self.row.environment, kernel, self.workload, self.row.device))
+            if found is not None and found[0].baseline == self.row.baseline:
+                return exchanges_of(*found, self.target)
+        return []
 
     @property
     def dies_on_one_side(self) -> bool:
