@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.config import shipped
+from harness.config import shipped, wheel_files
 from harness.config.matrix import Matrix, without_slurm
 from harness.config.planner import kernel_sources
 from harness.errors import InputError
@@ -170,5 +170,8 @@ def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
         if (root / name).is_file():
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, part / name)
-    (part / "matrix.yaml").write_text(without_slurm(text, matrix))
+    text = without_slurm(text, matrix)
+    for wheel in {spec.wheel for spec in matrix.environments if spec.wheel}:  # it stays where it lies
+        text = text.replace(wheel, str(wheel_files.located(root, wheel).resolve()))
+    (part / "matrix.yaml").write_text(text)
     part.rename(shard.project)

@@ -60,6 +60,17 @@ def test_what_a_shard_is_sealed_with_stays_as_it_was(root: Path) -> None:
     assert digest_of(matrix, text, root, []) != before != digest_of(matrix, text, root, ["--quick"])
 
 
+def test_a_shard_finds_pytorch_s_wheel_file_where_it_lies(root: Path) -> None:
+    text = (root / "matrix.yaml").read_text()
+    wheel = "wheels/torch-2.9.0a0+git1-cp311-cp311-linux_x86_64.whl"
+    (root / "matrix.yaml").write_text(text.replace('torch: "2.5.0", cuda: "12.1", python: "3.11"', f"wheel: {wheel}"))
+    [shard] = planned(root, "two")
+    seal(shard, *load_matrix(root / "matrix.yaml"), root)
+    sealed, _ = load_matrix(shard.project / "matrix.yaml")
+    assert sealed.environments[0].wheel == str(root / wheel)
+    assert sealed.environments[0].id() == load_matrix(root / "matrix.yaml")[0].environments[0].id()
+
+
 class Scripted:
     """An engine whose jobs end as they are told: a node's name fails there, "ok" leaves a finished run."""
 
