@@ -27,6 +27,7 @@ OF_PYTORCH = re.compile(r"(at|c10|torch|caffe2)(::|\d)|\d(at|c10|torch|caffe2)\d
 OF_PYTHON = re.compile(r"_?Py[A-Z_]")
 OF_CUDA = re.compile(r"_{0,2}(cuda|cublas|cudnn|cusparse|cusolver|cufft|curand|nccl|cu)[A-Z]")
 COMPILED_FOR = re.compile(r"compiled for Python (3\.\d+)")
+OF_STACK = re.compile(r"lib(torch|c10|cu|nv|nccl|python)")
 UNDEFINED = re.compile(r"(?:(\S+): )?undefined symbol: (\w+)")
 NOT_FOUND = re.compile(r"(\S+): cannot open shared object file")
 VERSION = re.compile(r"(\S+): version `(\S+?)' not found")
@@ -125,6 +126,8 @@ def _no_library(name: str) -> wire.LoadFailure:
     elif stem.startswith(("libtorch_cuda", "libc10_cuda", "libcu", "libnv")) and torch.version.cuda is None:
         failure.reason += f": this {here} is built without CUDA"
         failure.remedy = "pin a PyTorch with CUDA, or build it for the CPU alone"
+    elif not OF_STACK.match(stem):  # a file is loaded alone, without what lay beside it
+        failure.remedy = f"link {name} statically, or pack both into a wheel"
     return failure
 
 
