@@ -78,6 +78,7 @@ def test_the_paths_of_records_differ_for_every_cell(tmp_path: Path) -> None:
     choices = itertools.product("ab", "kl", "vw", ("cpu", "cuda"))
     cells = [Cell(**dict(zip(names, chosen, strict=True))) for chosen in choices]  # type: ignore[arg-type]
     assert len({run.validation_path(cell) for cell in cells}) == len(cells)
-    run.launch_path("a", "k", "cpu", 3).parent.mkdir(parents=True)
-    save_record(run.launch_path("a", "k", "cpu", 3), launch())
+    place = run.launch_path("e", "mine", "cpu", 0)
+    place.parent.mkdir(parents=True)
+    save_record(place, launch())
     assert run.launches() == [launch()]
