@@ -145,7 +145,7 @@ class CaseFacts:
     @cached_property
     def is_python(self) -> bool:
         info = self.evidence.kernel(self.kernel) if self.is_kernel else None
-        return info is not None and bool(info.sources) and all(name.endswith(".py") for name in info.sources)
+        return info is not None and bool(info.sources) and all(name.endswith((".py", ".whl")) for name in info.sources)
 
     def of(self, *experiments: str) -> list[tuple[CellFacts, Conditions]]:
         return [(cell, each) for cell in self.cells for name in experiments for each in cell.of(name)]
