@@ -121,7 +121,8 @@ class Bisection(Search[str, BisectionRecord]):
 
     def take(self, step: str) -> None:
         ends = step == self.question.bad
-        here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
+        # An engine's disk may be another machine's; and but for one package, the held environment's wheels are there.
+        here = self.prepared.choice.executor == "venv" and not self.subject.component
         named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
         if here and not all(named):
             environments.refuse_without_room(cache_folder())
